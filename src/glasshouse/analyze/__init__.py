@@ -1,4 +1,4 @@
-"""Ahead of time: what a model's training step costs, before any of it runs or is allocated."""
+"""Ahead of time: the costs of a model's training step, before any of it runs or is allocated."""
 
 from glasshouse.analyze.compare import Compared, compare
 from glasshouse.analyze.cost_table import CostTable

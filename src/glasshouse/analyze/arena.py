@@ -10,7 +10,7 @@ from glasshouse.profile.naming import name_of_value
 
 
 def occupancy(plan) -> tuple[list[int], dict]:
-    """(bytes of the arena in use at each step, {buffer: (first, last)}); a result that takes the
+    """(bytes of the arena in use at each step, {buffer: (first, last)}); a result that reuses the
     place of an operand counts from the step after."""
     life: dict[Any, list[int]] = {}
     for i, step in enumerate(plan.schedule):

@@ -1,4 +1,4 @@
-"""Measuring this machine: rates of kernels (`machine.py`), and what Python takes beside them.
+"""Calibration of this machine: rates of kernels (`machine.py`), and the time of Python beside them.
 
 Python's costs are found on training steps of small synthetic networks, each of which has much of
 one thing: calls, nodes, parameters, or runs of Programs. What Python does in each is counted as in
@@ -26,9 +26,9 @@ from glasshouse.nn import functional as F
 from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, where
 from glasshouse.tensor.standard import creation
 
-ROUNDS, SMOKE_ROUNDS = 40, 3  # in which the steps take turns, of which the medians count
-SWEPT = np.empty(1 << 23, np.uint8)  # what kernels move in a step of a small model, about
-WARM_STEPS = 4  # until all is compiled, and calls are replayed
+ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
+SWEPT = np.empty(1 << 23, np.uint8)  # bytes that kernels move in a step of a small model, about
+WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
 
 
 def ones_vectors(count: int, width: int) -> nn.ParameterList:
@@ -121,7 +121,7 @@ class Cells(nn.Module):
 
 
 def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
-    """Training steps that differ in what Python does most of."""
+    """Training steps that differ in Python's main work."""
     rng = np.random.default_rng(0)
     count = 1 if smoke else 4
 
@@ -147,7 +147,7 @@ def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
 
 
 class KernelTime(Watcher):
-    """How long Programs' kernels took."""
+    """Measures the time of Programs' kernels."""
 
     ns = 0
 
@@ -169,7 +169,7 @@ class SyntheticStep(TrainingStep):
         self.kernel_times: list[int] = []
 
     def prepare(self) -> None:
-        """Count what Python does, and run until all is compiled."""
+        """Count Python's work, and run until all is compiled."""
         for _ in range(WARM_STEPS):
             self.train()
         self.work = self.analyse(2, CPU2).host_work
@@ -179,8 +179,8 @@ class SyntheticStep(TrainingStep):
         backends.current().evaluate()
 
     def measure(self) -> None:
-        """The time of a step that follows another one of its kind, whose kernels have moved as much
-        as those of a small model."""
+        """Time a step after another one of its kind, whose kernels have moved as much as those of a
+        small model."""
         self.train()
         SWEPT.fill(0)
         begin_ns = thread_time_ns()
@@ -188,7 +188,7 @@ class SyntheticStep(TrainingStep):
         self.times.append(thread_time_ns() - begin_ns)
 
     def measure_kernels(self) -> None:
-        """The time of a step's kernels."""
+        """Time a step's kernels."""
         watcher = KernelTime()
         watcher.watch()
         try:
@@ -199,12 +199,12 @@ class SyntheticStep(TrainingStep):
 
     @property
     def host_ns(self) -> float:
-        """The usual time that Python took."""
+        """Usual ns of Python."""
         return max(1.0, median(self.times) - min(self.kernel_times))
 
 
 class HostCalibration:
-    """Measures what Python takes for each thing that it does in a step, round by round."""
+    """Measures Python's time for each kind of work in a step, round by round."""
 
     def __init__(self, smoke: bool = False):
         self.rounds = SMOKE_ROUNDS if smoke else ROUNDS
@@ -222,15 +222,15 @@ class HostCalibration:
                     step.measure_kernels()
 
     def costs(self) -> dict[str, Any]:
-        """The costs in ns, as a MachineProfile has them."""
+        """Costs in ns, in the form of a MachineProfile."""
         works = [step.work for step in self.steps]
         costs = costs_that_explain(works, [step.host_ns for step in self.steps])
         return dict(zip(HOST_COSTS, costs, strict=True))
 
 
 def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[float]:
-    """The cost of each thing counted, at least 0, for which the sums come closest to the times, in
-    proportion to them."""
+    """Fit the cost of each kind of work, at least 0, such that the sums come closest to the times,
+    in proportion to them."""
     times = np.array(times_ns)
     counts = np.array(works, float) / times[:, None]
     costs, active = np.zeros(counts.shape[1]), np.ones(counts.shape[1], bool)
@@ -244,7 +244,7 @@ def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[flo
 
 
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
-    """A profile of this machine, from small programs that run for about half a minute."""
+    """Calibrate a profile of this machine, with small programs that run for about half a minute."""
     host = HostCalibration(smoke)
     for _ in range(host.rounds):
         host.measure()

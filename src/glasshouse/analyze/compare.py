@@ -1,4 +1,4 @@
-"""A prediction beside what was measured, line by line."""
+"""A prediction beside the measurement, line by line."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Line:
         return self.predicted / self.measured if self.measured else float("nan")
 
     def cells(self) -> list[str]:
-        """Predicted, measured and their ratio as text; nothing where there is none."""
+        """Predicted, measured and their ratio as text; empty where there is none."""
         show = UNITS[self.unit]
         both = self.predicted and self.measured
         sides = [show(x) if x else "" for x in (self.predicted, self.measured)]
@@ -110,14 +110,14 @@ class Compared:
         return [line for line in self.lines if line.predicted and line.measured]
 
     def lines_of_operators(self, rows: list[KernelRow]) -> list[KernelLine]:
-        """Operators by what they are called in which module and pass."""
+        """Group operators by their name, module and pass."""
         costs = [cost for cost in self.prediction.kernels if cost.kind == "operator"]
         named = grouped(costs, rows, lambda x: (x.name, x.module, x.phase))
         return [self.line_of(*sides) for sides in named]
 
     def lines_of_programs(self, rows: list[KernelRow]) -> list[KernelLine]:
-        """Programs whose steps compute the same belong together: one by one, in the order in which
-        they ran, where both sides have as many; else all of them."""
+        """Group Programs whose steps compute the same: one by one, in the order in which they ran,
+        where both sides have as many; else all of them."""
         program_costs = [cost for cost in self.prediction.kernels if cost.kind != "operator"]
         lines = []
         for sides in grouped(programs_in(program_costs), programs_in(rows), what_is_computed):
@@ -131,7 +131,7 @@ class Compared:
         return lines
 
     def line_of(self, costs: list, rows: list[KernelRow]) -> KernelLine:
-        """One line of what was predicted and measured of it."""
+        """Line of predicted and measured kernels."""
         first = (costs or rows)[0]
         times = [sum(cost.ns for cost in costs), sum(row.time_ns for row in rows) / self.steps]
         work = [
@@ -171,7 +171,7 @@ class Compared:
         return [*self.lines[:limit], *rest, summed("all", self.lines)]
 
     def to_dict(self) -> dict:
-        """All of it as what JSON can hold."""
+        """All of it as JSON."""
         lines = [asdict(line) for line in self.shown(MOST_LINES)]
         count = min(len(self.lines), MOST_LINES)
         return {
@@ -217,5 +217,5 @@ def summed(name: str, lines: list[KernelLine]) -> KernelLine:
 
 
 def compare(prediction: Any, measured: profile) -> Compared:
-    """The prediction of `step` beside a profile of the same step, recorded step by step."""
+    """Compare the prediction of `step` with a profile of the same step, recorded step by step."""
     return Compared(prediction, measured.trace)

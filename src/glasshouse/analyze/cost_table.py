@@ -1,4 +1,4 @@
-"""The table of what each node of a traced model costs, and its rows."""
+"""Table of the cost of each node of a traced model, and its rows."""
 
 import html
 import json
@@ -47,7 +47,7 @@ NUMBERS = tuple(f.name for f in fields(NodeCost)[6:])
 
 class CostTable:
     """The rows of `symbolic_profile`, in the order of the graph; prints as a table. `unknown` names
-    the nodes whose FLOPs, time and gradients nobody knows."""
+    the nodes without known FLOPs, time and gradients."""
 
     def __init__(self, rows: list[NodeCost], convention: str, unknown: list[str]):
         self.rows, self.convention, self.unknown = rows, convention, unknown

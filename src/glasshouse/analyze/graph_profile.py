@@ -1,4 +1,4 @@
-"""Symbolic profile: a table of what each node of a traced model costs, before it runs.
+"""Symbolic profile: a table of the cost of each node of a traced model, before it runs.
 
 `OwnGraph` is how `NodeProfiler` runs our graphs: the tape says what a node saves for backward."""
 
@@ -36,7 +36,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
     def __init__(self, module: GraphModule, is_colossal: bool, machine: MachineProfile):
         super().__init__(module)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
-        self.unknown: list[str] = []  # nodes of which no more is known than a shape
+        self.unknown: list[str] = []  # nodes of which only the shape is known
         members = (*module.parameters(), *module.buffers())
         self.member_ids = {id(x.payload) for x in members}
 
@@ -48,7 +48,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
     @staticmethod
     @contextmanager
     def without_contents(module: GraphModule, is_colossal: bool):
-        """Inside, a model has no storage; gives what makes arguments so."""
+        """Inside, a model has no storage; yields a function that makes arguments so."""
         backend = meta_backend()
 
         def place(x):
@@ -62,13 +62,13 @@ class OwnGraph(ProfiledGraph, Interpreter):
         return self.profiler.run(node, super().run_node, operands)
 
     def call_function(self, target, args, kwargs):
-        """A registered function is its shape rule here."""
+        """Call a registered function by its shape rule."""
         if functions.get(target) is None:
             return super().call_function(target, args, kwargs)
         self.unknown.append(next(reversed(self.profiler.costs.values())).name)
         return placed(specs_in(WHERE, functions[target](*args, **kwargs)), state.backend)
 
-    # -- what NodeProfiler asks ------------------------------------------------------------------
+    # -- interface of NodeProfiler --------------------------------------------------------------
 
     def row(self, node: IRNode) -> NodeCost:
         spec, names = node.meta.get("spec"), (node.name, node.op, target_name(node.target))
@@ -82,7 +82,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
         value = compute(node)
         places = tape_below(self.tensors_in(value))
         statistics = self.is_colossal and operands and statistics_of(self, node)
-        if statistics and places:  # there a normalisation keeps its operand and two numbers a row
+        if statistics and places:  # there a normalisation saves its operand and two numbers a row
             root, places = storage(operands[0].payload), []
             save(id(root), root.spec.nbytes)
             save(-id(node), statistics)
@@ -128,7 +128,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
 
 
 def storage(data) -> Any:
-    """The payload whose memory a payload is a view of; None for what needs no memory."""
+    """Payload whose memory a payload views; None where it needs no memory."""
     while data is not None and getattr(data, "value", None) is None and data.inputs:
         if data.op not in VIEWS:
             return data
@@ -138,14 +138,14 @@ def storage(data) -> Any:
 
 
 def alone(x: Value) -> Value:
-    """The same value as the beginning of a tape of its own."""
+    """The same value as the start of a separate tape."""
     if isinstance(x, Parameter) or x.tape_entry is None:
         return x
     return x.detach().requires_grad_()
 
 
 def tape_below(outputs) -> list:
-    """The nodes and leaves of the tape that outputs depend on."""
+    """Nodes and leaves of the tape on which outputs depend."""
     reached: dict[int, Any] = {}
     stack = [x.tape_entry for x in outputs if x.tape_entry is not None]
     while stack:
@@ -187,7 +187,7 @@ def colossal_flops(graph: OwnGraph, node: IRNode, forward, backward, operands) -
 
 
 def statistics_of(graph: OwnGraph, node: IRNode) -> int:
-    """Bytes of the means and deviations that ATen's normalisations keep; 0 for other nodes."""
+    """Bytes of the means and deviations that ATen's normalisations save; 0 for other nodes."""
     layer = graph.module.member(node.target) if node.op == "call_module" else None
     if not type(layer).__name__.startswith(("LayerNorm", "BatchNorm")):
         return 0

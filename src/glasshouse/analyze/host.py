@@ -1,4 +1,4 @@
-"""Python's part of a training step: what it consists of, and the counter that finds it.
+"""Python's part of a training step: its kinds of work, and their counter.
 
 Between the kernels of a step on our engine, Python calls functions, records a node for each
 primitive, and runs Programs. How often it does each is counted on tensors without storage; what
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class HostWork(NamedTuple):
-    """How much Python does in a step.
+    """Counts of Python's work in a step.
 
     calls     calls of functions, built-in ones among them, outside runs of Programs
     nodes     primitives that are recorded, and belong to a Program that runs
@@ -27,7 +27,7 @@ class HostWork(NamedTuple):
 
 
 class CallCounter(AbstractContextManager):
-    """Counts the calls that this thread makes inside, as Python's profilers see them, but for those
+    """Counts the calls that this thread makes inside, as Python's profilers see them, without those
     made while the backend evaluates or runs a Program."""
 
     def __init__(self, backend):

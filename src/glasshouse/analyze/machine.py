@@ -1,4 +1,4 @@
-"""Machine profiles: how long kernels take here, or on a machine that is not here.
+"""Machine profiles: times of kernels on this machine, or on another one.
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
 kernel is the longer of computing and moving, at the rates for its size, plus a constant; products
@@ -37,11 +37,11 @@ from glasshouse.tensor import exp, matmul, permute_dims, random
 from glasshouse.tensor.standard import creation
 
 HOST_COSTS = ("call_ns", "node_ns", "program_ns", "array_ns", "check_ns")  # as in HostWork
-REPEATS = 6  # of which the fastest counts
-NEW_BYTES = 64 << 20  # that the rate of new pages is measured on
+REPEATS = 6  # the fastest counts
+NEW_BYTES = 64 << 20  # bytes for measuring the rate of new pages
 UNCACHED_BYTES = 128 << 20  # more than caches hold
 FEWEST_COPIES, MOST_COPIES = 3, 12
-ROUNDS = 3  # of a calibration, seconds apart, of which the median counts
+ROUNDS = 3  # runs of a calibration, seconds apart; the median counts
 
 
 @dataclass
@@ -57,13 +57,13 @@ class MachineProfile:
     bandwidth: list[tuple[float, float]]
     elementwise: float
     overhead_ns: float
-    reorder: float = 1.0  # how much longer than a copy a change of layout takes
+    reorder: float = 1.0  # time of a change of layout, as a multiple of a copy's
     handwritten: float = 1e10  # FLOP/s of kernels written for one card: pooling, scatter
     memory_bytes: int = 0
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
-    host_bytes_per_s: float = 0.0  # between own memory and the host's, each way; 0: they are one
-    new_bytes_per_s: float = 0.0  # at which the system makes memory; 0: that takes no time
+    host_bytes_per_s: float = 0.0  # between device memory and the host's, each way; 0: they are one
+    new_bytes_per_s: float = 0.0  # rate at which the system makes memory; 0: that takes no time
     call_ns: float = 0.0  # of a call in Python between the kernels of a step
     node_ns: float = 0.0  # of recording a primitive, until its result is there
     program_ns: float = 0.0  # of running a Program, beside its kernels
@@ -71,54 +71,54 @@ class MachineProfile:
     check_ns: float = 0.0  # of computing a primitive at once, to check indices
 
     def ns(self, info: StepInfo) -> float:
-        """The time of a step."""
+        """Ns of the step's kernels."""
         return self.ns_of(*info.work)
 
     def ns_of(self, what: tuple, numbers: list[int]) -> float:
-        """The time of what `StepInfo.work` says of a step."""
+        """Ns of a step's work, as `StepInfo.work` has it."""
         kind, *products = what
         return kind.estimate(products, numbers, self)
 
     def moving_s(self, nbytes: float) -> float:
-        """Seconds that moving so many bytes takes."""
+        """Seconds of moving so many bytes."""
         return nbytes / rate_at(self.bandwidth, nbytes)
 
     def computing_s(self, flops: float, products) -> float:
-        """Seconds that computing takes: FLOPs, and those of products (name, FLOPs) beside them."""
+        """Seconds of computing: FLOPs, and those of products (name, FLOPs) beside them."""
         seconds = flops / self.elementwise
         for product, n in products:
             seconds += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
         return seconds
 
     def kernel_ns(self, seconds: float) -> float:
-        """The time of a kernel that works so long, with what starting it takes."""
+        """Ns of a kernel that works so long, with its start."""
         return 1e9 * seconds + self.overhead_ns
 
     def sending_ns(self, nbytes: float) -> float:
-        """The time in which a rank sends so many bytes to others; over memory where nothing is said
-        of links."""
+        """Ns in which a rank sends so many bytes to others; through memory where the profile has no
+        link."""
         if self.link_bytes_per_s:
             return self.kernel_ns(nbytes / self.link_bytes_per_s)
         return self.kernel_ns(self.moving_s(nbytes) if nbytes else 0.0)
 
     def new_pages_ns(self, nbytes: int) -> float:
-        """The time in which the system makes so many bytes of memory, as they are first written."""
+        """Ns in which the system makes so many bytes of memory, as they are first written."""
         return 1e9 * nbytes / self.new_bytes_per_s if self.new_bytes_per_s else 0.0
 
     def host_ns(self, work: HostWork) -> float:
-        """The time that Python takes for its part of a step."""
+        """Ns of Python's part of a step."""
         costs = (getattr(self, name) for name in HOST_COSTS)
         return sum(count * ns for count, ns in zip(work, costs, strict=True))
 
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
-        """The time of a call as a kernel of its own, of a kind."""
+        """Ns of a call as a separate kernel, of a kind."""
         place, nbytes = Origin(), call.cost.bytes
         source = Node(call, (), place)
         return self.ns(StepInfo("", kind or StepKind(), [source], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
-        """The rates of a matrix primitive: its own, or those that stand in for it, which have the
-        fewest of its words less."""
+        """Rates of a matrix primitive: its own, or else those of the most similar name, which lacks
+        the fewest of its words."""
         words = primitive.split()
         names = [" ".join(words[:n]) for n in range(len(words), 0, -1)]
         keys = [f"{name} {dtype}" for name in (*names, "matmul")]
@@ -131,7 +131,7 @@ class MachineProfile:
 
     @classmethod
     def load(cls, path) -> "MachineProfile":
-        """The profile in a file, or a built-in one by name ("cpu2", "h200"); a profile itself.
+        """Load a profile from a file or by a built-in name ("cpu2", "h200"), or return it as it is.
 
         Raises: OptionError for what is neither
         """
@@ -147,7 +147,7 @@ class MachineProfile:
 
 
 def rate_at(points: list[tuple[float, float]], size: float) -> float:
-    """The rate for a size: straight lines between the points, in logarithms; flat outside."""
+    """Rate for a size: straight lines between the points, in logarithms; flat outside."""
     if len(points) == 1 or size <= points[0][0]:
         return points[0][1]
     for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
@@ -202,7 +202,7 @@ BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 
 class Measured(NamedTuple):
-    """A step of a program: executed FLOPs, bytes, ns, and what else is known of it."""
+    """A step of a program: executed FLOPs, bytes, ns, and other measurements."""
 
     flops: float
     nbytes: float
@@ -211,8 +211,8 @@ class Measured(NamedTuple):
 
 
 def measured(make, name: str = "") -> Measured:
-    """The kernels called `name` in a program, the fastest first one apart: threads that have slept
-    take a millisecond to wake."""
+    """Measure the kernels called `name` in a program by their fastest times; return the median one,
+    without the first step: threads that have slept take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
     infos: dict[tuple, StepInfo] = {}
     with flags.override(compile="always"):
@@ -234,7 +234,7 @@ def measured(make, name: str = "") -> Measured:
 
 
 def calibrate_kernels(name: str, smoke: bool) -> MachineProfile:
-    """A profile of this machine that knows nothing of Python, from small programs."""
+    """Calibrate a profile of this machine without Python's times, with small programs."""
     rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
 
     def usual(curves):
@@ -278,25 +278,25 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
 
 
 def copies(nbytes: int) -> int:
-    """Of how many such operands none is in a cache when its turn comes again, as in a model; few
-    enough that what small ones need is still there."""
+    """Number of such operands of which none is in a cache at its next turn, as in a model; small
+    enough that the data of small ones are still there."""
     return min(max(UNCACHED_BYTES // nbytes, FEWEST_COPIES), MOST_COPIES)
 
 
 def alone(ns: float, nbytes: float, bandwidth) -> float:
-    """Seconds of computing, where moving comes before."""
+    """Seconds of computing, for kernels that move before."""
     return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
 
 
 def draw_rate() -> tuple[float, float]:
-    """(how many, random numbers a second)."""
+    """(count, random numbers a second)."""
     count = 1 << 17
     draws = measured(lambda: [random.uniform((count,)) for _ in range(4)], DRAWS)
     return float(count), 1e9 * count / draws.ns
 
 
 def reorder_rate(full, bandwidth) -> float:
-    """How much longer than a copy the weights of a convolution take to change their layout."""
+    """Time of a change of layout of a convolution's weights, as a multiple of a copy's."""
     x, w = full(2, 512, 7, 7), full(512, 512, 3, 3)
     options = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     moved = measured(lambda: [conv(x, w, **options)], "reorder")
@@ -344,8 +344,8 @@ def pool_rate(full) -> float:
 
 
 def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of products of two matrices: with their moving, and without, where that is apart. Those
-    of each lowerer: what a fast one leaves goes to the next."""
+    """Rates of products of two matrices: with their moving, and without it where that is separate.
+    Each lowerer has its own: products that a fast one leaves go to the next."""
     rates: dict[str, list[tuple[float, float]]] = {}
     for dtype in (float32, bfloat16):
         for size in (32, 128, 256) if smoke else (16, 32, 64, 128, 256, 512, 1024, 2048):
@@ -360,9 +360,9 @@ def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, f
 
 
 def rates_by_lowerer(pairs, usual: str) -> Iterator[tuple[float, float, float, str]]:
-    """(FLOPs, bytes, ns, name of the rate) of products of these pairs: by the lowerer that has the
+    """(FLOPs, bytes, ns, name of the rate) of products of these pairs: by the lowerer with the
     first pick, then without it by the next, up to the one whose rates have the usual name. None
-    where a product of another dtype is computed instead: that one has rates of its own."""
+    where a product of another dtype is computed instead: that one has its own rates."""
     target, key = current_target(), ""
     while key != usual:
         with use_target(target):
@@ -382,7 +382,7 @@ def dtype_of(product: str) -> str:
 
 
 class ConvLayer(NamedTuple):
-    """A convolution of as many channels as it makes, on square images."""
+    """A convolution with as many channels in as out, on square images."""
 
     batch: int
     channels: int
@@ -414,8 +414,8 @@ def conv_rates(
     full, smoke: bool, bandwidth, fastest: float
 ) -> dict[str, list[tuple[float, float]]]:
     """Rates of convolutions like a ResNet's and a MobileNet's, and of their gradients; without
-    moving where that comes before, and at most `fastest`, the rate of products: some move as they
-    compute."""
+    moving where that comes before, and at most `fastest`, the rate of products: some move while
+    they compute."""
     rates: dict[str, list[tuple[float, float]]] = {}
     for sizes, is_depthwise in ((LAYERS, False), (DEPTHWISE, True)):
         for layer in sizes[: 2 if smoke else None]:

@@ -1,4 +1,4 @@
-"""Tensors without storage, and models that are for a while made of them."""
+"""Tensors without storage, and models that consist of them for a while."""
 
 from collections import OrderedDict, deque
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ HELD = (
     "tape_entry",
     "slot",
     "grad",
-)  # by a tensor, before it became meta
+)  # fields of a tensor, saved before it became meta
 
 
 def meta_backend():
@@ -28,7 +28,7 @@ def meta_backend():
 
 
 def meta() -> having:
-    """Context: what this thread makes inside has a shape and a dtype, no storage, and no value.
+    """Context: tensors that this thread makes have a shape and a dtype, no storage, and no value.
 
     A program that needs a value (`.item()`, `bool()`) raises BackendError with its line.
 
@@ -50,7 +50,7 @@ def is_pair(x) -> bool:
 
 
 def is_spec(x) -> bool:
-    """Whether it tells one tensor's shape and dtype."""
+    """Whether it has one tensor's shape and dtype."""
     return isinstance(x, (Value, Spec)) or hasattr(x, "shape") and hasattr(x, "dtype") or is_pair(x)
 
 
@@ -99,14 +99,14 @@ def is_owned(tensor: Value) -> bool:
 
 
 def address_of(tensor: Value | None) -> int | None:
-    """Where a meta tensor lies; None if there is none, or its memory is NumPy's."""
+    """Address of a meta tensor; None if there is none, or its memory is NumPy's."""
     buffer = getattr(getattr(getattr(tensor, "payload", None), "value", None), "buffer", None)
     return None if buffer is None else buffer.address
 
 
 def contents_of(containers: list) -> list[tuple[Any, Any]]:
-    """These and the containers in them, each with a copy of what it holds. What `trains_along`, as
-    reducers of gradients do, counts as what it holds."""
+    """Containers within these, each with a copy of its contents. Attributes of objects that
+    `trains_along`, as reducers of gradients do, count as contents."""
     contents: dict[int, tuple[Any, Any]] = {}
     while containers:
         x = containers.pop()
@@ -119,8 +119,8 @@ def contents_of(containers: list) -> list[tuple[Any, Any]]:
 
 @contextmanager
 def without_storage(model, optimizer, backend):
-    """Inside, what model and optimizer hold is meta tensors, but tensors that are attributes keep
-    their values; then all is as it was, the seed too."""
+    """Inside, the tensors of model and optimizer are meta tensors, but tensors that are attributes
+    keep their values; at the end all is as before, the seed too."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
     members = {t for m in modules for t in (*m._parameters.values(), *m._buffers.values())} - {None}
     contents = contents_of([vars(m) for m in modules])

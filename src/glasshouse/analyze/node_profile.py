@@ -16,7 +16,7 @@ PLACES = ("placeholder", "get_attr", "output")  # nodes that compute nothing
 
 
 class ProfiledGraph:
-    """A library's graph, which can run node by node, and what is to know of its tensors."""
+    """A library's graph, which can run node by node, and the facts about its tensors."""
 
     keeps_results: ClassVar[bool] = True  # whether a result once saved counts at each later node
     parameter_type: type
@@ -28,24 +28,24 @@ class ProfiledGraph:
         raise NotImplementedError
 
     def tensors_in(self, value) -> list:
-        """The tensors in what a node computes."""
+        """Tensors in a node's result."""
         raise NotImplementedError
 
     def counter(self):
-        """A context that counts what runs inside."""
+        """Context that counts the calls inside."""
         return FlopCounter()
 
     def run_saving(self, compute: Callable, node, operands: list, save: Callable) -> Any:
-        """The value of a node; `save` is called with each storage saved for backward, and its
-        bytes."""
+        """Run a node and return its value; `save` is called with each storage saved for backward,
+        and its bytes."""
         raise NotImplementedError
 
     def new_storages(self, results: list, operands: list, saved: dict) -> dict[Hashable, int]:
-        """Bytes of each storage that results have and operands have not."""
+        """Bytes of each storage that results have and operands lack."""
         raise NotImplementedError
 
     def pull(self, node, results: list, operands: list) -> int:
-        """Run the backward pass of a node alone; bytes of the gradients of its operands."""
+        """Run the backward pass of a node alone; returns the bytes of its operands' gradients."""
         raise NotImplementedError
 
     def flops(self, node, forward, backward, operands: list) -> tuple[int, int]:
@@ -61,12 +61,12 @@ class ProfiledGraph:
         raise NotImplementedError
 
     def detached(self, value) -> Any:
-        """The same value as the beginning of a graph of its own."""
+        """The same value as the start of a separate graph."""
         raise NotImplementedError
 
 
 class NodeProfiler:
-    """Notes what each node costs while a graph runs: its interpreter calls `run` for each."""
+    """Records the cost of each node while a graph runs: its interpreter calls `run` for each."""
 
     def __init__(self, graph: ProfiledGraph, machine: MachineProfile):
         self.graph, self.machine = graph, machine
@@ -77,7 +77,7 @@ class NodeProfiler:
         self.alive: list = []  # values, so that storages stay theirs
 
     def run(self, node, compute: Callable, operands: list) -> Any:
-        """The value of a node, cut off from those before it."""
+        """Run a node and return its value, cut off from the nodes before it."""
         graph, saved = self.graph, {}
         cost = self.costs[node] = graph.row(node)
         self.saved_by[node], self.new_bytes[node] = saved, {}
@@ -105,21 +105,21 @@ class NodeProfiler:
         return graph.detached(value)
 
     def count_work(self, node, cost: NodeCost, counters: tuple, operands: list) -> None:
-        """FLOPs of both passes; bytes and time of what the FLOP counter saw."""
+        """Add FLOPs of both passes; bytes and time of the calls that the FLOP counter saw."""
         cost.forward_flops, cost.backward_flops = self.graph.flops(node, *counters, operands)
         if all(isinstance(counter, FlopCounter) for counter in counters):
             cost.forward_bytes, cost.backward_bytes = (counter.bytes for counter in counters)
             cost.forward_ns, cost.backward_ns = map(self.ns_of, counters)
 
     def ns_of(self, counter: FlopCounter) -> float:
-        """ns of what was counted, each call a kernel of its own."""
+        """Ns of the counted calls, each as a separate kernel."""
         counter.digest()
         counts = counter.counts.items()
         is_kernel, ns_of_call = self.graph.is_kernel, self.machine.ns_of_call
         return sum(n * ns_of_call(call) for (call, _), (n,) in counts if is_kernel(call))
 
     def rows(self) -> list[NodeCost]:
-        """The rows. What is saved counts where it was made, or else where it was first saved."""
+        """Rows. A saved storage counts where it was made, or else where it was first saved."""
         counted: dict[Hashable, int] = {}
         total = before = 0  # bytes in `counted`; saved up to the node before
         for node, cost in self.costs.items():

@@ -15,14 +15,14 @@ from glasshouse.analyze.step_costs import (
 from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.profile.text import milliseconds, scaled
 
-# Memory that running takes in addition to arrays, per primitive of the largest Program; measured on
+# Memory of a running process beside arrays, per primitive of the largest Program; measured on
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
 RUNTIME_BYTES = 4500
 
 
 @dataclass(eq=False)
 class OwnSource(StepSource):
-    """A step whose memory our manager hands out: by address, what lies there, and whose it is."""
+    """A step whose memory our manager hands out: by address, the contents and their owner."""
 
     owners: dict[int, Owner] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ class OwnSource(StepSource):
                 rows = arena_rows(run.plan, nbytes)
             else:
                 between = "activations" if tag.phase == "forward" else "other results"
-                default = Owner(between, tag.module, tag.primitive)  # Programs hand activations on
+                default = Owner(between, tag.module, tag.primitive)  # Programs pass activations on
                 kind, module, name = self.owners.get(address, default)
                 rows = [MemoryRow(kind, module, nbytes, name)]
             for row in rows:
@@ -57,7 +57,7 @@ class OwnSource(StepSource):
         return analysis.machine.host_ns(analysis.host_work)
 
     def resident(self, analysis: StepAnalysis) -> dict[str, int]:
-        """The peak, what NumPy holds, and about what running takes."""
+        """The peak, NumPy's memory, and an estimate of the rest of a running process."""
         plans = [run.plan for run in analysis.runs]
         counts = [len(plan.graph.nodes) for plan in plans if isinstance(plan, ProgramPlan)]
         return {

@@ -29,7 +29,7 @@ NAMESPACES = (
     "glasshouse.tensor.linalg",
     "glasshouse.tensor.random",
 )
-CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # what they make is a constant
+CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # calls that make constants
 REBINDING = (
     "backward",
     "register_hook",
@@ -44,7 +44,7 @@ OPERATORS = {f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:
-    """(name, method, operator or None) of what tensors compute without being changed."""
+    """(name, method, operator or None) of methods that do not change their tensor."""
     for name, fn in {**vars(Value), **vars(Tensor)}.items():
         reflected = name.replace("__r", "__", 1) if name.startswith("__r") else name
         plain = not name.endswith("_") and not name.startswith("_") and name not in REBINDING
@@ -53,7 +53,7 @@ def methods() -> Iterator[tuple[str, Any, Any]]:
 
 
 def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
-    """(name, function) of ours that a namespace knows."""
+    """(name, function) of our functions in a namespace."""
     for name, fn in list(namespace.items()):
         ours = isinstance(fn, FunctionType) and fn.__module__.startswith(HOMES)
         if ours and fn.__name__ not in CONVERTING and not fn.__name__.startswith("_"):
@@ -61,7 +61,7 @@ def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
 
 
 class CallPatches:
-    """Replacements of calls in a model's forward, by which they become nodes of a tracer."""
+    """Replacements of calls in a model's forward, which make them nodes of a tracer."""
 
     def __init__(self, model: Module, tracer):
         self.model, self.tracer, self.graph = model, tracer, tracer.graph
@@ -74,13 +74,13 @@ class CallPatches:
         return self.tracer in state.modes and not self.tracer.depth
 
     def end(self) -> None:
-        """The trace is over: who kept a patch has a plain function, and nothing of the trace."""
+        """End the trace: a patch that outlives it becomes the plain function, without the trace."""
         self.model = self.tracer = self.graph = None
         self.paths.clear()
 
     def replacement(self, fn, make, run=None):
-        """A function that is one node, which `make(operands, named)` writes; `run` computes it in
-        place of `fn`."""
+        """Build a function that is one node, which `make(operands, named)` writes; `run` computes
+        it in place of `fn`."""
 
         @functools.wraps(fn)
         def call(*args, **kwargs):
@@ -91,7 +91,7 @@ class CallPatches:
         return call
 
     def function(self, fn):
-        """The replacement of a function."""
+        """Replace a function."""
 
         def make(args, kwargs):
             return self.graph.call_function(fn, args, kwargs)
@@ -99,7 +99,7 @@ class CallPatches:
         return self.replacement(fn, make)
 
     def method(self, name: str, fn, operator_fn):
-        """The replacement of a method of tensors; one that an operator calls is that operator."""
+        """Replace a method of tensors; a method of an operator becomes that operator."""
         if operator_fn is None:
             return self.replacement(fn, functools.partial(self.call_method, name))
         is_reflected = name == f"__r{operator_fn.__name__.strip('_')}__"
@@ -115,7 +115,7 @@ class CallPatches:
         return self.graph.call_method(name, args, kwargs)
 
     def module_call(self):
-        """The replacement of `Module.__call__`: leaf modules are nodes, with their hooks."""
+        """Replace `Module.__call__`: leaf modules are nodes, with their hooks."""
         plain_call = Module.__call__
 
         def call_module(module, *args, **kwargs):
@@ -131,8 +131,8 @@ class CallPatches:
         return call_module
 
     def detach(self):
-        """The replacement of `Tensor.detach`: what it gives is a value of its own, so that the
-        tracer can tell it from its operand."""
+        """Replace `Tensor.detach`: its result is a new value, so that the tracer can tell it from
+        its operand."""
         plain_detach = Tensor.detach
 
         def run(x):
@@ -143,7 +143,7 @@ class CallPatches:
 
     def places(self, primitives: bool) -> list[tuple[Any, str, Any]]:
         """Places to replace: (class or module, name, replacement). With `primitives` only calls of
-        leaf modules, `detach` and draws of random bits, which primitives do not tell."""
+        leaf modules, `detach` and draws of random bits, which primitives do not show."""
         always = [(Module, "__call__", self.module_call()), (Tensor, "detach", self.detach())]
         if primitives:
             return [*always, (random, "bits", self.function(random.bits))]

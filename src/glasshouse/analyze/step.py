@@ -30,7 +30,7 @@ CONVENTIONS = ("exact", "torch", "captured")
 
 
 def step_maker(where: str, model, convention: str) -> Callable:
-    """The class whose objects analyse steps of such a model in a convention.
+    """Class whose objects analyse steps of such a model in a convention.
 
     Raises: OptionError for an unknown convention, or one that is not for such a model
     """
@@ -50,8 +50,8 @@ class TrainingStep:
 
     holds_output = False  # whether the model's output lives until the next step has another
     output: Any = None  # that is held
-    micro_batches = 1  # whose gradients are added up before an update
-    counts_host = False  # whether what Python does is counted, in further steps
+    micro_batches = 1  # batches whose gradients are added up before an update
+    counts_host = False  # whether Python's work is counted, in further steps
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
         if not callable(model):
@@ -84,8 +84,8 @@ class TrainingStep:
         loss.backward()
 
     def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
-        """The StepAnalysis of the steps, planned one after the other. The `tape` gets what the
-        manager does; after each step its runs, and "step"."""
+        """Analyse the steps, planned one after the other. The `tape` gets the manager's events;
+        after each step its runs, and "step"."""
         load_replay()  # as a step that runs has it
         backend, peaks = meta_backend(), []
         if tape is not None:
@@ -118,7 +118,7 @@ class TrainingStep:
         result = StepAnalysis(
             source, runs, peaks, counter, machine, outside, sent, first, host_work=work
         )
-        if sent:  # what a rank sends is known while it is part of its world
+        if sent:  # a rank's sent bytes are known while it is part of its world
             result.kernels, result.communication_ns  # noqa: B018
         return result
 
@@ -147,14 +147,14 @@ class TrainingStep:
         return {kind: bytes_outside(tensors) for kind, tensors in kinds.items()}
 
     def made_outside(self, optimizer) -> dict[str, int]:
-        """Bytes of gradients and of what the optimizer keeps that are not the manager's."""
+        """Bytes of gradients and optimizer state that are not the manager's."""
         entries = getattr(optimizer, "state", {}).values()
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         state = [x for entry in entries for x in entry.values() if isinstance(x, Value)]
         return {"gradients": bytes_outside(gradients), "optimizer state": bytes_outside(state)}
 
     def owners(self, optimizer) -> dict[int, Owner]:
-        """Whose the memory is that the model, its output and the optimizer hold, by address."""
+        """Owners of the memory of the model, its output and the optimizer, by address."""
         owners: dict[int, Owner] = {}
         root = type(self.model).__name__
 
@@ -181,7 +181,7 @@ class TrainingStep:
 
 
 def bytes_outside(tensors) -> int:
-    """Bytes of tensors that lie in no memory of the manager's."""
+    """Bytes of tensors in memory that is not the manager's."""
     return sum(x.spec.nbytes for x in set(tensors) if address_of(x) is None)
 
 
@@ -243,13 +243,13 @@ def step(
 
 
 def makes_optimizer(x) -> bool:
-    """Whether it is a function or class that makes an optimizer of parameters, and is none."""
+    """Whether it is a function or class that makes an optimizer, and no optimizer itself."""
     return callable(x) and (isinstance(x, type) or not hasattr(x, "step"))
 
 
 def usual_loss(model, inputs) -> Callable | None:
-    """The loss where none is named: cross-entropy of what comes after the model's input; a model
-    without targets returns its own."""
+    """Default loss: cross-entropy with the inputs after the model's; a model without targets
+    returns its own loss."""
     if is_torch_module(model):
         has_targets = isinstance(inputs, (list, tuple)) and len(inputs) > 1
         return sys.modules["torch"].nn.functional.cross_entropy if has_targets else None

@@ -1,4 +1,4 @@
-"""The analysis of a training step: its peak taken apart, its kernels, its tables.
+"""Analysis of a training step: the parts of its peak, its kernels, its tables.
 
 There is one, of steps on our engine and of PyTorch's. What an engine alone knows it asks a
 `StepSource`: ours is `own_source.OwnSource`, PyTorch's `torch.ahead.torch_source.TorchSource`."""
@@ -36,8 +36,8 @@ MOST_TENSORS = 10  # of those at the peak that a table lists by name
 
 
 class MemoryRow(NamedTuple):
-    """Bytes at the peak, of one kind and module, under one name: the path of a parameter,
-    "gradient of" it, "exp_avg of" it; of other tensors what computed them."""
+    """Bytes at the peak, of one kind and module, under one name: the path of a parameter, "gradient
+    of" it, "exp_avg of" it; of other tensors the operator that computed them."""
 
     kind: str
     module: str
@@ -46,13 +46,13 @@ class MemoryRow(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name, with the module where the name does not tell it."""
+        """Name, with the module where the name does not have it."""
         is_path = self.kind in OWNED or not self.module
         return self.name if is_path else f"{self.name} in {self.module}"
 
 
 class Owner(NamedTuple):
-    """Whose a block of memory is: its kind, the path of its module, and its name."""
+    """Owner of a block of memory: its kind, the path of its module, and its name."""
 
     kind: str
     module: str
@@ -92,7 +92,7 @@ class StepSource:
     between Programs, and Python's time."""
 
     new_bytes = 0  # of memory that the system has to make for operators beside Programs, about
-    peak_at = Tag()  # what reaches the peak, where it is known
+    peak_at = Tag()  # the operator that reaches the peak, where it is known
 
     def memory(self, runs: list) -> list[MemoryRow]:
         """Rows for the memory alive at the peak of the last step. They sum to the peak."""
@@ -220,7 +220,7 @@ class StepAnalysis:
 
     @property
     def message_ns(self) -> float:
-        """The time in which this rank sends what no Program does."""
+        """Ns in which this rank sends the messages of no Program."""
         messages = {} if self.counter is None else self.counter.messages
         return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages.items())
 
@@ -241,7 +241,7 @@ class StepAnalysis:
         return self.device_ns + self.host_ns
 
     def with_ranks(self, ranks: int) -> float:
-        """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
+        """Predict the ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
 
         Raises: OptionError if the machine's profile has no link
         Source: Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
@@ -254,7 +254,7 @@ class StepAnalysis:
         return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
 
     def work(self) -> str:
-        """FLOPs and time, as text, and what of it is for new memory."""
+        """FLOPs and time as text, with the part for new memory."""
         host = f" and {milliseconds(self.host_ns)} of Python" if self.host_ns else ""
         work = (
             f"{scaled(self.counter.total(), 'FLOP')} in products, "
@@ -301,14 +301,14 @@ class StepAnalysis:
         return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
 
     def beside(self, trace: Trace) -> Compared:
-        """This beside the trace of a profile of the same step."""
+        """Compare this with the trace of a profile of the same step."""
         return Compared(self, trace)
 
     def __str__(self):
         return self.table()
 
     def to_dict(self) -> dict:
-        """All of it as what JSON can hold."""
+        """All of it as JSON."""
         return {
             "peak_bytes": self.peak_bytes,
             "peaks": self.peaks,

@@ -29,7 +29,7 @@ from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_o
 from glasshouse.compile.steps.steps import PlannedBuffer
 from glasshouse.optim.rules import SGD
 
-MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
+MAX_ANCHORS = 4  # values that a polynomial goes through, and is tested on
 
 
 class Costs(NamedTuple):
@@ -69,7 +69,7 @@ class StepRecord(NamedTuple):
 
 
 def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
-    """The record of an analysed step, of which the memory manager and the runs are on the tape."""
+    """Record an analysed step; the memory manager's events and the runs are on the tape."""
     events, allocated, run_plans = read_tape(tape[: len(tape) - tape[::-1].index("step")])
     plans = list(dict.fromkeys(run_plans))
     lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in plans]
@@ -96,7 +96,7 @@ def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
 
 
 def read_tape(tape: list) -> tuple[list[tuple[str, int]], list[int], list[ProgramPlan]]:
-    """Of a tape: events (kind, place of the allocation), bytes of each allocation but arenas, and
+    """Read a tape: events (kind, place of the allocation), bytes of each allocation but arenas, and
     the plan of each Program that runs."""
     events: list[tuple[str, int]] = []
     allocated: list[int] = []
@@ -134,7 +134,7 @@ def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
 
 @lru_cache(64)
 def arena_of(lives: tuple, sizes: tuple[int, ...]) -> int:
-    """The bytes of an arena for what lives so long and has these sizes."""
+    """Bytes of an arena for values with such lives and sizes."""
     return place_all([life_of(n, *life) for n, life in zip(sizes, lives, strict=True)])
 
 
@@ -144,7 +144,7 @@ def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
 
 
 def peaks_of(events, sizes: dict[int, int]) -> list[int]:
-    """The peak of each step, of a manager that does this."""
+    """Peak of each step of a manager with these events."""
     manager, blocks, peaks = memory.current().simulate(), {}, []
     for kind, place in events:
         if kind == "step":
@@ -221,8 +221,8 @@ class sweep:
         return self.costs[n]
 
     def prepare(self, values, dtypes=(None, "bfloat16")) -> "sweep":
-        """Analyse what questions about these values, all optimizers and these dtypes (autocast's;
-        None for none) go back to: from then on each takes milliseconds."""
+        """Analyse the steps from which questions about these values, all optimizers and these
+        dtypes (autocast's; None for none) follow: then each takes milliseconds."""
         for n, autocast in product(values, dtypes):
             self(n, autocast=autocast)
             if is_separable(self.optimizer):
@@ -232,7 +232,7 @@ class sweep:
         return self
 
     def descent(self, optimizer, autocast: str | None) -> "sweep":
-        """The sweep of plain descent of the same parameters; what was analysed for it stays."""
+        """Sweep of plain descent of the same parameters; its analyses are kept."""
         key = autocast, *map(id, optimizer.parameters())
         if key not in self.sweeps:
             plain = SGD(optimizer.parameters())
@@ -241,8 +241,8 @@ class sweep:
         return self.sweeps[key]
 
     def costs_with(self, n: int, optimizer, autocast: str | None) -> Costs:
-        """The costs with another optimizer or dtype: what comes before the update from steps of
-        plain descent, where the optimizer allows it."""
+        """Costs with another optimizer or dtype: all before the update from steps of plain descent,
+        where the optimizer allows it."""
         record = self.updated(n, optimizer, autocast) if is_separable(optimizer) else None
         if record is not None:
             with no_collection():
@@ -255,13 +255,13 @@ class sweep:
         return self.sweeps[key](n)
 
     def updated(self, n: int, optimizer, autocast: str | None) -> StepRecord | None:
-        """The record of plain descent with another optimizer's update, where that can be put in."""
+        """Record of plain descent with another optimizer's update, where that is possible."""
         base = self.descent(optimizer, autocast)
         with no_collection():
             return with_update(base.record(n), base.optimizer, optimizer, self.steps, base.updates)
 
     def analyse(self, n: int) -> Costs:
-        """The costs by an analysis of their own."""
+        """Analyse a step for its costs."""
         if self.is_recorded and n not in self.records:
             tape: list = []
             analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
@@ -272,16 +272,16 @@ class sweep:
         return self.costs[n]
 
     def record(self, n: int) -> StepRecord:
-        """The record for n, told by those around it or of an analysis: always that under autocast,
-        where packed operands, which come in steps, are most of what is loose."""
+        """Record for n, from the records around it or an analysis: always an analysis under
+        autocast, where packed operands, which come in steps, are most of the loose numbers."""
         record = self.records.get(n) or (None if self.autocast else self.between(n))
         if record is None:
             self.analyse(n)
         return record or self.records[n]
 
     def between(self, n: int) -> StepRecord | None:
-        """The record for n, if those around it have one shape, and one at least is as a polynomial
-        through the others has it; loose numbers that are not are the larger of the two beside n."""
+        """Record for n, if those around it have one shape, and at least one fits the polynomial
+        through the others; loose numbers that do not fit are the larger of the two beside n."""
         below = max((m for m in self.records if m < n), default=n)
         above = min((m for m in self.records if m > n), default=n)
         if n in (below, above) or self.records[below].shape != self.records[above].shape:
@@ -298,7 +298,7 @@ class sweep:
         return None
 
     def at(self, n: int, values: list[int]) -> np.ndarray:
-        """The numbers at n of the polynomial through these values."""
+        """Numbers at n of the polynomial through these values."""
         total: Any = 0.0
         for m in values:
             weight = np.prod([(n - other) / (m - other) for other in values if other != m])
@@ -313,13 +313,13 @@ def costs_told(analysis: StepAnalysis) -> Costs:
 
 
 def vary(*args, **options) -> sweep:
-    """`sweep`, under the name that it had."""
+    """`sweep`, under its former name."""
     warnings.warn("gh.analyze.vary is called sweep now.", DeprecationWarning, stacklevel=2)
     return sweep(*args, **options)
 
 
 def is_alike(lhs, rhs) -> bool:
-    """Whether optimizers update the same parameters, by one rule but for its rate."""
+    """Whether optimizers update the same parameters, by one rule with different rates."""
     rules = [
         [{**group, "lr": 0, "params": [*map(id, group["params"])]} for group in x.param_groups]
         for x in (lhs, rhs)
@@ -331,8 +331,8 @@ def is_alike(lhs, rhs) -> bool:
 def max_batch(
     model, loss, optimizer, inputs, budget_bytes: int | str, *, limit: int = 1 << 16, **options
 ):
-    """The largest batch whose step stays within `budget_bytes`, a whole number or a text such as
-    "4GiB": that one fits, the next does not.
+    """Find the largest batch whose step stays within `budget_bytes`, a whole number or a text such
+    as "4GiB": that one fits, the next does not.
 
     The first axis of every input is the batch. Options are those of `sweep`.
 

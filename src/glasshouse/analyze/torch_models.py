@@ -1,4 +1,4 @@
-"""Which models are PyTorch's; `base.upper_storeys.offered` has what analyses them."""
+"""PyTorch's models; `base.upper_storeys.offered` has their analysis."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Symbolic trace: a model as a graph, found by running it once on tensors without storage.
+"""Symbolic trace: a model as a graph, from one run on tensors without storage.
 
 Control flow on shapes, dtypes, Python values and module state resolves as it runs. Calls of leaf
 modules, of our functions and of methods become nodes. Whatever composes them, also other libraries'
@@ -50,7 +50,7 @@ def register_non_leaf_module(cls: type) -> type:
 
 
 def register_function(fn: Callable, shape_rule: Callable | None = None) -> Callable:
-    """A function that is traced as one node: call what this returns in place of `fn`.
+    """Register a function to be traced as one node: call the result in place of `fn`.
 
     `shape_rule(*args, **kwargs)`, of values or Specs, gives the result's Spec (or (shape, dtype))
     where `fn` cannot run without values; otherwise `fn` itself runs."""
@@ -81,7 +81,7 @@ def our_layers(module: Module) -> bool:
 
 
 class Tracer(Mode):
-    """Writes a node for each call that comes from outside of the leaf modules."""
+    """Writes a node for each call from outside of the leaf modules."""
 
     def __init__(self, model: Module, graph: IRGraph, is_leaf: Callable, with_regions: bool):
         self.model, self.graph, self.is_leaf = model, graph, is_leaf
@@ -91,7 +91,7 @@ class Tracer(Mode):
         self.began = {name: tensor.payload for name, tensor in members_of(model)}
         self.paths = {id(data): name for name, data in self.began.items()}
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
-        self.inputs: list[tuple[IRNode, Value, Any]] = []  # with what they held
+        self.inputs: list[tuple[IRNode, Value, Any]] = []  # with their payloads
         self.constants: dict[str, Value] = {}
         self.regions: dict[int, IRNode] = {}  # the first node of each
         self.depth, self.num_outer = 0, len(autocast_modes())
@@ -114,7 +114,7 @@ class Tracer(Mode):
             node.meta["within"] = within
 
     def node_of(self, x) -> Any:
-        """The node that gives a value; a read of the model's member, or of a constant."""
+        """Node of a value; a read of the model's member, or of a constant."""
         node = self.nodes.get(id(x.payload))
         if node is None:
             path = self.paths.get(id(x.payload))
@@ -136,11 +136,11 @@ class Tracer(Mode):
         return node
 
     def write(self, place: IRNode, x: Value) -> IRNode:
-        """The node of a member or input, which from here on has what `x` has."""
+        """Write to a member or input, whose node then has the value of `x`."""
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.payload)]))
         if isinstance(x, Parameter):
             node.meta["within"] = (NO_GRAD,)
-        x.payload = placed(x.spec, x.backend).payload  # what it was written from may be used on
+        x.payload = placed(x.spec, x.backend).payload  # its source may still be used
         self.know(x, place)
         return place
 
@@ -153,7 +153,7 @@ class Tracer(Mode):
         return out
 
     def give_out(self, node: IRNode, out) -> None:
-        """Note the values of a node; those of a container are taken from it one by one."""
+        """Assign a node's values to it; those of a container are taken from it one by one."""
         self.describe(node, out)
         if isinstance(out, Value):
             self.know(out, node)
@@ -164,7 +164,7 @@ class Tracer(Mode):
                 self.give_out(self.graph.call_function(read, (node, key)), part)
 
     def write_back(self, model: Module) -> None:
-        """Nodes that leave in members and inputs what the forward has left in them."""
+        """Write nodes that leave the forward's final values in members and inputs."""
         now = [(name, x, self.began.get(name)) for name, x in members_of(model)]
         for place, x, before in (*now, *self.inputs):
             node = self.nodes.get(id(x.payload))
@@ -172,7 +172,7 @@ class Tracer(Mode):
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
 
     def result_of(self, x) -> Any:
-        """The operand for a result.
+        """Operand of the graph for a result.
 
         Raises: OptionError for tensors in an object of another kind
         """
@@ -184,7 +184,8 @@ class Tracer(Mode):
         return with_parts(x, self.result_of)
 
     def argument(self, target: str, specs) -> Any:
-        """Tensors for the Specs of an argument; what has none is as given, and no placeholder."""
+        """Tensors for the Specs of an argument; one without Specs is unchanged, and no
+        placeholder."""
         if not all_of(Spec, specs):
             return specs
         node = self.graph.placeholder(target)
@@ -202,8 +203,8 @@ class Tracer(Mode):
         run: Callable | None = None,
         new_only: bool = False,
     ):
-        """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
-        computes it in place of `fn`. `new_only`: no node if it gives no new value."""
+        """Run a call as one node, which `make(operands, named)` writes, and return its result.
+        `run` computes it in place of `fn`. `new_only`: no node if it returns no new value."""
         if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
             return fn(*args, **kwargs)  # within a node; in a transform, which is transparent
         operands, named = map_nodes((args, kwargs), self.node_of, Value)
@@ -227,7 +228,7 @@ class Tracer(Mode):
 
 @contextmanager
 def forwards_replaced(model: Module, paths, make: Callable):
-    """Inside, `make(path, module)` gives the forward of modules where it has not been replaced."""
+    """Inside, `make(path, module)` makes the forward of modules where it has not been replaced."""
     replaced = []
     try:
         for path in paths:
@@ -279,7 +280,7 @@ def symbolic_trace(
     bias_addition_split: bool = False,
     primitives: bool = False,
 ) -> Any:
-    """The graph of a model's forward for arguments like these; nothing is computed.
+    """Trace a model's forward to a graph, for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
                          lists, tuples, dicts and dataclasses of them are possible
@@ -332,7 +333,7 @@ def symbolic_trace(
 
 
 def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
-    """The graph of a torch.nn.Module's forward.
+    """Trace a torch.nn.Module's forward to a graph.
 
     Raises: OptionError for what there is for our models alone
     """
@@ -344,7 +345,7 @@ def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
 
 
 def split_biases(module: GraphModule) -> GraphModule:
-    """Linear and convolution modules as the same without bias, and an addition of its own."""
+    """Split linear and convolution modules into the same without bias, and a separate addition."""
     graph = module.graph
     for node in graph.find("call_module"):
         layer = module.member(node.target)
@@ -374,5 +375,5 @@ SPLIT = tuple("Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvT
 
 
 def add_bias(x, bias):
-    """x + bias: what `bias_addition_split` takes out of a layer."""
+    """x + bias: the addition that `bias_addition_split` takes out of a layer."""
     return x + bias

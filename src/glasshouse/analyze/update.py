@@ -24,15 +24,15 @@ from glasshouse.optim.optimizer import Optimizer
 
 
 class Update(NamedTuple):
-    """The update of parameters with one gradient, in one step: whether the gradient before was
-    given back first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
+    """Update of parameters with one gradient, in one step: whether the gradient before was freed
+    first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
 
     frees_gradient: bool
     allocated: tuple[int, ...]
     work: tuple[int, ...]
 
     def between(self, other: "Update", part: float) -> "Update":
-        """That of a size between the two."""
+        """Update for a size between the two."""
         rows = [np.array([*u.allocated, *u.work], float) for u in (self, other)]
         numbers = np.rint(rows[0] + part * (rows[1] - rows[0])).astype(np.int64).tolist()
         at = len(self.allocated)
@@ -40,8 +40,8 @@ class Update(NamedTuple):
 
 
 class UpdatePlace(NamedTuple):
-    """The step that updates a parameter, and how its kernel gets at the gradient: "loads", "makes",
-    or "computes" it. `gradient` names the buffer of a stored one, where `values` tensors lie."""
+    """Step that updates a parameter, and how its kernel gets the gradient: "loads", "makes", or
+    "computes" it. `gradient` names the buffer of a stored one, where `values` tensors lie."""
 
     step: int
     how: str
@@ -57,7 +57,7 @@ def is_separable(optimizer) -> bool:
 
 
 def units_of(places) -> list[tuple[int, ...]]:
-    """The numbers of the parameters that have one gradient; most have one of their own."""
+    """Numbers of the parameters that share one gradient; most have one each."""
     units: dict[Any, list[int]] = {}
     for i, place in enumerate(places):
         units.setdefault(i if place.gradient is None else (place.gradient,), []).append(i)
@@ -65,7 +65,7 @@ def units_of(places) -> list[tuple[int, ...]]:
 
 
 def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
-    """The kind of each unit: those that differ in size only are updated by kernels that do."""
+    """Kind of each unit: units that differ in size only have kernels that do too."""
     parts = []
     owned = ((i, p) for i, group in enumerate(optimizer.param_groups) for p in group["params"])
     for (group, p), place in zip(owned, places, strict=True):
@@ -79,7 +79,7 @@ def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
 
 @contextmanager
 def alone(optimizer: Optimizer, params: list):
-    """Inside, an optimizer of these parameters only, without storage; yields the backend."""
+    """Inside, the optimizer has these parameters only, without storage; yields the backend."""
     backend, holder, ids = meta_backend(), Module(), set(map(id, params))
     holder._parameters.update({str(i): p for i, p in enumerate(params)})
     storage = without_storage(holder, optimizer, backend)
@@ -90,7 +90,7 @@ def alone(optimizer: Optimizer, params: list):
 
 
 def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] | None:
-    """For each step, the update of each unit; None if they are not a kernel each. Of a kind three
+    """Updates of each unit, for each step; None if they are not a kernel each. Of a kind three
     sizes are analysed, the others lie between them; all of them, if the middle one does not."""
     params, units = optimizer.parameters(), units_of(places)
     kinds: dict[tuple, dict[int, list[int]]] = {}
@@ -116,8 +116,8 @@ def least_middle_most(sizes) -> list[int]:
 
 
 def interpolate(updates: dict[int, Update], units: dict[int, list[int]]) -> bool:
-    """Give the updates of all units of a kind, by size, from those that are there, in proportion;
-    whether those that are there lie on the line through the least and the largest."""
+    """Fill in the updates of all units of a kind, by size, from the analysed ones, in proportion;
+    returns whether those lie on the line through the least and the largest."""
     by_size = {
         size: updates[numbers[0]] for size, numbers in units.items() if numbers[0] in updates
     }
@@ -135,7 +135,7 @@ def interpolate(updates: dict[int, Update], units: dict[int, list[int]]) -> bool
 
 
 def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
-    """For each step, the update of each of a few units (parameters, the place of the first)."""
+    """For each step, analyse each of a few units (parameters, the place of the first)."""
     updates: list[list[Update]] = []
     events: list = []
     with alone(optimizer, [p for params, _ in units for p in params]) as backend:
@@ -166,14 +166,14 @@ def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]]
 
 
 def payloads_of(optimizer: Optimizer) -> list[set[int]]:
-    """Of each parameter, with its gradient and state."""
+    """Payloads of each parameter, with its gradient and state."""
     rows = ((p, p.grad, *optimizer.state.get(p, {}).values()) for p in optimizer.parameters())
     return [{id(x.payload) for x in values if isinstance(x, Value)} for values in rows]
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:
-    """A gradient that the run of the update makes: by a step of the host, by a kernel, or as what
-    all who read it compute, which an output is that only changes a shape."""
+    """Gradient that the run of the update makes: by a step of the host, by a kernel, or in all its
+    readers; the last is so for an output that only changes a shape."""
     shape = leaf.shape[1:]
     if how != "computes":
         leaf = bind(primitives["reshape"], (leaf,), {"shape": shape})
@@ -216,7 +216,7 @@ def writers_of(plan) -> dict[Any, int]:
 
 
 def places_of(runs) -> tuple[UpdatePlace, ...]:
-    """Where each parameter is updated in plain descent; steps are numbered through all runs."""
+    """Places of parameters' updates in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
         writers = writers_of(run.plan) if hasattr(run.plan, "output_buffers") else {}
@@ -230,7 +230,7 @@ def places_of(runs) -> tuple[UpdatePlace, ...]:
 
 
 def place_in(kernel, parameter) -> tuple[str, Any]:
-    """How a kernel that makes a parameter comes by the gradient, and its buffer if it is stored."""
+    """How a kernel of a parameter gets the gradient, and its buffer if it is stored."""
     read = [b for b in kernel.reads() if b.place == "output" and b.spec == parameter.spec]
     if read:
         return "loads", min(read, key=lambda b: b.at)
@@ -242,7 +242,7 @@ def place_in(kernel, parameter) -> tuple[str, Any]:
 
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, cache: dict):
-    """The record with another optimizer in place of plain descent, or None; `cache` keeps the
+    """Replace plain descent in the record by another optimizer, or return None; `cache` keeps the
     updates of plain descent, by their places."""
     places, work = record.shape.updates, record.shape.work
     if len(places) != len(plain.parameters()):
@@ -273,16 +273,16 @@ def with_update(record, plain: Optimizer, other: Optimizer, steps: int, cache: d
 
 
 def stored(optimizer: Optimizer) -> list[int]:
-    """Bytes of each tensor of the state that is there, and managed."""
+    """Bytes of each managed tensor of the state."""
     tensors = [x for entry in optimizer.state.values() for x in entry.values()]
     managed = [x for x in tensors if isinstance(x, Value) and is_owned(x)]
     return [x.spec.nbytes for x in managed if x.spec.nbytes >= SMALL_BYTES]
 
 
 def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> Iterator[Any]:
-    """The events (kind, name, bytes) of a step with these updates: before the first Program the
-    state; at the end of each Program's allocations those of the updates; without the frees of
-    gradients that became state. `frees` are the units in the order in which gradients are freed."""
+    """Events (kind, name, bytes) of a step with these updates: before the first Program the state;
+    at the end of each Program's allocations those of the updates; without the frees of gradients
+    that became state. `frees` are the units in the order in which gradients are freed."""
     step, freed, last_arena = 0, 0, last_arenas(events)
     for place, (kind, at) in enumerate(events):
         if kind == "arena" or place == 0 and kind != "alloc":
@@ -303,7 +303,7 @@ def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> I
 
 
 def last_arenas(events) -> dict:
-    """Of each arena, whether it is the last of its step: the Program that updates."""
+    """Whether each arena is the last of its step: the Program that updates."""
     is_last, latest = {}, None
     for kind, arena in events:
         if kind == "arena":

@@ -1,4 +1,4 @@
-"""Many processes: collectives, and what trains on several ranks."""
+"""Many processes: collectives, and training on several ranks."""
 
 from glasshouse.distributed.replicas.batches import (
     BatchShare,

@@ -58,8 +58,8 @@ def step_costs(
 
 @contextmanager
 def threads_of_a_rank(size: int, transport: str) -> Iterator[None]:
-    """Inside, kernels are planned for the threads that each of so many ranks has: what oneDNN works
-    in depends on them."""
+    """Inside, kernels are planned for the threads of each of so many ranks: oneDNN's scratch memory
+    depends on them."""
     variables = {} if transport == "mpi" else threads_of_ranks(size)
     if not variables:
         yield

@@ -1,4 +1,4 @@
-"""Annotations: regions that the user names, next to free while nothing records."""
+"""Annotations: regions that the user names, almost free while nothing records."""
 
 import copy
 import functools
@@ -13,8 +13,8 @@ lock = Lock()  # one annotation may be entered by several threads, and within it
 
 
 class Annotation:
-    """The slow clear twin of what native/annotation.c does: `begun` has (thread, time) of each
-    entry that a watcher was there to see."""
+    """Slow clear twin of native/annotation.c: `begun` has (thread, time) of each entry that a
+    watcher saw."""
 
     __slots__ = ("name", "begun")
 
@@ -33,7 +33,7 @@ class Annotation:
             tell("annotation", self.name, self.take_begin_ns())
 
     def take_begin_ns(self) -> int:
-        """When the region that ends now began, if recorded: the last of this thread's."""
+        """Return the begin of the region that ends now, if recorded: the last of this thread's."""
         with lock:
             entries = [entry for entry in self.begun if entry[0] == get_ident()] or self.begun
             self.begun = tuple(entry for entry in self.begun if entry is not entries[-1])
@@ -59,7 +59,7 @@ class Annotation:
 
 
 class record_function(Annotation):
-    """Context and decorator: a named region in the trace; next to free when nothing records.
+    """Context and decorator: a named region in the trace; almost free while nothing records.
 
     Example:
         >>> with record_function("load batch"):

@@ -23,14 +23,14 @@ class OperatorStep(StepKind):
 
 
 class SourceCall(NamedTuple):
-    """A call that a step computes, as steps of Programs name theirs."""
+    """A call that a step computes, in the form of the sources of Programs' steps."""
 
     call: Call
     origin: Origin
 
 
 class SingleCall:
-    """A Program that computes one call, which is the first of a run's events."""
+    """A Program of one call, which is the first of a run's events."""
 
     arena_bytes = 0
 

@@ -181,8 +181,8 @@ class FlopCounter(Watcher):
         return self.total("all", "executed") / max(1, self.bytes)
 
     def sent_bytes(self) -> dict[tuple[str, str], int]:
-        """The bytes that this rank sends to others, by collective and name of the group; "send" is
-        what stages of a pipeline pass on."""
+        """Bytes that this rank sends to others, by collective and name of the group; "send" counts
+        the messages between stages of a pipeline."""
         self.digest()
         sums: Counter = Counter()
         for (name, nbytes), times in self.messages.items():
@@ -259,7 +259,7 @@ class FlopCounter(Watcher):
 
 
 def taken_apart(counted):
-    """(call, origin, how often), with the calls that a loop is made of in place of it."""
+    """(call, origin, how often); a loop is replaced by the calls in its body."""
     for call, origin, calls in counted:
         if call.primitive.parts is None:
             yield call, origin, calls
@@ -270,7 +270,7 @@ def taken_apart(counted):
 
 
 def counting(counts: dict, thread: int):
-    """The counter's `op`: a function with all that it needs bound, for it runs at each call."""
+    """The counter's `op`: a function with all its variables bound, because it runs at each call."""
 
     def op(call, result, begin_ns):
         now = state.__dict__

@@ -1,4 +1,4 @@
-"""When Python functions of the user's run, whether or not they call an operator.
+"""Times at which the user's Python functions run, whether or not they call an operator.
 
 The interpreter tells of each call and return, by `sys.setprofile`, what native/functions.c writes
 down. Python's own library, installed packages and this one are left out: their time is that of the
@@ -27,7 +27,7 @@ WRITTEN_BY_CODE = ("<frozen ", "<string>", GRAPH_CODE)  # as methods of named tu
 
 
 class SlowFunctions:
-    """The slow clear twin of what native/functions.c does."""
+    """Slow clear twin of native/functions.c."""
 
     def __init__(self, number_of, room: int):
         self.number_of, self.room, self.active = number_of, room, False
@@ -35,7 +35,7 @@ class SlowFunctions:
         self.open: list[tuple] = []
 
     def begin(self) -> None:
-        """This thread's functions are told from now on."""
+        """Record this thread's functions from now on."""
         self.active = True
         sys.setprofile(self)
 
@@ -57,7 +57,7 @@ class SlowFunctions:
         return frame
 
     def end(self) -> bytes:
-        """The events as bytes; what still runs ends now."""
+        """Return the events as bytes; functions that still run end now."""
         self.active = False
         while self.open:
             self.write(self.open.pop())
@@ -74,15 +74,15 @@ def kind_of_functions() -> type:
 
 
 class FunctionWatch:
-    """Notes the calls of the user's functions in this thread and in those that begin from now on;
-    `names` has (file, line, name) of each number, `events` the calls once it has ended, with the
-    number that `threads` has for the thread. `room` bounds the calls of each thread."""
+    """Records the calls of the user's functions in this thread and in those that begin from now on;
+    `names` has (file, line, name) of each number. `events` has the calls once it has ended, with
+    the numbers of threads in `threads`. `room` bounds the calls of each thread."""
 
     def __init__(self, room: int, threads):
         self.room, self.threads = room, threads
         self.numbers: dict[int, int] = {}
         self.names: list[list] = []
-        self.alive: list = []  # code objects, which are told apart by their ids
+        self.alive: list = []  # code objects: a live one keeps its id
         self.watched: list[tuple[int, Any]] = []
         self.events = np.zeros(0, TIMED_CALL)
         self.is_there = False
@@ -97,13 +97,13 @@ class FunctionWatch:
         return self
 
     def begin_thread(self, *_) -> None:
-        """A thread begins, or that which records."""
+        """Record a thread that begins, or the thread that records."""
         functions = kind_of_functions()(self.number_of, self.room)
         self.watched.append((self.threads[state.thread], functions))
         functions.begin()
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop recording."""
         if not self.is_there:
             return
         self.is_there = False

@@ -1,4 +1,4 @@
-"""Python functions of the user's, those that call no operator too: their own time and all of it."""
+"""The user's Python functions, also those that call no operator: their own time and their total."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -72,7 +72,7 @@ class PythonFunctions(list):
 
     @cached_property
     def parents(self) -> np.ndarray:
-        """The call of the user's that each one lies in, or -1."""
+        """The user's call around each call, or -1."""
         calls = self.trace.functions
         return nearest_around(calls["begin"], calls["end"], calls["thread"])
 

@@ -1,4 +1,4 @@
-"""Whose memory a block is: parameters by their path in a model, their gradients, and optimizers'
+"""Owners of memory blocks: parameters by their path in a model, their gradients, and optimizer
 state by its name.
 
 Models and optimizers are found among all objects of the process. A recording looks at what they
@@ -17,14 +17,14 @@ from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import Node
 from glasshouse.memory import Tag
 
-MODEL, OPTIMIZER = "named_parameters", "add_param_group"  # the methods that tell them
+MODEL, OPTIMIZER = "named_parameters", "add_param_group"  # the methods that identify them
 FINDS = 4  # looks for which objects are found again: a script makes its model in the recording
-LOOKS = 2  # after memory has grown: a captured Program's outputs are bound after it was told
+LOOKS = 2  # after memory has grown: a captured Program's outputs are bound after watchers saw it
 WRAPPED = "_orig_mod."  # in the paths of a model that was compiled
 PARAMETER, BUFFER, GRADIENT = "parameter", "buffer", "gradient of"
 KINDS = {PARAMETER: "parameters", BUFFER: "buffers", GRADIENT: "gradients"}
 OTHERS = "others"
-marks = itertools.count(-2, -1)  # on calls that have no event, which were made before a recording
+marks = itertools.count(-2, -1)  # for calls without an event, which were made before a recording
 
 # Of libraries' tensors, by class: the addresses of a tensor, and its shape and dtype as text.
 tensor_kinds: dict[type, Callable[[Any], tuple[list[int], str]]] = {}
@@ -75,8 +75,8 @@ class Holders:
         self.optimizers = [weakref.ref(x) for x in objects[OPTIMIZER]]
 
     def look_again(self, highest: int, rows: int) -> None:
-        """Look at what is held if memory has grown to `highest` bytes since the last look; there
-        were so many `rows` of memory events."""
+        """Look at the tensors that are held if memory has grown to `highest` bytes since the last
+        look; there are `rows` memory events so far."""
         if highest > self.highest:
             self.highest, self.looks = highest, LOOKS
         if self.looks > 0:
@@ -84,7 +84,7 @@ class Holders:
             self.look(rows)
 
     def look(self, rows: int) -> None:
-        """Note where everything that is held lies."""
+        """Record the addresses of all tensors that are held."""
         if self.finds > 0:
             self.finds -= 1
             self.find()
@@ -100,7 +100,7 @@ class Holders:
         self.blocks.append((rows, blocks))
 
     def held_tensors(self) -> Iterator[tuple[Any, Tag]]:
-        """Each tensor that is held, and as whose."""
+        """Each tensor that is held, and its tag."""
         paths: dict[int, str] = {}
         for model in living(self.models):
             for path, tensor in named_tensors(model, "named_parameters"):
@@ -139,8 +139,8 @@ def parts_of(model) -> dict:
 
 
 def named_tensors(model, method: str) -> list[tuple[str, Any]]:
-    """(path, tensor) of a model's parameters or buffers by the method that lists them; a shared one
-    once, with all its paths: "embed.weight and head.weight"."""
+    """(path, tensor) of a model's parameters or buffers by the method that lists them; a shared
+    tensor once, with all its paths: "embed.weight and head.weight"."""
     paths: dict[int, list[str]] = {}
     tensors: dict[int, Any] = {}
     for path, tensor in all_named(getattr(model, method)):
@@ -168,7 +168,7 @@ def joined(paths: list[str]) -> str:
 
 
 def first_path(path: str) -> str:
-    """The first of the paths that `named_tensors` tells of a tensor."""
+    """First of the paths that `named_tensors` lists for a tensor."""
     return path.split(", ")[0].split(" and ")[0]
 
 
@@ -178,7 +178,7 @@ def gradient_of(tensor, path: str) -> Iterator[tuple[Any, Tag]]:
 
 
 def held_by_optimizer(optimizer, paths: dict[int, str]) -> Iterator[tuple[Any, Tag]]:
-    """An optimizer's state, and the parameters that no model has, by their numbers."""
+    """Tensors of an optimizer's state, and parameters that no model has, by their numbers."""
     number = 0
     for group in getattr(optimizer, "param_groups", ()):
         for p in group.get("params", ()):
@@ -193,7 +193,7 @@ def held_by_optimizer(optimizer, paths: dict[int, str]) -> Iterator[tuple[Any, T
 
 
 def flat(state, name: str = "state") -> Iterator[tuple[str, Any]]:
-    """(name, tensor) of what a state holds, which may lie in dicts and lists."""
+    """(name, tensor) of a state, whose tensors may lie in dicts and lists."""
     if isinstance(state, dict):
         for key, x in state.items():
             yield from flat(x, str(key))

@@ -1,4 +1,4 @@
-"""Other libraries' operators, told to watchers as calls of ours are.
+"""Operators of other libraries, passed to watchers as our calls are.
 
 A storey above looks on at a library, where that is there (`base/upper_storeys.py`). A library that
 is imported later, by a script that is counted, is seen from then on."""
@@ -10,19 +10,19 @@ from glasshouse.base.upper_storeys import LIBRARIES, offered
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.watch import Watcher
 
-GRAPH_CODE = "<eval_with_key>"  # how names of files begin that torch.fx writes graphs as
-folders: set[str] = set()  # of libraries that are looked at: frames there are no user's
+GRAPH_CODE = "<eval_with_key>"  # how names of files begin in which torch.fx writes graphs
+folders: set[str] = set()  # of libraries that are watched: no frame there is a user's
 programs: dict[str, Callable[[], None]] = {}  # small ones, by library; "" is ours
 
 
 def library_of(call: Call) -> str:
-    """Whose operator a call is of; "" if it is a primitive of ours."""
+    """Library of a call's operator; "" if it is a primitive of ours."""
     return getattr(call.primitive, "library", "")
 
 
 class Observation:
-    """Has a watcher told of the operators of libraries, until `end`. `model` is what names of
-    modules begin at, where it is one of a library's."""
+    """Passes operators of libraries to a watcher, until `end`. `model` is the root of names of
+    modules, where it is a library's model."""
 
     def __init__(self, watcher: Watcher, model=None):
         self.watcher, self.model = watcher, model
@@ -31,11 +31,11 @@ class Observation:
             self.ends.append(when_imported(library, self.begin))
 
     def begin(self, library) -> None:
-        """The library is there."""
+        """Watch a library that has been loaded."""
         observe = offered(library.__name__, "observe")
         self.ends.append(observe(self.watcher, self.model))
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         while self.ends:
             self.ends.pop()()

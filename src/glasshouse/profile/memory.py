@@ -1,4 +1,4 @@
-"""Memory over time: what the manager held, for whom, and what was alive at the peak.
+"""Memory over time: the bytes in use, their owners, and the tensors alive at the peak.
 
 The arena of a Program, in which values share memory, is taken apart by what lies in it."""
 
@@ -32,8 +32,8 @@ class Alive(NamedTuple):
 
 
 class PeakTensor(NamedTuple):
-    """A tensor at the peak: whose value, its shape and dtype if they are known, its bytes, the
-    user's line of its call, and whether it lies in a Program's arena."""
+    """A tensor at the peak: its owner, its shape and dtype if they are known, its bytes, the user's
+    line of its call, and whether it lies in a Program's arena."""
 
     tag: Tag
     spec: str
@@ -48,8 +48,8 @@ class PeakTensor(NamedTuple):
 
 
 class MemoryTimeline:
-    """`time_ns` since the profile began, with the bytes then allocated and reserved.
-    `alive` are the owners at the peak, the largest first; what was there before is among them."""
+    """`time_ns` since the profile began, with the bytes then allocated and reserved. `alive` are
+    the owners at the peak, the largest first; memory from before is among them."""
 
     def __init__(self, trace: Trace):
         rows = trace.memory
@@ -63,8 +63,8 @@ class MemoryTimeline:
         self.alive = alive_after(trace, self.at)
 
     def run_at_peak(self, nbytes: int) -> RecordedRun | None:
-        """The run of a Program that has an arena of so many bytes at the peak: of those that end
-        later the first one whose arena fits best."""
+        """Find the run of a Program whose arena has so many bytes at the peak: of the runs that end
+        later, the first one whose arena fits best."""
         peak_ns = self.peak_ns + self.trace.begin_ns
         runs = [r for r in self.trace.program_runs if r.end_ns >= peak_ns]
         fitting = [r for r in runs if 0 < r.program.arena_bytes <= nbytes]
@@ -91,7 +91,7 @@ class MemoryTimeline:
         return sorted(tensors, key=lambda t: -t.nbytes)
 
     def kinds(self) -> dict[str, int]:
-        """The bytes at the peak of parameters, gradients, optimizers' state and all others."""
+        """Bytes at the peak of parameters, gradients, optimizer state and all others."""
         sums: dict[str, int] = {}
         for t in sorted(self.tensors, key=lambda t: t.kind == OTHERS):
             sums[t.kind] = sums.get(t.kind, 0) + t.nbytes
@@ -99,8 +99,8 @@ class MemoryTimeline:
 
     @cached_property
     def in_use(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(time_ns, bytes) of each run of a Program that has an arena: what is allocated then, with
-        the arena's values in place of the arena, from the begin of each step on, and at its end."""
+        """(time_ns, bytes) of each run of a Program that has an arena: allocated bytes with the
+        arena's values in place of the arena, from the begin of each step on, and at its end."""
         curves = []
         for run in self.trace.program_runs:
             used_bytes = np.array([sum(sizes.values()) for sizes in sizes_in_arena(run.program)])
@@ -147,8 +147,8 @@ class MemoryTimeline:
 
 
 class OutputsOfRuns:
-    """Blocks of memory that runs of Programs allocated for their outputs: a run has a block for
-    each, in their order, before it begins or as it comes to it."""
+    """Blocks of memory that runs of Programs allocate for their outputs: each output of a run has
+    one, in their order, before the run begins or as it comes to it."""
 
     def __init__(self, trace: Trace):
         self.trace = trace
@@ -190,7 +190,7 @@ class OutputsOfRuns:
         return (program, numbers[0]) if len(alike) == 1 else None
 
     def outputs_of(self, program) -> dict[tuple, list[int]]:
-        """The numbers of a Program's outputs by what is told of their blocks, in their order."""
+        """Numbers of a Program's outputs by the features of their blocks, in their order."""
         if id(program) not in self.values:
             stored = [(v, info) for info in program.step_infos() for v in info.outputs]
             numbers: dict[tuple, list[int]] = {}
@@ -204,8 +204,8 @@ class OutputsOfRuns:
 
     @cached_property
     def owners(self) -> dict[tuple[int, int], HeldTensor]:
-        """As what models and optimizers hold outputs, by Program and number. One run tells of all:
-        what another one made may have been let go before anybody looked."""
+        """Owners of outputs by Program and number: models and optimizers. One run finds all of
+        them; the outputs of another may be freed before anybody looks."""
         owners: dict[tuple[int, int], HeldTensor] = {}
         rows = self.trace.memory
         alive: dict[int, int] = {}  # by address, the row of the block that is there
@@ -256,8 +256,8 @@ class ResultsOfCalls:
 
 
 class HeldBlock(NamedTuple):
-    """A block of memory, the row of the event that tells of it (-1 if it was there before), and as
-    what a model or an optimizer holds it."""
+    """A block of memory, the row of its allocation (-1 if it was there before), and the model or
+    optimizer that owns it."""
 
     nbytes: int
     tag: Tag
@@ -297,8 +297,8 @@ def alive_after(trace: Trace, count: int) -> list[Alive]:
 
 
 def values_in_arena(program) -> Iterator[list[tuple[StoredValue, StepInfo]]]:
-    """After each step of a Program, the values that lie in its arena, and the steps that made them.
-    Of values that follow each other at one place the last one is there."""
+    """Values in a Program's arena after each step, with the steps that made them. Of values that
+    follow each other at one place the last one counts."""
     values: dict[int, tuple[StoredValue, StepInfo]] = {}
     for i, info in enumerate(program.step_infos()):
         values = {at: x for at, x in values.items() if x[0].last >= i}
@@ -320,7 +320,7 @@ def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTenso
 
 
 def tensor_of(trace: Trace, program, info: StepInfo, value: StoredValue, in_arena=False):
-    """A value of a Program as it is told of at the peak."""
+    """A value of a Program as a tensor at the peak."""
     origin = value.origin
     owner = trace.holders.places.get((id(program), origin.place))
     tag = (

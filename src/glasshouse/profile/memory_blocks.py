@@ -1,4 +1,4 @@
-"""Blocks of memory over time: from when to when each was there, whose it was, who asked for it."""
+"""Blocks of memory over time: their lifetimes, owners, and the code that allocated them."""
 
 from typing import NamedTuple
 
@@ -11,10 +11,10 @@ MOST = 200  # blocks of a table
 
 
 class BlockLife(NamedTuple):
-    """A block of memory: ns since the recording began (0 for what was there before, its end for
-    what still is), bytes, the owner, shape and dtype if they are known, and the user's line and
-    stack, the innermost frame first: of the call that made it, or of who needed what a Program
-    computed."""
+    """A block of memory: ns since the recording began (0 if it was there before, the end of the
+    recording if it still is), bytes, the owner, shape and dtype if they are known, and the user's
+    line and stack, the innermost frame first. The stack is that of the call, or of the code that
+    needed the result of a Program."""
 
     begin_ns: int
     end_ns: int
@@ -52,7 +52,7 @@ class BlockLives(list):
         return BlockLife(begin_ns, end_ns, nbytes, tag, spec, line, stack)
 
     def stack_of(self, row: int) -> list[str]:
-        """The user's frames of who asked for a block."""
+        """The user's frames of the code that allocated a block."""
         trace = self.trace
         if self.outputs.output(row) is not None:
             return trace.frames(self.outputs.runs[self.outputs.number_of_run[row]].stack)

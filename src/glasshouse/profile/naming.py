@@ -1,4 +1,4 @@
-"""Names of fused steps: by the functions that the user called, not by the primitives in them.
+"""Names of fused steps, from the functions that the user called rather than the primitives in them.
 
 Each call notes the composed function that recorded it (dispatch/compose.py); calls that no such
 function made have the names of their primitives."""
@@ -49,8 +49,8 @@ def is_shown(source: Node) -> bool:
 
 
 def grouped(sources: list[Node]) -> list[tuple[str, list[Node]]]:
-    """Calls by the functions that made them, in one module each. By its own name goes a product, a
-    call that is its function's only one here, and what a derivative's rule calls."""
+    """Group calls by the functions that made them, in one module each. A product, a call that is
+    its function's only one here, and a call of a derivative's rule have their own names."""
     groups: dict[tuple, list[Node]] = {}
     draws = any(s.op == BITS for s in sources)
     for i, s in enumerate(sources):

@@ -1,4 +1,4 @@
-"""Operators inside of operators: what runs inside of what, with own times and all of them.
+"""Operators inside of operators: the nesting of calls, with their own and their total times.
 
 Passes are around operators; inside of these is what a library noted of its dispatcher's calls
 (`inner_operators=True`), and runs of Programs with their steps."""
@@ -18,7 +18,7 @@ from glasshouse.profile.steps.breakdown import Breakdown
 from glasshouse.profile.text import milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 
-MODE = "PythonDispatchMode"  # PyTorch's name for what recorded the operators
+MODE = "PythonDispatchMode"  # PyTorch's name for the mode that records the operators
 RECORDING = "(recording)"
 ENGINE = "autograd::engine::"  # around each node of autograd
 MOST_ROWS = 300  # of the report
@@ -60,7 +60,7 @@ class OperatorTree(list):
 
     @cached_property
     def timed(self) -> TimedNames:
-        """All that is in the tree; what a library noted stands for its operators and nodes."""
+        """All spans of the tree; spans that a library recorded replace its operators and nodes."""
         parts = [self.inner_times(), self.event_times(), *self.run_times()]
         return TimedNames(*map(np.concatenate, zip(*parts, strict=True)))
 
@@ -110,7 +110,7 @@ class OperatorTree(list):
         )
 
     def made_rows(self) -> list[TreeRow]:
-        """The rows in order."""
+        """Rows of the tree in order."""
         timed, spans = self.timed, self.breakdown.steps.middle
         times = nested_within(spans, timed.begin, timed.end, timed.thread)
         places, inner, own_node, keys = self.places_in_tree(times.around, times.ends > times.begins)
@@ -125,8 +125,8 @@ class OperatorTree(list):
         return ordered_rows(keys, list(self.numbers), total, own_ns, calls)
 
     def places_in_tree(self, around: np.ndarray, is_some: np.ndarray):
-        """For each span: the node that its time belongs to, that which those within it lie in, and
-        whether only its own time counts. The nodes as (node around, name), level by level."""
+        """For each span: the node of its time, the node of spans within it, and whether only its
+        own time counts. Also the nodes as (node around, name), level by level."""
         name, mode = self.timed.name, self.numbers[MODE]
         recording = self.numbers[RECORDING]
         places, inner = np.full((2, len(name)), -1, np.int64)

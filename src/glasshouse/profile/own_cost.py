@@ -1,4 +1,4 @@
-"""The cost of recording a call, measured on a small program of each library that was recorded.
+"""Cost of recording a call, measured on a small program of each library in the recording.
 
 It is measured once a process for each kind of recording, right after the first recording of that
 kind, so no recording contains the measurement. It runs in a thread of its own, where the user has
@@ -31,7 +31,7 @@ programs[""] = our_program
 
 
 def call_costs(recorder: recorded.EventRecorder) -> dict[str, float]:
-    """The cost of each call in a recording that has ended: ns, by library."""
+    """Ns of each call in a recording that has ended, by library."""
     kind = recorder.kind
     events = recorder.events()
     whats = np.unique(events["what"][events["kind"] <= recorded.COMPUTED]).tolist()
@@ -45,7 +45,7 @@ def call_costs(recorder: recorded.EventRecorder) -> dict[str, float]:
 
 
 def measure(program: Callable[[], None], kind: recorded.RecordingKind) -> float:
-    """The time that recording adds to a call of a program: ns."""
+    """Ns that recording adds to a call of a program."""
     recorder = recorded.EventRecorder(1 << 14, kind)
     with told([], []):
         program()
@@ -62,7 +62,7 @@ def measure(program: Callable[[], None], kind: recorded.RecordingKind) -> float:
 
 
 def least_ns(program: Callable[[], None]) -> int:
-    """The least processor time of a program: ns."""
+    """Least ns of processor time of a program."""
     times = []
     for _ in range(ROUNDS):
         begin_ns = thread_time_ns()

@@ -1,4 +1,4 @@
-"""The profiler: when to record, and what to do with a trace."""
+"""The profiler: when to record, and how to use the trace."""
 
 import json
 from collections.abc import Callable
@@ -137,7 +137,7 @@ class profile:
         return self
 
     def stop(self) -> None:
-        """End the recording; what is still waiting to be computed is computed first."""
+        """End the recording, after computing all that still waits."""
         if profile.running is not self:
             return
         try:
@@ -149,8 +149,8 @@ class profile:
             profile.running = None
 
     def step(self) -> None:
-        """A step of the training loop has ended; the schedule says what to do in the next one.
-        At the end of a recording, what still waits to be computed is computed first.
+        """End a step of the training loop; the schedule chooses the action in the next one. At the
+        end of a recording, all that still waits is computed first.
 
         Raises: BackendError if the profile was not started.
         """
@@ -219,7 +219,7 @@ class profile:
         return self.recorded
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> EventAverages:
-        """Events grouped by name, and by operand shapes or the innermost frames of the stack."""
+        """Group events by name, and by operand shapes or the innermost frames of the stack."""
         return key_averages(self.trace, group_by_input_shape, group_by_stack_n, self.with_flops)
 
     def events(self) -> list[TraceEvent]:
@@ -240,13 +240,12 @@ class profile:
         return ModuleTree(self.trace)
 
     def breakdown(self) -> Breakdown:
-        """Where the time of the median steady step went, and that of the recording; prints as
-        tables."""
+        """Parts of the median steady step's time, and of the recording's; prints as tables."""
         return Breakdown(self.trace)
 
     def step_times(self) -> StepTimes:
-        """Every step of the loop, start-up and warm-up told apart, with the time of each part;
-        prints as a table."""
+        """Steps of the loop, with start-up and warm-up marked, and the time of each part; prints as
+        a table."""
         return StepTimes(self.trace)
 
     def input_pipeline(self) -> InputPipeline:
@@ -262,8 +261,8 @@ class profile:
         return Utilisation(self.trace, slices, steady)
 
     def functions(self) -> PythonFunctions:
-        """Python functions of yours with their own time and all of it, those that call no operator
-        too; prints as a table.
+        """Your Python functions with their own and total time, also those that call no operator;
+        prints as a table.
 
         Raises: OptionError without with_functions.
         """
@@ -273,7 +272,7 @@ class profile:
         return PythonFunctions(self.trace)
 
     def memory(self) -> MemoryTimeline:
-        """Memory over time and what was alive at the peak; prints as a table.
+        """Memory over time, and the tensors alive at the peak; prints as a table.
 
         Raises: OptionError without profile_memory.
         """
@@ -285,8 +284,8 @@ class profile:
         return MemoryTimeline(self.trace)
 
     def memory_blocks(self, most: int = MOST) -> BlockLives:
-        """The largest blocks of memory over time: from when to when each was there, whose it was,
-        and the line and stack that asked for it; prints as a table.
+        """The largest blocks of memory over time: their lifetimes, owners, and the line and stack
+        that allocated them; prints as a table.
 
         Raises: OptionError without profile_memory.
         """
@@ -324,13 +323,13 @@ class profile:
 
     def report(self, path, against=None, predicted=None) -> Path:
         """Write one HTML page that needs no network; `against` is the JSON of another run,
-        `predicted` what `gh.analyze.step` says of the same step, which is laid beside."""
+        `predicted` the result of `gh.analyze.step` for the same step, shown beside it."""
         return write_report(self.trace, path, against, predicted)
 
     @classmethod
     def read(cls, path) -> "profile":
-        """A profile of what `export_chrome_trace` wrote, with all that was recorded; or
-        torch.profiler's, of a CPU or of GPUs. Tables, report and comparison are as ever.
+        """Read a profile that `export_chrome_trace` wrote, with the whole recording; or one of
+        torch.profiler, of a CPU or of GPUs. Tables, report and comparison work on it.
 
         Raises: OptionError for another file.
         """

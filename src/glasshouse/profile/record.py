@@ -1,4 +1,4 @@
-"""Recording what runs: a fixed record of 40 bytes for each event, written as it ends.
+"""Recording of events: a fixed record of 40 bytes for each event, written as it ends.
 
 What an event says more than its times is interned: the kind of call (shapes, dtypes, FLOPs), the
 module, the Python stack, the thread. Kernels are not written one by one: a Program run leaves one
@@ -51,7 +51,7 @@ EVENT = np.dtype(
     ]
 )
 PACK = struct.Struct("<qqiiqiHBB").pack_into
-PACK_CALL = struct.Struct("<qqqqQ").pack_into  # the same with fields that go together as one
+PACK_CALL = struct.Struct("<qqqqQ").pack_into  # the same with neighbouring fields packed into one
 IS_COMPUTED = COMPUTED << 48
 SIZE = EVENT.itemsize
 MEMORY = np.dtype(
@@ -79,14 +79,14 @@ class Numbers(dict):
         return self.setdefault(key, len(self))
 
 
-# The same in all recordings: native/events.h keeps what it is told.
+# The same in all recordings: native/events.h keeps the objects passed to it.
 scopes = Numbers({"": 0})
 phases = Numbers({name: i for i, name in enumerate(PHASES)})
-calls: dict[int, Call] = {}  # those that events name, by number
+calls: dict[int, Call] = {}  # calls that events name, by number
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name at its first event; that which creates this is 0."""
+    """Number of each thread, and its name at its first event; the thread that creates this is 0."""
 
     def __init__(self):
         self.names: list[str] = []
@@ -106,12 +106,12 @@ class RecordedRun(NamedTuple):
     thread: int
     first_ns: int
     device: DeviceTimes | None
-    stack: int = 0  # of who needed its results
+    stack: int = 0  # of the code that needed its results
     transfers: Any = ()  # (step, begin, end)
 
     @property
     def begins_ns(self) -> np.ndarray:
-        """When each step began: where the one before ended, if no device says otherwise."""
+        """Begin of each step: the end of the one before, if no device says otherwise."""
         if self.device is not None:
             return self.device.begins_ns
         return np.concatenate(([self.first_ns or self.begin_ns], self.ends_ns))[:-1]
@@ -128,8 +128,8 @@ class RecordingKind(NamedTuple):
 
 
 class EventRecorder(Watcher):
-    """Writes events into a buffer of `room` records; what comes after that is only counted. A node
-    may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
+    """Writes events into a buffer of `room` records; events after that are only counted. A node may
+    wait longer than a recording lasts: the number on it counts the events of all recordings."""
 
     first = 0  # the number of the next recording's first event
 
@@ -158,7 +158,7 @@ class EventRecorder(Watcher):
         self.stack_key = fast_stack_key()
 
     def start(self) -> "EventRecorder":
-        self.libraries = Observation(self)  # may import something, which is no part of a step
+        self.libraries = Observation(self)  # may import a module, which is no part of a step
         if self.wants_allocations:
             self.holders.look(0)
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
@@ -200,14 +200,14 @@ class EventRecorder(Watcher):
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
     def note_inner_operators(self, times: np.ndarray, names: list[str]) -> None:
-        """Keep what a library noted of its operators, in the thread that records."""
+        """Add the operators that a library recorded, in the thread that records."""
         numbers = Numbers()
         self.inner_operators = np.zeros(len(names), TIMED_CALL)
         self.inner_operators["begin"], self.inner_operators["end"] = times.T
         self.inner_operators["what"] = [numbers[name] for name in names]
         self.inner_names = list(numbers)
 
-    # -- what a watcher is told ----------------------------------------------------------------
+    # -- methods of a watcher ------------------------------------------------------------------
 
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
@@ -268,7 +268,7 @@ class EventRecorder(Watcher):
         return np.where(inside, events - self.first, -1).astype(np.int32)
 
     def look_at_holders(self) -> None:
-        """A pass or a run has ended: note what models and optimizers hold, if memory has grown."""
+        """Record what models and optimizers hold, if memory has grown, after a pass or a run."""
         holders = self.holders
         if self.wants_allocations and (holders.looks or self.highest_bytes > holders.highest):
             begin_ns = perf_counter_ns()
@@ -277,7 +277,7 @@ class EventRecorder(Watcher):
             self.write(REGION, self.names[LOOKING], begin_ns)
 
     def count_memory(self) -> int:
-        """How many events of memory there are."""
+        """Count the events of memory."""
         return len(self.memory_rows) // MEMORY.itemsize
 
     def allocation(self, event: memory.MemoryEvent) -> None:
@@ -285,7 +285,7 @@ class EventRecorder(Watcher):
         self.write_memory(event.time_ns, event.kind, event.address, event.nbytes, event.tag)
 
     def library_memory(self, kind: str, address: int, nbytes: int, tag, spec: str = "") -> None:
-        """A library has handed out memory or taken it back, or had done so before all this."""
+        """Record memory that a library hands out or takes back, or had before all this."""
         if kind == "existed":
             self.holders.existing[address] = HeldTensor(tag, spec)
             self.live[address] = nbytes, tag
@@ -319,7 +319,7 @@ class EventRecorder(Watcher):
 
     @property
     def functions(self) -> np.ndarray:
-        """The calls of the user's functions, as records."""
+        """Calls of the user's functions, as records."""
         return self.watch_of_functions.events
 
     @property
@@ -336,19 +336,19 @@ class EventRecorder(Watcher):
 
 
 def about(call: Call, origin: Origin) -> tuple[int, int]:
-    """Of a call's event `what` and `scope` as one number; `kind` and `phase` as another one."""
+    """Pack a call's `what` and `scope` into one number, `kind` and `phase` into another one."""
     calls[call.number] = call
     return call.number | scopes[origin.module] << 32, phases[origin.phase] << 56
 
 
 def writer_of_calls(recorder: EventRecorder):
-    """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
+    """Return the recorder's `op`: a function with its variables bound, as it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     fields: dict[
         tuple, tuple[int, int]
-    ] = {}  # what an event says of a call, by all that decides it
+    ] = {}  # packed numbers of a call, by all that determines them
 
     def op(call, result, begin_ns):
         i = following()
@@ -377,8 +377,8 @@ def writer_of_calls(recorder: EventRecorder):
 
 
 class Stacks(dict):
-    """A number for each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key
-    names code objects by their ids, which are kept here: a code object's hash reads all of it."""
+    """Number of each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key has
+    ids of code objects, which `alive` keeps: a code object's hash reads all of it."""
 
     def __init__(self):
         super().__init__()
@@ -423,7 +423,7 @@ def stack_key(skip: int) -> tuple:
 
 @functools.cache
 def fast_stack_key() -> Callable:
-    """The same by native/stack.c where it can be compiled: 0.1 µs instead of 1."""
+    """Return `stack_key` by native/stack.c where it can be compiled: 0.1 µs instead of 1."""
     try:
         return toolchain.extension(toolchain.NATIVE / "stack.c").key
     except toolchain.CompileError:

@@ -1,4 +1,4 @@
-"""The report: what a profile found as data, and as one HTML page that needs no network."""
+"""The report: the results of a profile as data, and as one HTML page that needs no network."""
 
 import json
 import time
@@ -31,13 +31,13 @@ from glasshouse.profile.traces.read_trace import read_trace
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve
-FLAMES = ("modules", "functions")  # what flame graphs are made of: never of both
+FLAMES = ("modules", "functions")  # levels of a flame graph: never both in one
 SLICES = 240  # of the utilisation
 MAX_MARKS = 200  # of steps, in drawings
 SMALL_NS = 20_000
 PLACE = "/*DATA*/null"
 MOST_HEAD = 1 << 16  # characters in front of a trace's events
-# What the report has of a trace under its own name.
+# Fields of a trace that the report has under the same name.
 AS_THEY_ARE = (
     "host script rank backend wall_ns kernel_ns compile_ns dropped dropped_memory dropped_runs "
     "captures fallbacks call_costs unwatched_threads"
@@ -45,7 +45,7 @@ AS_THEY_ARE = (
 
 
 def data_of(trace: Trace) -> dict:
-    """All tables of a trace, as what JSON can hold; times in ns."""
+    """All tables of a trace as JSON; times in ns."""
     plain, trace = trace, with_kernels(trace)
     parts = Breakdown(plain)
     machine, rows = limits(), kernels(trace)
@@ -88,13 +88,13 @@ def data_of(trace: Trace) -> dict:
 
 
 def functions_data(trace: Trace, parts: Breakdown) -> dict:
-    """Python functions of the user's, and what those that call no operator take."""
+    """The user's Python functions, and the time of those that call no operator."""
     functions = PythonFunctions(trace, parts)
     return {"sentence": functions.sentence, "rows": [row._asdict() for row in functions]}
 
 
 def read_before(path) -> dict:
-    """The tables of another run: what `export_json` wrote, or a trace that torch.profiler wrote.
+    """Read the tables of another run: a file of `export_json`, or a trace of torch.profiler.
 
     Raises: OptionError for another file.
     """

@@ -1,5 +1,5 @@
 """The execution side as columns: the steps of all runs of Programs, and the time of each call's
-kernels. Runs of one Program are worked on together, as the rows of arrays."""
+kernels. Runs of one Program are processed together, as the rows of arrays."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ import numpy as np
 from glasshouse.dispatch.call import Call
 from glasshouse.profile.record import COMPUTED, RecordedRun
 
-ROWS = 1 << 20  # numbers that are worked on at once
+ROWS = 1 << 20  # numbers that are processed at once
 
 
 class Steps(NamedTuple):
-    """The execution side, a row for each step that ran: which step of which Program, and when; on
-    which stream of which device, and when the host handed it over (-1 for what the host ran).
-    `run` is the place of its run; for a call that was computed at once -1, and `event` its event.
+    """The execution side, a row for each step that ran: its Program and number, its times, its
+    stream and device, and when the host launched it (-1 for steps that the host ran). `run` is the
+    place of its run; for a call that was computed at once it is -1, and `event` is its event.
     """
 
     program: np.ndarray
@@ -36,8 +36,8 @@ class Steps(NamedTuple):
 
 
 class CallsAtOnce(NamedTuple):
-    """Calls that were computed as they were made, each a run of a Program of one step: the place
-    of its event, and that of its Program among `programs`."""
+    """Calls that were computed as they were made, each a run of a Program of one step: the places
+    of its event, and of its Program among `programs`."""
 
     programs: list[Any]
     program: np.ndarray
@@ -60,8 +60,8 @@ class Share(NamedTuple):
 
 
 class Unseen(NamedTuple):
-    """A call that kernels computed and that was not told while this was recorded, for its
-    function is captured: its kernels' time, over all runs."""
+    """A call that kernels computed and that no event records, because its function is captured: its
+    kernels' time, over all runs."""
 
     share: Share
     kernel_ns: float
@@ -127,12 +127,12 @@ def with_calls_at_once(steps: Steps, runs: list, calls: CallsAtOnce, events, fir
 
 
 def kernel_ns_of_calls(trace) -> tuple[np.ndarray, list[Unseen]]:
-    """The time of the kernels that computed each event's call, and that of calls without an event;
-    that of a fused kernel is shared out. Units: ns."""
+    """Ns of the kernels that computed each event's call, and each call without an event; a fused
+    kernel's time is shared out among its calls."""
     events, unseen = trace.events, {}
     kernel_ns = np.zeros(len(events))
     placed: dict[int, list[Share]] = {}
-    caller: dict[tuple[int, int], Share] = {}  # whom a copy is for
+    caller: dict[tuple[int, int], Share] = {}  # the owners of a copy
     for share in trace.shares:
         if share.place >= 0:
             placed.setdefault(share.program, []).append(share)
@@ -167,8 +167,8 @@ def runs_by_program(runs: list, numbers: dict[int, int]) -> dict[int, list]:
 
 
 def times_of_shares(runs: list, shares: list[Share]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(ns, event or -1) of each share, a row for each run of one Program; so many runs at once as
-    make arrays of a fitting size."""
+    """(ns, event or -1) of each share, a row for each run of one Program; as many runs at once as
+    fill arrays of a fitting size."""
     steps, places = (np.array([s[i] for s in shares], np.int64) for i in (1, 2))
     parts = np.array([share.part for share in shares])
     at_once = max(1, ROWS // len(shares))

@@ -67,8 +67,8 @@ def covered(spans: list, first, last):
 
 
 class NestedTimes(NamedTuple):
-    """Times of a thread's spans on another clock: begins and ends, the span that each lies in (or
-    -1), and what of each lies in no other one."""
+    """Times of a thread's spans on another clock: begins and ends, the span around each (or -1),
+    and the own time of each, outside of the spans in it."""
 
     begins: np.ndarray
     ends: np.ndarray

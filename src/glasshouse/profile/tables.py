@@ -222,8 +222,8 @@ def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 class KernelRow(NamedTuple):
     """One step of a Program, over all runs: time in ns; FLOPs and bytes of one run. `line` is the
-    user's, where stacks were recorded or the function is captured. `exact_flops` are those that it
-    has to do: without those of a padding's zeros, or that its algorithm does without."""
+    user's, where stacks were recorded or the function is captured. `exact_flops` are the necessary
+    ones: without those of a padding's zeros, and those that its algorithm saves."""
 
     program: int
     step: int
@@ -357,7 +357,7 @@ def kind_table(rows: list[KernelRow], total: int) -> str:
 
 
 def summed(rows: list[KernelRow], total: int) -> list[str]:
-    """Several steps as one row: how many, and what all their runs took and did."""
+    """Sum several steps into one row: their number, and the time and work of all their runs."""
     ns = sum(r.time_ns for r in rows)
     flops = sum(r.flops * r.runs for r in rows)
     moved = sum(r.bytes * r.runs for r in rows)
@@ -414,7 +414,7 @@ class ModuleTree:
         return sums
 
     def add_events(self, add) -> None:
-        """Host time of calls and passes, calls of modules, and all of what was computed at once."""
+        """Add host times of calls and passes, calls of modules, and calls computed at once."""
         trace, events = self.trace, self.trace.events
         counted = events["kind"] != STEP
         first, inverse = groups_of(*(events[name][counted] for name in ("scope", "phase", "kind")))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from glasshouse.base import OptionError, having
 
-SHORTEST = 16  # characters that names are left, as long as cards' are; columns go first
+SHORTEST = 16  # least width of a name, as long as cards' are; columns are dropped first
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 

@@ -76,7 +76,7 @@ class Trace:
         self.calls_at_once: CallsAtOnce = NO_CALLS
         self.memory = recorder.memory()
         self.tags, self.live = list(recorder.tags), recorder.live
-        self.holders = getattr(recorder, "holders", None) or Holders()  # torch.profiler tells none
+        self.holders = getattr(recorder, "holders", None) or Holders()  # torch.profiler has none
         self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
         self.before_bytes = tuple(n + recorder.existing_bytes for n in recorder.bytes_before)
         self.functions, self.function_names = recorder.functions, recorder.function_names
@@ -90,7 +90,7 @@ class Trace:
 
     @classmethod
     def worked_out(cls) -> set[str]:
-        """Names of what is kept once it was asked for."""
+        """Names of the results that are cached."""
         return {name for name, x in vars(cls).items() if isinstance(x, cached_property)}
 
     def plain_copy(self) -> "Trace":
@@ -125,7 +125,7 @@ class Trace:
 
     @cached_property
     def cost_ns(self) -> np.ndarray:
-        """The cost of recording each event: that of calls; others are 0."""
+        """Cost of recording each event: that of a call; 0 for others."""
         cost = np.zeros(len(self.events))
         if self.call_costs:
             whats, inverse = np.unique(self.events["what"][self.is_op], return_inverse=True)
@@ -209,8 +209,8 @@ class Trace:
 
     def loop_steps(self) -> list[tuple[int, int, int]]:
         """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from
-        the end of one optimizer pass, with what is computed then, to that of the next. The first
-        of those begins with the recording, with imports and all."""
+        the end of one optimizer pass, with all that is computed then, to the end of the next. The
+        first of those begins with the recording, imports included."""
         if len(self.marks):
             return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in self.marks]
         ends = self.regions("optimizer")["end"].tolist()
@@ -227,7 +227,7 @@ class Trace:
 
     @cached_property
     def compiling(self) -> np.ndarray:
-        """Where Programs are compiled and functions captured; one may lie in another."""
+        """Regions in which Programs are compiled and functions captured; one may lie in another."""
         return np.concatenate([self.regions(name) for name in (COMPILING, CAPTURING, TRACING)])
 
     def regions(self, name: str) -> np.ndarray:
@@ -287,7 +287,7 @@ class Trace:
 
     @cached_property
     def shares(self) -> list[Share]:
-        """Whom the steps of each Program work for; the parts of a step add up to 1."""
+        """Calls that the steps of each Program work for; the parts of a step add up to 1."""
         shares = []
         for number, infos in enumerate(self.infos):
             events = self.last_events[number]
@@ -302,7 +302,7 @@ class Trace:
 
     @cached_property
     def kernel_ns_of_calls(self) -> tuple[np.ndarray, list[Unseen]]:
-        """Time of kernels that computed each event's call, and that of calls which are no event."""
+        """Time of the kernels that computed each event's call, and each call that has no event."""
         return kernel_ns_of_calls(self)
 
     @property
@@ -314,8 +314,8 @@ class Trace:
         return self.kernel_ns_of_calls[1]
 
     def line(self, program: int, place: int) -> str:
-        """The user's line of a call, "file.py:12": as capture noted it, else from its stack. For a
-        gradient that of its forward call."""
+        """The user's line of a call, "file.py:12": as capture recorded it, else from its stack. A
+        gradient has the line of its forward call."""
         origin = getattr(self.programs[program], "lines", {}).get(place, "")
         events = self.last_events[program]
         if not origin and 0 <= place < len(events) and events[place] >= 0:
@@ -323,8 +323,8 @@ class Trace:
         return origin
 
     def line_of_event(self, event: int) -> str:
-        """The user's line of a call that was noted with its stack; for a gradient that of its
-        forward call."""
+        """The user's line of a call that was recorded with its stack; a gradient has the line of
+        its forward call."""
         if not self.with_stack:
             return ""
         forward = int(self.differentiated(np.array([event]))[0])
@@ -332,7 +332,7 @@ class Trace:
         return frames[0].partition("):")[0].replace("(", ":") if frames else ""
 
     def differentiated(self, places: np.ndarray) -> np.ndarray:
-        """The forward call of each gradient's event; the event itself if it is none's."""
+        """The forward call of each gradient's event; the event itself if it has none."""
         rows, (numbers, first) = self.events[places], self.first_of_node
         if not len(numbers):
             return places
@@ -399,7 +399,7 @@ def weight(call: Call) -> float:
 
 
 def where(trace: Trace, origin, events) -> tuple[str, str]:
-    """Module and pass of a recorded call: as it was told now, else as it was compiled."""
+    """Module and pass of a recorded call: from its event, else from compilation."""
     if 0 <= origin.place < len(events) and events[origin.place] >= 0:
         event = trace.events[events[origin.place]]
         return trace.scopes[event["scope"]], trace.phases[event["phase"]]

@@ -1,4 +1,4 @@
-"""Parts of a model that compute again in the backward pass, and how a model is made to do that."""
+"""Blocks that compute again in the backward pass, and the changes to a model for that."""
 
 import functools
 from collections import Counter
@@ -22,17 +22,17 @@ from glasshouse.transforms.checkpoint import checkpoint
 
 
 class Means(StrEnum):
-    """How a block saves memory."""
+    """Ways in which a block saves memory."""
 
     WHOLE = "whole"  # the module runs a second time
     ELEMENTWISE = "elementwise"  # its elementwise work is made again
-    OFFLOAD = "offload"  # what it saves waits in the host's memory
+    OFFLOAD = "offload"  # its saved values wait in the host's memory
     REMAKE = "remake"  # a single value is made again
-    KEEP = "keep"  # a single value is kept to make others of
+    KEEP = "keep"  # a single value is kept, to compute others from
 
 
 class RematBlock(NamedTuple):
-    """A module that saves memory by one means, or a single value; and about what that comes to.
+    """A module that saves memory by one means, or a single value; with estimates of the effect.
 
     path          of the module in the model; of a value, that of its module
     means         how; of single values REMAKE or KEEP
@@ -85,7 +85,7 @@ def key_of(blocks: Iterable[RematBlock]) -> tuple:
 
 
 def request_of(blocks: Iterable[RematBlock], root: str) -> RecomputeRequest:
-    """The request to the passes for blocks of a model, which is called `root`."""
+    """Build the request to the passes for blocks of a model, which is called `root`."""
     modules, elementwise = [], []
     remade, kept = [], []
     for block in blocks:
@@ -124,12 +124,12 @@ def passed_through(path: str, module: Module):
 
 
 def offloaded(module: Module):
-    """The forward, which leaves what it saves in the host's memory."""
+    """Return the forward with its saved values in the host's memory."""
     return saved_on_host()(module.forward)
 
 
 def checkpointed(module: Module):
-    """The forward, whose second run leaves buffers (running statistics) as the first made them."""
+    """Return the forward; its second run leaves buffers (running statistics) as they were."""
     forward = module.forward
 
     @functools.wraps(forward)

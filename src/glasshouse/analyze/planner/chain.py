@@ -1,4 +1,4 @@
-"""A model as a chain of blocks: what each holds for its backward pass, and the cheapest way.
+"""A model as a chain of blocks: the bytes that each holds, and the cheapest mixture.
 
 An analysis is taken apart into what each block holds between its two passes, and what is in use
 beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
@@ -18,19 +18,19 @@ from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.compile.planning.plan_memory import aligned_bytes
 from glasshouse.profile.counter import prefixes
 
-USED_TOLERANCE, TIME_TOLERANCE = 0.15, 0.01  # parts by which equal blocks may differ
-TIME_STEPS = 1000  # into which the longest time is divided: costs are compared to that
+USED_TOLERANCE, TIME_TOLERANCE = 0.15, 0.01  # fractions by which equal blocks may differ
+TIME_STEPS = 1000  # steps of the longest time: costs are compared to that
 
 
 class Stage(NamedTuple):
-    """A block: bytes held between its passes, the most used beside that while it runs, its time."""
+    """A block: bytes held between its passes, most other bytes in use while it runs, its time."""
 
     held_bytes: int = 0
     used_bytes: int = 0
     ns: float = 0.0
 
     def is_like(self, other: "Stage") -> bool:
-        """Whether two blocks hold the same and differ by a little in what they use and take."""
+        """Whether two blocks hold the same, and differ by little in use and time."""
         return (
             self.held_bytes == other.held_bytes
             and abs(self.used_bytes - other.used_bytes) <= USED_TOLERANCE * other.used_bytes
@@ -39,7 +39,7 @@ class Stage(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A way to compute a block, or `span` of them from this one on; `what` stands for it."""
+    """A way to compute a block, or `span` of them from this one on; `what` identifies it."""
 
     what: Any
     stage: Stage
@@ -47,8 +47,8 @@ class Option(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """An analysis by blocks, in the order in which they run. `around` has what is in use outside of
-    them, by how many hold something; `other` is what that holds, and its time."""
+    """An analysis by blocks, in the order in which they run. `around` has the bytes in use outside
+    of them, by how many hold something; `other` has the bytes held outside, and its time."""
 
     stages: dict[str, Stage]
     around: list[int]
@@ -72,14 +72,14 @@ class BlockPasses(NamedTuple):
 
 
 class Course:
-    """When the blocks of an analysis run, and what lies in memory then.
+    """Times at which the blocks of an analysis run, and the memory in use then.
 
-    used      bytes in use at each step
-    spans     for each buffer, the first and the last step in which it is in use
-    owners    for each step, the path of its block; None outside of them
-    passes    the steps of each block that runs forward and then backward
-    order     paths of those blocks in the order in which they run
-    turn      the first step of their backward passes"""
+    used_bytes  bytes in use at each step
+    spans       for each buffer, the first and the last step in which it is in use
+    owners      for each step, the path of its block; None outside of them
+    passes      the steps of each block that runs forward and then backward
+    order       paths of those blocks in the order in which they run
+    turn        the first step of their backward passes"""
 
     def __init__(self, analysis: StepAnalysis, paths: list[str], root: str):
         run = max(analysis.runs, key=lambda run: run.allocated_bytes)
@@ -105,11 +105,11 @@ class Course:
         self.turn = min((block.back for block in self.passes.values()), default=-1)
 
     def owner_of(self, module: str) -> str | None:
-        """The path of the block that a module of the analysis is in."""
+        """Path of the block around a module of the analysis."""
         return next((self.paths[p] for p in prefixes(module) if p in self.paths), None)
 
     def held_bytes(self) -> tuple[dict[str | None, int], int]:
-        """Of what waits between the passes: bytes by the block that made it, and of all else."""
+        """Bytes that wait between the passes: by the block that made them, and of all else."""
         block_bytes: dict[str | None, int] = {}
         for buffer, (first, last) in self.spans.items():
             if first < self.turn <= last:
@@ -118,8 +118,8 @@ class Course:
         return block_bytes, block_bytes.pop(None, 0)
 
     def used_beside(self, block_bytes: dict[str | None, int], rest: int) -> dict[str | int, int]:
-        """The most that is in use beside what blocks hold and the rest: by block while it runs,
-        and while none runs, by how many hold something."""
+        """Most bytes in use beside those that blocks hold and the rest: by block while it runs, and
+        while none runs, by how many hold something."""
         held_changes, count_changes = (
             [0] * (len(self.used_bytes) + 1),
             [0] * (len(self.used_bytes) + 1),
@@ -157,8 +157,8 @@ def chain_of(analysis: StepAnalysis, paths: list[str], root: str) -> Chain:
 
 
 def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) -> Chain:
-    """The chain with the blocks that were left out, for which others stand. `plain` lacks them too,
-    and is known as a `whole`: what is outside of blocks differs from it as it does from `plain`."""
+    """Add the left-out blocks, for which others stand, to the chain. `plain` lacks them too, and is
+    known as a `whole`: memory outside of blocks differs from it as it does from `plain`."""
     stages = {path: short.stages[left_out.get(path, path)] for path in whole.stages}
     counts = accumulate((path not in left_out for path in whole.stages), initial=0)
     other = Stage(
@@ -168,7 +168,7 @@ def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) 
     return Chain(stages, [short.around[count] for count in counts], other)
 
 
-# Options for the first blocks of a chain: their time in steps, the bytes that they hold, and which.
+# Options for the first blocks of a chain: time in steps, bytes that they hold, and choices.
 Partial = tuple[int, int, tuple]
 time_and_bytes = itemgetter(0, 1)
 
@@ -206,7 +206,7 @@ def cheapest(options: list[list[Option]], around: list[int], room: int) -> list 
 
 
 def best_of(entries: list[Partial]) -> list[Partial]:
-    """Those that no other is better than: what takes longer is to hold less."""
+    """Partial choices that no other beats: one that takes longer has to hold less."""
     front: list[Partial] = []
     least_bytes = inf
     for entry in sorted(entries, key=time_and_bytes):

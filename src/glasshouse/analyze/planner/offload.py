@@ -39,15 +39,15 @@ class HostLink:
         return sum(max(0.0, moving_ns - ns) for ns in passes)
 
     def stage(self, path: str, plain: Stage) -> Stage | None:
-        """A block that is offloaded, which holds nothing; None where it waits for no other."""
+        """Stage of an offloaded block, which holds nothing; None where no block follows it."""
         if self.next_block(path) is None or not self.block_bytes.get(path):
             return None
         used_bytes = plain.used_bytes + plain.held_bytes
         return Stage(0, used_bytes, plain.ns + self.extra_ns(path))
 
     def peak_bytes(self, offloaded: set[str]) -> int:
-        """The most that is in use in a step in which these blocks are offloaded: what they hold is
-        away from when the next block has run forward until it runs backward."""
+        """Most bytes in use in a step in which these blocks are offloaded: their held bytes are
+        away from the end of the next block's forward until its backward."""
         course = self.course
         change = [0] * (len(course.used_bytes) + 1)
         for buffer, (first, last) in course.spans.items():

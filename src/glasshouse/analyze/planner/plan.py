@@ -1,4 +1,4 @@
-"""Plans of recomputation: what `gh.analyze.plan` returns, to be read, applied and pasted."""
+"""Plans of recomputation: the result of `gh.analyze.plan`, to read, apply and paste."""
 
 from contextlib import AbstractContextManager
 
@@ -36,7 +36,7 @@ class RematPlan:
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
 
     def describe_budget(self) -> str:
-        """The budget as it was written; of a part, its bytes too."""
+        """Budget in the user's words; of a fraction, its bytes too."""
         whole = f" of the peak: {self.budget_bytes:,} bytes"
         return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
 
@@ -60,7 +60,7 @@ class RematPlan:
         return f"{head}\n{chosen}\n"
 
     def rows(self) -> list[list[str]]:
-        """The modules, the largest of the single values, and what the others come to."""
+        """Rows of the modules and the largest of the single values, and the sum of the others."""
         modules = [block for block in self.blocks if not block.is_value]
         values = [block for block in self.blocks if block.means == Means.REMAKE]
         values = sorted(filter(lambda b: b.saved_bytes, values), key=lambda b: -b.saved_bytes)
@@ -92,11 +92,11 @@ class Plan(RematPlan, AbstractContextManager):
         self.applied: AppliedBlocks | None = None
 
     def at(self, budget: int | float | str) -> "Plan":
-        """The plan for another budget; what was analysed for this one is not analysed again."""
+        """Plan for another budget; earlier analyses are reused."""
         return Plan(self.planner, budget)
 
     def estimate(self, budget: int | float | str) -> float | None:
-        """About the ns that a plan for a budget adds to a step, in milliseconds and without an
+        """Estimate the ns that a plan for a budget adds to a step, in milliseconds and without an
         analysis; None if none seems to fit."""
         planner = self.planner
         limit = parse_budget("estimate", budget).bytes_of(self.plain_bytes)
@@ -105,13 +105,13 @@ class Plan(RematPlan, AbstractContextManager):
         return min(times) - self.plain_ns if times else None
 
     def apply(self) -> "Plan":
-        """Have the chosen blocks compute again in this thread's backward passes."""
+        """Make the chosen blocks compute again in this thread's backward passes."""
         if self.applied is None:
             self.applied = AppliedBlocks(self.model, self.blocks)
         return self
 
     def remove(self) -> None:
-        """Have the blocks compute as before."""
+        """Make the blocks compute as before."""
         if self.applied is not None:
             self.applied.undo()
             self.applied = None

@@ -1,4 +1,4 @@
-"""The recomputation planner: what to compute again so that a training step fits a budget.
+"""Planner of recomputation: which parts to compute again so that a training step fits a budget.
 
 There are two means. *Elementwise*: activations, normalised values and the like that backward can
 make again from what it keeps anyway are dropped (`passes/recompute.py`), at almost no cost.
@@ -30,9 +30,9 @@ from glasshouse.compile.planning.plan import no_collection
 from glasshouse.nn.module import Module
 
 MAX_CHECKS = 8  # choices that are analysed for a budget
-MAX_FAILS = 2  # blocks that a choice is tried without in vain
+MAX_FAILS = 2  # blocks that are tried in vain, one by one, as needless in a choice
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
-LEAST_STEP = 200  # a part of a budget by which another choice is to take less
+LEAST_STEP = 200  # a fraction of a budget: another choice has to take so much less
 TINY_BYTES = 1 << 16  # a budget that was perhaps meant in another unit
 MIN_ROW = 5  # equal blocks of which some stand for the others
 MAX_VALUES = 2000  # of a forward pass, among which a minimum cut is found in half a second
@@ -57,13 +57,13 @@ class StepChoice(NamedTuple):
 
 
 def with_estimates(block: RematBlock, plain: Stage, stage: Stage) -> RematBlock:
-    """A block with what it saves and takes, by the stages without and with it."""
+    """A block with its savings and costs, from the stages without and with it."""
     saved_bytes = max(0, plain.held_bytes - stage.held_bytes)
     return block._replace(saved_bytes=saved_bytes, extra_ns=max(0.0, stage.ns - plain.ns))
 
 
 def stand_ins(plain: Chain, model: Module) -> dict[str, str]:
-    """By path, the blocks that another stands for: of equal ones in a row most, and which does."""
+    """By path, the representative of a block: of equal ones in a row few stand for most."""
     rows: list[list[str]] = []
     for path, stage in plain.stages.items():
         before = rows[-1][-1] if rows else path
@@ -76,7 +76,7 @@ def stand_ins(plain: Chain, model: Module) -> dict[str, str]:
 
 
 class Planner:
-    """Looks for the cheapest choice that fits a budget; what was analysed is not analysed again.
+    """Looks for the cheapest choice that fits a budget; each analysis is done once.
 
     step       what is planned: `applied(blocks)` and `analyse(steps, machine)`, as ModelStep's
     paths      of the blocks that may be computed again
@@ -96,7 +96,7 @@ class Planner:
     # -- analyses ------------------------------------------------------------------------------
 
     def analyse(self, blocks: list[RematBlock]) -> StepAnalysis:
-        """The step with a choice applied; what is offloaded is taken off its course."""
+        """Analyse the step with a choice applied; offloaded blocks leave its memory."""
         offloaded = {block.path for block in blocks if block.means == Means.OFFLOAD}
         with self.step.applied([block for block in blocks if block.means != Means.OFFLOAD]):
             analysis = self.step.analyse(2, self.machine)
@@ -124,7 +124,7 @@ class Planner:
     # -- the search ----------------------------------------------------------------------------
 
     def search(self, budget: int, words: str = "") -> StepChoice:
-        """The fastest of those analysed that fit a budget, which the user wrote in these words.
+        """Find the fastest analysed choice that fits a budget, which the user wrote in these words.
 
         Raises: OptionError, with the least peak.
         """
@@ -138,12 +138,12 @@ class Planner:
         return choice
 
     def lowest(self) -> int:
-        """The least peak, after looking for one below those that were found."""
+        """Find the least peak, after a search below those found so far."""
         least = min(choice.peak_bytes for choice in self.checked.values())
         return least if self.attempt(least - least // LEAST_STEP) is None else self.lowest()
 
     def attempt(self, budget: int) -> StepChoice | None:
-        """The fastest choice that fits, after looking for such."""
+        """Find the fastest choice that fits, after a search."""
         if self.plain.peak_bytes > budget:
             with no_collection():
                 if self.values is not None:
@@ -168,7 +168,7 @@ class Planner:
 
     @cached_property
     def chains(self) -> list[Chain]:
-        """By blocks: the plain analysis, those of the ways, and that with all computed again."""
+        """Chains of the plain analysis, of those of the ways, and of that with all recomputed."""
         plain = self.chain(self.plain)
         everywhere = [EVERYWHERE._replace(conv_limit=limit) for limit in (0, *self.conv_limits())]
         all_blocks = [EVERYWHERE, *map(RematBlock, self.paths)]
@@ -180,15 +180,15 @@ class Planner:
         return chains
 
     def conv_limits(self) -> list[int]:
-        """The limits that let some convolution of the step be computed again."""
+        """Limits at which some convolution of the step may be recomputed."""
         infos = (info for run in self.plain.runs for info in run.plan.step_infos())
         calls = (source.call for info in infos for source in info.sources)
         convs = [x.cost.flops / max(1, x.out.nbytes) for x in calls if x.primitive.name == "conv"]
         return [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
 
     def chains_of(self, plain: Chain, ways: list[list[RematBlock]]) -> list[Chain]:
-        """The chains of the step with these choices applied. Of many equal blocks in a row few are
-        analysed, and stand for the others; all of them where that does not tell the plain chain."""
+        """Chains of the step with these choices applied. Of many equal blocks in a row few are
+        analysed, and stand for the others; all of them where that does not give the plain chain."""
         left_out = stand_ins(plain, self.model)
         if left_out:
             with suppress(Exception), forwards_replaced(self.model, left_out, passed_through):
@@ -212,7 +212,7 @@ class Planner:
         return HostLink(self.plain, self.paths, self.root, self.machine)
 
     def find_groups(self) -> dict[str, Option]:
-        """Ways to checkpoint containers of blocks and those in them, which run up to thrice."""
+        """Ways to checkpoint containers of blocks and their blocks, which run up to three times."""
         blocks, parts = self.chains[0].stages, dict[str, list[str]]()
         for path in blocks:
             parts.setdefault(path.rpartition(".")[0], []).append(path)
@@ -235,7 +235,7 @@ class Planner:
     # -- choices by the estimates --------------------------------------------------------------
 
     def option(self, block: RematBlock, chain: Chain) -> Option:
-        """A block computed as in a chain."""
+        """Option of a block, computed as in a chain."""
         plain, stage = (c.stages.get(block.path, Stage()) for c in (self.chains[0], chain))
         return Option(([with_estimates(block, plain, stage)], stage.ns), stage)
 
@@ -280,12 +280,12 @@ class Planner:
         return budget - outside - base.other.held_bytes
 
     def explore(self, budget: int) -> None:
-        """Analyse the cheapest choices by the estimates, as long as one may be better than what
-        fits; where one takes more than it was to, the next of its way is to leave that much."""
+        """Analyse the cheapest choices by the estimates, as long as one may beat those that fit;
+        after one that takes more than planned, the next of its way has to leave that much."""
         # All elementwise work is cheaper than any block; moving may take no time at all.
         first = not self.link and not self.seems_to_fit(1, budget)
         ways = range(first, len(self.chains) - 1)
-        over_bytes = dict.fromkeys(ways, 0)  # of the ways in which nothing fits so far
+        over_bytes = dict.fromkeys(ways, 0)  # of the ways without a fit so far
         for _ in range(MAX_CHECKS):
             choices = {n: self.choice(n, budget - over) for n, over in over_bytes.items()}
             likely = {n: choice for n, choice in choices.items() if choice is not None}
@@ -303,7 +303,7 @@ class Planner:
             self.explore_least(budget)
 
     def explore_least(self, budget: int) -> None:
-        """Analyse what takes the least memory, where no choice fits: first with containers."""
+        """Analyse the smallest choices, where no choice fits: first with containers."""
         if self.groups is None:
             self.groups = self.find_groups()
             if self.groups:
@@ -324,7 +324,7 @@ class Planner:
         return self.choice(number, high) or StepChoice([], high, 0.0)
 
     def do_without(self, budget: int) -> None:
-        """Analyse what fits without blocks that it may not need, the most expensive first."""
+        """Analyse fitting choices without blocks that may be needless, the most expensive first."""
         best, fails = self.best(budget), 0
         for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
             is_likely = not block.is_value and block.saved_bytes <= budget - best.peak_bytes
@@ -344,7 +344,7 @@ class Planner:
         return None if self.solver == "auto" and len(values.nodes) > MAX_VALUES else values
 
     def explore_values(self, budget: int) -> None:
-        """Analyse choices of values until one fits: each leaves what the last took too much."""
+        """Analyse choices of values until one fits: each leaves the last one's excess of bytes."""
         more_bytes = self.plain.peak_bytes - budget
         for _ in range(MAX_CHECKS):
             choice = self.values.choice(more_bytes)

@@ -1,4 +1,4 @@
-"""Which values of a forward pass to keep for the backward pass, and which to make again.
+"""Solvers: which values of a forward pass to keep for the backward pass, and which to recompute.
 
 A value that is there in the backward pass is kept, or made of others that are there. Two solvers
 choose: `exact`, a mixed-integer program that also knows when in the backward pass what is made
@@ -20,12 +20,12 @@ from glasshouse.base.errors import OptionError
 
 PRICES = 24  # halvings in the search for the price of a byte
 SPENT = 1e-9  # an edge with no more capacity is full
-TIMES = 12  # of the backward pass at which the integer program looks at what is alive
+TIMES = 12  # times of the backward pass at which the integer program bounds the live bytes
 
 
 class SolverValue(NamedTuple):
-    """A value of the forward pass: bytes to keep it and ns to make it again (None: it cannot be),
-    of which others it is made, and when the backward pass reads it first and last, if it does."""
+    """A value of the forward pass: bytes to keep it and ns to make it again (None: impossible), the
+    values it is made of, and when the backward pass reads it first and last, if it does."""
 
     nbytes: int | None
     ns: float | None
@@ -34,7 +34,7 @@ class SolverValue(NamedTuple):
 
 
 class ValueChoice(NamedTuple):
-    """Which values are kept, which made again, bytes of the former, ns of the latter."""
+    """Values that are kept, values that are made again, bytes of the former, ns of the latter."""
 
     kept: frozenset[int]
     remade: frozenset[int]
@@ -43,7 +43,7 @@ class ValueChoice(NamedTuple):
 
 
 def choice_of(values: list[SolverValue], kept, remade) -> ValueChoice:
-    """The choice that keeps and makes again these values."""
+    """Choice that keeps and makes again these values."""
     nbytes = sum(values[i].nbytes or 0 for i in kept)
     ns = sum(values[i].ns or 0.0 for i in remade)
     return ValueChoice(frozenset(kept), frozenset(remade), nbytes, ns)
@@ -94,7 +94,7 @@ def min_cut(
 
 
 def refined(values: list[SolverValue], choice: ValueChoice, room: int) -> ValueChoice:
-    """A choice with values kept as long as there is room: what a single price leaves unused."""
+    """Keep more values of a choice as long as there is room: a single price leaves some unused."""
     better: ValueChoice | None = choice
     while better is not None:
         choice = better
@@ -109,7 +109,7 @@ def refined(values: list[SolverValue], choice: ValueChoice, room: int) -> ValueC
 
 
 def without_needless(values: list[SolverValue], kept, remade) -> ValueChoice:
-    """The choice without what nobody needs: the backward pass, or a value that is made again."""
+    """Drop values that neither the backward pass nor a remade value needs."""
     needed = {i for i, v in enumerate(values) if v.reads is not None}
     for i in range(len(values) - 1, -1, -1):
         if i in needed and i in remade:
@@ -118,8 +118,8 @@ def without_needless(values: list[SolverValue], kept, remade) -> ValueChoice:
 
 
 def cut_at(values: list[SolverValue], price: float) -> ValueChoice:
-    """The choice with the least ns, where each byte that is kept costs `price`. Of each value is
-    decided whether it is there, and made again; implications are edges that cannot be cut."""
+    """Find the choice with the least ns, where each byte that is kept costs `price`. For each value
+    it decides whether it is there, and made again; implications are edges that cannot be cut."""
     network = FlowNetwork(2 * len(values) + 2)
     source, sink = 2 * len(values), 2 * len(values) + 1
     for i, v in enumerate(values):
@@ -128,7 +128,7 @@ def cut_at(values: list[SolverValue], price: float) -> ValueChoice:
         making = inf if v.ns is None else v.ns
         if v.reads is not None:
             network.add(source, there, inf)
-        # Kept: there and not remade. Remade implies there, and that all it is made of are there.
+        # Kept: there and not remade. Remade implies there, and that all its parents are there.
         network.add(there, remade, keeping)
         network.add(remade, sink, making)
         for parent in (i, *v.parents):
@@ -141,7 +141,7 @@ def cut_at(values: list[SolverValue], price: float) -> ValueChoice:
 
 
 class FlowNetwork:
-    """A network in which a minimum cut is found.
+    """A network with minimum cuts.
 
     Source: Dinic 1970
     """
@@ -150,12 +150,12 @@ class FlowNetwork:
         self.edges: list[list] = [[] for _ in range(count)]  # [to, capacity, number of the reverse]
 
     def add(self, tail: int, head: int, capacity: float) -> None:
-        """An edge; its reverse begins with no capacity."""
+        """Add an edge; its reverse begins with no capacity."""
         self.edges[tail].append([head, capacity, len(self.edges[head])])
         self.edges[head].append([tail, 0.0, len(self.edges[tail]) - 1])
 
     def levels(self, source: int) -> list[int]:
-        """How far each node is from the source; -1 where it cannot be reached."""
+        """Distance of each node from the source; -1 where it cannot be reached."""
         level = [-1] * len(self.edges)
         level[source], queue = 0, deque([source])
         while queue:
@@ -177,7 +177,7 @@ class FlowNetwork:
                 pass
 
     def push(self, source: int, sink: int, level: list[int], next_edge: list[int]) -> bool:
-        """Send flow along one path; whether there was one."""
+        """Send flow along one path; returns whether there was one."""
         path, tail = [], source
         while tail != sink:
             edges = self.edges[tail]
@@ -210,7 +210,7 @@ def exact(
     limits: list[tuple[float, int]] = (),
     limit_s: float = 20.0,
 ) -> ValueChoice | None:
-    """The cheapest choice that keeps at most `room` bytes, and at each time of `limits` (time,
+    """Find the cheapest choice that keeps at most `room` bytes, and at each time of `limits` (time,
     room) has no more alive; None if there is none, or none was found in `limit_s`.
 
     Raises: OptionError where scipy is not installed
@@ -261,7 +261,7 @@ class IntegerProgram:
             self.limit_at(time, room_then)
 
     def add(self, terms, most: float) -> None:
-        """A row: the sum of factor times variable is at most `most`."""
+        """Add a row: the sum of factor times variable is at most `most`."""
         self.entries += [(factor, len(self.most), variable) for factor, variable in terms]
         self.most.append(most)
 
@@ -271,8 +271,8 @@ class IntegerProgram:
         return [(share, 2 * i), (-share, 2 * i + 1)] if share else []
 
     def limit_at(self, time: float, room: int) -> None:
-        """Nothing more than `room` is alive then. What is made again is so from when the backward
-        pass first reads it, or something that was made of it by then, until it last does."""
+        """Allow at most `room` bytes alive then. A remade value is alive from the time at which the
+        backward pass first reads it, or a value made of it by then, until its last read."""
         made_by_then, terms = self.count, []  # the first of new variables, one for each value
         self.count += len(self.values)
         for i, v in enumerate(self.values):

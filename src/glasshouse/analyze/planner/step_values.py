@@ -75,8 +75,8 @@ class StepValues:
         return solvers.PricedCuts(self.values)
 
     def value_of(self, node: Node) -> solvers.SolverValue:
-        """A value as a solver sees it. What lies in no memory is computed where it is used, or with
-        what follows, as a product with its bias."""
+        """Value for a solver. One without memory is computed where it is used, or with its users,
+        as a product with its bias."""
         numbers = {self.number[x.number] for x in node.inputs if x.number in self.number}
         parents, waiting = tuple(sorted(numbers)), self.waiting.get(node.number)
         if is_view(node) or waiting is None and is_cheap(node):
@@ -89,7 +89,7 @@ class StepValues:
         return solvers.SolverValue(nbytes, self.ns_of(node), parents)
 
     def ns_of(self, node: Node) -> float | None:
-        """Ns of recomputing a value; None where it is not to be recomputed."""
+        """Ns of recomputing a value; None where it must not be recomputed."""
         card = primitives.get(node.op)
         is_ours = not self.root or is_within(node.origin.module, (self.root,))
         if card is None or node.host is not None or not is_ours:
@@ -100,7 +100,7 @@ class StepValues:
         return self.machine.ns_of_call(call) if is_light or self.solver == "exact" else None
 
     def choice(self, more_bytes: int) -> solvers.ValueChoice | None:
-        """The cheapest choice found with which `more_bytes` fewer are in use."""
+        """Find the cheapest choice with `more_bytes` fewer bytes in use."""
         waiting = self.waiting.values()
         room = sum(value.nbytes for value in waiting) - more_bytes
         if self.solver != "exact":
@@ -115,11 +115,11 @@ class StepValues:
         return solvers.exact(self.values, room, limits)
 
     def least(self) -> solvers.ValueChoice:
-        """The choice that keeps the fewest bytes."""
+        """Find the choice that keeps the fewest bytes."""
         return solvers.cut_at(self.values, 1.0 + self.run.plan.arena_bytes)
 
     def blocks(self, choice: solvers.ValueChoice) -> list[RematBlock]:
-        """A choice as what a plan applies."""
+        """Convert a choice to the blocks of a plan."""
         remade = [
             self.block(i, Means.REMAKE, self.values[i].nbytes or 0, self.ns_with_behind(i, choice))
             for i in choice.remade
@@ -129,7 +129,7 @@ class StepValues:
         return [*remade, *(self.block(i, Means.KEEP, 0, 0.0) for i in sorted(parents))]
 
     def ns_with_behind(self, i: int, choice: solvers.ValueChoice) -> float:
-        """The ns of a value that is made again, and of what lies in no memory before it."""
+        """Ns of a value that is made again, and of the values without memory before it."""
         ns, stack = self.values[i].ns or 0.0, list(self.values[i].parents)
         while stack:
             parent = stack.pop()

@@ -1,4 +1,4 @@
-"""The C compiler, and the folder in which its libraries lie.
+"""The C compiler, and the folder of its libraries.
 
 `toolchain` finds the compiler, checks it and builds shared libraries; `disk_cache` keeps what was
 built within a limit of bytes and clears up after crashes. C text enters, a loaded library leaves.

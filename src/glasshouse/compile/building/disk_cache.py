@@ -1,4 +1,4 @@
-"""The folder of compiled code: what lies in it, within how many bytes, and what crashes leave.
+"""The folder of compiled code: its entries, its limit of bytes, and what crashes leave.
 
 An entry is one file: its data (a shared library, a Program's code, or a precompiled header), then
 the digest of the data. A rename puts it in place, so two processes that write the same entry at
@@ -27,15 +27,15 @@ DATA_SUFFIXES = (".so", ".code", HEADER)
 LINK = ".kernel"
 DIGEST_BYTES = 64  # of a digest in hexadecimal digits
 WORK = "work-"  # how the names of work folders begin …
-TEMPORARY = "glasshouse-compiled-"  # … and those of folders that stand in for the cache
+TEMPORARY = "glasshouse-compiled-"  # … and those of temporary folders in place of the cache
 LOCK_S = 60  # a folder this young may belong to a process that is about to lock it
-PRUNE_PARTS = 50  # of the limit: what a process writes before it looks at the whole folder again
+PRUNE_PARTS = 50  # of the limit: bytes that a process writes before it prunes again
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """The file of one entry, its bytes, and when it was last used (seconds since 1970)."""
+    """File of one entry, its bytes, and its last use (seconds since 1970)."""
 
     path: Path
     nbytes: int
@@ -47,13 +47,13 @@ def digest(data: bytes) -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled code lies: GH_CACHE, or glasshouse in the user's cache folder."""
+    """Folder of compiled code: GH_CACHE, or glasshouse in the user's cache folder."""
     return Path(flags.cache) if flags.cache else user_cache_folder() / "glasshouse"
 
 
 @functools.cache
 def open_cache(folder: Path) -> Path:
-    """The folder, made if need be and private to the user; else a temporary one, with a warning."""
+    """Open the folder, created if needed and private to the user; else a temporary one, warned."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -77,7 +77,7 @@ def open_cache(folder: Path) -> Path:
 
 @functools.cache
 def warn_full(folder: Path) -> None:
-    """Say, once for each folder, that its disk is full."""
+    """Warn, once for each folder, that its disk is full."""
     warnings.warn(
         f"glasshouse: no space is left on the disk of the cache {folder}; compiled code is "
         f"kept for this process only. {full_fix()}",
@@ -96,7 +96,7 @@ def full_fix() -> str:
 
 
 class FolderLock:
-    """The lock that a process holds on a folder of its own as long as it works there."""
+    """Lock of a process on its own folder, for as long as it works there."""
 
     def __init__(self, folder: Path):
         self.descriptor = os.open(folder, os.O_RDONLY)
@@ -129,7 +129,7 @@ def temporary_parent() -> Path:
 
 @functools.cache
 def temporary_folder() -> Path:
-    """A folder that stands in for the cache, removed when the process ends.
+    """A temporary folder in place of the cache, removed when the process ends.
 
     Raises: OSError
     """
@@ -148,7 +148,7 @@ def temporary_folder() -> Path:
 
 
 def remove_stale(parent: Path, prefix: str) -> None:
-    """Remove the folders that processes left which were killed."""
+    """Remove the folders of processes that were killed."""
     with suppress(OSError), os.scandir(parent) as folder_entries:
         for entry in folder_entries:
             if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
@@ -168,7 +168,7 @@ def remove_if_stale(folder: Path) -> None:
 
 
 def read_entry(path: Path) -> bytes | None:
-    """The data of an entry if the digest after them is theirs; it counts as used now."""
+    """Read the data of an entry if the digest after them is theirs; it counts as used now."""
     try:
         contents = path.read_bytes()
     except OSError:
@@ -206,8 +206,8 @@ def place_entry(finished: Path, path: Path) -> None:
 
 
 def link_kernel(folder: Path, name: str, library: str) -> None:
-    """Note that the kernel of this name lies in a library of the folder. A folder that holds no
-    links costs only the time of compiling again."""
+    """Record that the kernel of this name lies in a library of the folder. A folder without links
+    costs only the time of compiling again."""
     link = folder / f"{name}{LINK}"
     with suppress(OSError):
         link.unlink(missing_ok=True)
@@ -223,9 +223,9 @@ def library_of(folder: Path, name: str) -> Path | None:
 
 
 class Written:
-    """Bytes that this process wrote since it last pruned; at first by chance up to as many as call
-    for that: so many short processes prune as often as one that writes as much, and few of them
-    wait until a large folder was looked through."""
+    """Bytes that this process wrote since it last pruned. They start at a random number up to the
+    limit for pruning: so many short processes prune as often as one that writes as much, and few of
+    them wait for a look through a large folder."""
 
     nbytes: float | None = None
 
@@ -258,7 +258,7 @@ def list_entries(folder: Path) -> list[CacheEntry]:
 
 def prune_entries(folder: Path, most_bytes: int) -> list[CacheEntry]:
     """Remove the entries that were used longest ago until at most `most_bytes` are left; returns
-    what was removed. Programs that run go on: a library in memory does not need its file."""
+    the removed entries. Running Programs are safe: a library in memory does not need its file."""
     entries = list_entries(folder)
     total = sum(entry.nbytes for entry in entries)
     removed = []
@@ -275,8 +275,8 @@ def prune_entries(folder: Path, most_bytes: int) -> list[CacheEntry]:
 
 
 def clear_entries(folder: Path) -> list[CacheEntry]:
-    """Remove all that this package wrote to the folder, but what other processes work on; returns
-    the entries that were removed."""
+    """Remove all that this package wrote to the folder, except the work of other processes; returns
+    the removed entries."""
     removed = prune_entries(folder, -1)
     remove_dead_links(folder)
     remove_stale(folder, WORK)

@@ -46,17 +46,17 @@ OPTIONS = (
 KERNEL_HEADER = NATIVE / "gh_kernel.h"
 PRELUDE = f'#include "{KERNEL_HEADER.name}"\n'  # how files of kernels begin
 TIMEOUT_S = 300  # for one call of the compiler
-MOST_SAID = 2000  # characters of what the compiler says
+MOST_SAID = 2000  # characters of the compiler's message
 
 
 class CompileError(Exception):
-    """The compiler is missing, failed, was killed or took too long; `fix` says what to do."""
+    """The compiler is missing, failed, was killed or took too long; `fix` is the remedy."""
 
     fix = "Install gcc or clang, or set GH_CC."
 
 
 class CompilerFailed(CompileError):
-    """The compiler is there, and did not take a source; `output` is what it said."""
+    """The compiler refused a source; `output` is its message."""
 
     fix = "Report it, with the C that GH_DEBUG=3 prints; GH_COMPILE=never does without compiling."
 
@@ -66,13 +66,13 @@ class CompilerFailed(CompileError):
 
 
 class UnknownInterpreter(CompileError):
-    """An extension of a Python whose insides are not known."""
+    """An extension for a Python whose internals are not known."""
 
     fix = f"Use CPython {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}."
 
 
 class DiskFull(CompileError):
-    """Compiled code can be written nowhere."""
+    """No disk has room for compiled code."""
 
     def __init__(self, *folders: Path):
         super().__init__(f"no space is left on the disks of {' and '.join(map(str, folders))}")
@@ -144,7 +144,7 @@ def processor() -> str:
 
 
 def compile_all(sources: list[str], more: tuple[str, ...] = ()) -> list[ctypes.CDLL]:
-    """The shared libraries of C sources, from the cache or the compiler; `more` are options.
+    """Load the shared libraries of C sources, from the cache or the compiler; `more` are options.
 
     Raises: CompileError
     """
@@ -161,7 +161,7 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
 
 
 def extension(path: Path, declarations: str = ""):
-    """The extension module of a C file, in front of which these declarations stand.
+    """Load the extension module of a C file, with these declarations in front of it.
 
     Raises: CompileError, also where headers are missing; UnknownInterpreter, before anything is
         compiled
@@ -197,7 +197,7 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
 
 def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
-    """Compile a library into the folder; where that cannot be written, into a temporary one.
+    """Compile a library into the folder; if that cannot be written, into a temporary one.
 
     Raises: CompileError
     """
@@ -238,7 +238,7 @@ def share_openmp() -> ctypes.CDLL | None:
 
 
 def count_threads() -> int:
-    """How many threads a kernel that runs now may use; 0 where OpenMP's runtime is not found."""
+    """Count the threads that a kernel may use now; 0 where OpenMP's runtime is not found."""
     openmp = share_openmp()
     return 0 if openmp is None else openmp.omp_get_max_threads()
 
@@ -260,7 +260,7 @@ class threads_used:
 
 
 def load_library(path: Path) -> ctypes.CDLL | None:
-    """The library of an entry, unloaded again when nothing refers to it any more."""
+    """Load the library of an entry; it is unloaded when nothing refers to it any more."""
     share_openmp()
     try:
         if read_entry(path) is None:
@@ -302,7 +302,7 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
             result = run(call, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
-        if result.returncode == -signal.SIGINT:  # as we are, by the same key
+        if result.returncode == -signal.SIGINT:  # the same key interrupted us
             raise KeyboardInterrupt
         if result.returncode != 0:
             if os.strerror(errno.ENOSPC) in result.stderr or is_full(folder):
@@ -337,7 +337,7 @@ def precompiled_header(folder: Path) -> Path | None:
 
 
 def is_full(folder: Path) -> bool:
-    """Whether not even a page can be written: the compiler's own words may be in any language."""
+    """Whether not even a page can be written: the compiler's message may be in any language."""
     try:
         (folder / "page").write_bytes(bytes(1 << 12))
     except OSError as error:

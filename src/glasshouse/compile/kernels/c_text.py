@@ -54,26 +54,26 @@ def literal(value, dtype: DType) -> str:
 
 
 def loaded(element: str, dtype: DType) -> str:
-    """A stored element as it is computed with."""
+    """Convert a stored element to its type in computations."""
     short = SHORT.get(dtype.name)
     return f"gh_{short}_to_f32({element})" if short else element
 
 
 def stored(value: str, dtype: DType) -> str:
-    """A computed value as it is stored."""
+    """Convert a computed value to its stored form."""
     short = SHORT.get(dtype.name)
     return f"gh_f32_to_{short}({value})" if short else value
 
 
 def stored_exactly(value: str, dtype: DType) -> str:
-    """A value that is one of its dtype already, as it is stored."""
+    """Convert a value that its dtype has exactly to its stored form."""
     if SHORT.get(dtype.name) == "bf16":
         return f"gh_bits_bf16({value})"
     return stored(value, dtype)
 
 
 def rounded(value: str, dtype: DType) -> str:
-    """A result in its dtype: narrow floats are computed in float32, and rounded at once."""
+    """Round a result to its dtype: narrow floats are computed in float32, and rounded at once."""
     return loaded(stored(value, dtype), dtype)
 
 
@@ -89,7 +89,7 @@ def bitcast_text(value: str, source: DType, target: DType) -> str:
 
 
 class CardCall(NamedTuple):
-    """A call of an elementwise card as far as its text depends on it; `attrs` are its numbers."""
+    """A call of an elementwise card, as far as its text depends on it; `attrs` are its numbers."""
 
     card: str
     operands: tuple[DType, ...]
@@ -108,7 +108,7 @@ def call_of_node(node) -> CardCall:
 
 
 def numbers_of(attrs: dict) -> tuple[tuple[str, Any], ...]:
-    """The attrs that a text can have in it."""
+    """Attrs that a text can contain."""
     return tuple((k, v) for k, v in attrs.items() if isinstance(v, (bool, int, float)))
 
 
@@ -164,6 +164,6 @@ def literal_of(value, dtype: DType) -> str:
 
 
 def guarded(helpers: str) -> str:
-    """C that several kernels of a file may bring, each once."""
+    """Guard C that several kernels of a file may contain, so that it is there once."""
     name = f"GH_HELPERS_{hashlib.sha256(helpers.encode()).hexdigest()[:16]}"
     return f"#ifndef {name}\n#define {name}\n{helpers.strip()}\n#endif\n"

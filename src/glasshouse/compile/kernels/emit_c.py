@@ -32,7 +32,7 @@ SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
 def emit(kernel: FusedKernel) -> EmittedStep:
-    """The step of a kernel; one of a pattern that was written before has its text."""
+    """Build the step of a kernel; a kernel of a known pattern reuses its text."""
     pattern = KernelPattern(kernel, KernelLoops(kernel))
     template = templates.get(pattern.key)
     if template is None:
@@ -75,7 +75,7 @@ class KernelEmitter(ExprWriter):
         """The lines that take the arguments."""
         lines = []
         for k, (name, value) in enumerate(self.sizes.items(), len(self.args)):
-            # A multiple of the vector's length needs no loop over what is left.
+            # A multiple of the vector's length needs no loop over a remainder.
             alignment = f" & -{LANES}" if name == "n_i" and value % LANES == 0 else ""
             lines.append(size_line(name, k, alignment))
         for k, what in enumerate(self.args):
@@ -88,7 +88,7 @@ class KernelEmitter(ExprWriter):
         return lines
 
     def arg_sources(self) -> list[tuple[str, int] | None]:
-        """Where the pattern has the arguments before the sizes."""
+        """Sources of the arguments before the sizes, in the pattern."""
         pattern = self.pattern
         return [
             None
@@ -102,13 +102,13 @@ class KernelEmitter(ExprWriter):
     # -- loops ---------------------------------------------------------------------------------
 
     def shared(self, collapsed: str = "") -> str:
-        """The pragma of a loop that cores share if there is enough work."""
+        """Pragma of a loop that cores share if there is enough work."""
         self.size("parallel", int(self.loops.is_parallel), "parallel")
         return f"#pragma omp {PARALLEL}{collapsed}{IF_PARALLEL}"
 
     @contextmanager
     def rows(self, parallel: bool):
-        """The loops over all rows, which cores share."""
+        """Open the loops over all rows, which cores share."""
         if parallel and self.kept:
             self.put(self.shared(f" collapse({len(self.kept)})" if len(self.kept) > 1 else ""))
         with ExitStack() as nest:
@@ -120,7 +120,7 @@ class KernelEmitter(ExprWriter):
 
     @contextmanager
     def rows_between(self, first: str, last: str, loops):
-        """The loop over rows by their number, with the index of each loop: counted, not divided."""
+        """Open a loop over rows by their number; the index of each loop is counted, not divided."""
         if len(loops) < 2:
             with self.loop(loops[0].name if loops else "u", last, first):
                 yield
@@ -139,7 +139,7 @@ class KernelEmitter(ExprWriter):
             self.put(following)
 
     def emit_map(self) -> None:
-        """No reduction: every row by itself; a single long row in chunks."""
+        """Write a kernel without reductions: every row by itself; a single long row in chunks."""
         (inner,) = self.inner
         roots = [root for sweep in self.sweeps for root in sweep]
         n = self.extent(inner)
@@ -160,8 +160,8 @@ class KernelEmitter(ExprWriter):
             self.take_in(roots, exprs, "")
 
     def draw_words(self, exprs, lo: str, hi: str) -> None:
-        """The random words of a part of a row, four at a time, before its loop. Those of short or
-        long rows, and those that are not neighbours along a row, its loop draws one by one."""
+        """Draw the random words of a part of a row, four at a time, before its loop. The loop draws
+        one by one in short or long rows, and where words are not neighbours along a row."""
         if not self.pattern.draws_rows():
             return
         (inner,), at = self.inner, "i" if lo == "0" else f"i - {lo}"
@@ -179,14 +179,14 @@ class KernelEmitter(ExprWriter):
             self.scopes[-1].append(number)
 
     def emit_rows(self) -> None:
-        """Reductions along the row: one sweep after the other, while the row is in cache."""
+        """Write reductions along the row: one sweep after the other, while the row is in cache."""
         with self.rows(True):
             self.plan_scratch()
             for sweep in self.sweeps:
                 self.emit_sweep(sweep)
 
     def plan_scratch(self) -> None:
-        """Rows of costly values that a later sweep needs again."""
+        """Plan rows of scratch memory for costly values that a later sweep reads again."""
         inner, count = self.inner[0].size, self.extent(self.inner[0])
         if self.summed or len(self.sweeps) < 2:
             return
@@ -203,7 +203,7 @@ class KernelEmitter(ExprWriter):
             earlier |= {e.number for e in walk(exprs)}
 
     def emit_sweep(self, sweep) -> None:
-        """One pass over a row: the reductions and results of one level."""
+        """Write one pass over a row: the reductions and results of one level."""
         exprs = [root.expr for root in sweep]
         reductions = [root for root in sweep if root.reduce]
         for root in reductions:
@@ -216,7 +216,7 @@ class KernelEmitter(ExprWriter):
             self.finish(root)
 
     def sums_of_row(self, sweep, exprs, reductions) -> None:
-        """The sums of a row, so much of it at a time as is added up in float32."""
+        """Write the sums of a row, in pieces that are added up in float32."""
         end = self.extent(self.inner[0])
         if not reductions:
             with self.block(""):
@@ -228,9 +228,9 @@ class KernelEmitter(ExprWriter):
                 self.sums_of_part(sweep, exprs, reductions, *self.part_of(CHUNK, end))
 
     def sums_of_part(self, sweep, exprs, reductions, lo: str, hi: str) -> None:
-        """The vector loop of a sweep, and adding its result to the totals. The compiler is not to
-        choose the order of sums: an element goes to one of a few, `LANES` at most, which are then
-        added. The last of an uneven row are met together with some that were met before."""
+        """Write the vector loop of a sweep, and add its result to the totals. The order of sums
+        does not depend on the compiler: each element goes to one of a few sums, `LANES` at most,
+        which are added at the end. The last elements of an uneven row overlap with earlier ones."""
         size = self.inner[0].size
         lanes = min(LANES, 1 << size.bit_length() - 1)
         fresh = "k >= met" if size % lanes else ""
@@ -280,14 +280,14 @@ class KernelEmitter(ExprWriter):
         self.put(f"{total} = {combined(root, total, value)};")
 
     def finish(self, root: Root) -> None:
-        """The total of a reduction as a value, and stored if somebody reads it."""
+        """Write the total of a reduction as a value, and store it if another step reads it."""
         number, c = root.number, compute_type(root.store.base.dtype)
         self.put(f"const {c} r{number} = {rounded(f'({c})t{number}', root.store.base.dtype)};")
         if not root.local:
             self.store(root, f"r{number}")
 
     def add_blocks(self, reductions, blocks: str) -> None:
-        """The totals of the blocks' partial results, added in order."""
+        """Add the blocks' partial results to the totals, in order."""
         for root in reductions:
             self.put(f"{total_type(root)} t{root.number} = {start(root)};")
             with self.loop("block", blocks):
@@ -295,7 +295,7 @@ class KernelEmitter(ExprWriter):
             self.finish(root)
 
     def emit_split(self) -> None:
-        """Reductions that leave few rows: each row in blocks, whose results are added in order."""
+        """Write reductions to few rows: each row in blocks, whose results are added in order."""
         inner = self.extent(self.inner[0])
         units = self.size("units", self.loops.units, "units")
         blocks = self.size("blocks", self.loops.split_blocks, "split_blocks")
@@ -323,7 +323,7 @@ class KernelEmitter(ExprWriter):
             self.add_blocks(reductions, blocks)
 
     def emit_columns(self) -> None:
-        """Reductions along outer axes: rows are added up, in blocks that cores share out."""
+        """Write reductions along outer axes: rows are added up, in blocks that cores share."""
         (sweep,) = self.sweeps
         loops, inner = self.loops, self.extent(self.inner[0])
         rows, shared = self.size("rows", loops.summed_rows, "rows"), not loops.has_rows
@@ -342,7 +342,7 @@ class KernelEmitter(ExprWriter):
                 self.put(f"free(part{root.number});")
 
     def add_rows_of_blocks(self, reductions, blocks: str, inner: str) -> None:
-        """The totals of the blocks' rows of partial results, added in order to the first row."""
+        """Add the blocks' rows of partial results to the first row, in order."""
         parts = [f"part{root.number}" for root in reductions]
         if blocks != "1":
             with self.loop("block", blocks, "1"), self.loop("i", inner, pragma="simd"):
@@ -354,7 +354,7 @@ class KernelEmitter(ExprWriter):
                 self.finish(root)
 
     def block_of_columns(self, sweep, reductions, rows: str, blocks: str) -> None:
-        """The rows of one block: short runs of them in a row of accumulators."""
+        """Write the rows of one block: short runs of them in a row of accumulators."""
         inner = self.extent(self.inner[0])
         exprs = [root.expr for root in sweep]
         each = f"for (int64_t i = 0; i < {inner}; i++)"

@@ -28,13 +28,13 @@ class ExprWriter(KernelWriter):
         loops = self.loops = pattern.loops
         self.kept, self.summed, self.inner = loops.kept, loops.summed, loops.inner
         self.inner_reduced = loops.inner_reduced
-        self.inner_by_number: dict[int, bool] = {}  # what `is_inner` said
+        self.inner_by_number: dict[int, bool] = {}  # results of `is_inner`
         self.helpers: dict[str, None] = {}  # C that the texts of cards need
 
     # -- positions -----------------------------------------------------------------------------
 
     def index(self, view: View) -> str:
-        """The element of a buffer that a view shows at the current position."""
+        """Index of the element of a buffer that a view shows at the current position."""
         terms = self.terms((*self.kept, *self.summed, *self.inner), view)
         return " + ".join(terms) or "0"
 
@@ -50,7 +50,7 @@ class ExprWriter(KernelWriter):
         return terms
 
     def extent(self, loop: Loop) -> str:
-        """How many positions a loop has."""
+        """Number of positions of a loop."""
         return self.size(f"n_{loop.name}", loop.size, "loop", self.loops.all.index(loop))
 
     def pointer(self, view: View) -> str:
@@ -68,7 +68,7 @@ class ExprWriter(KernelWriter):
         return self.inner_by_number[expr.number]
 
     def declare(self, roots, inner: bool) -> None:
-        """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
+        """Declare all parts of `roots` that do, or do not, change along the inner loop."""
         for expr in walk(roots, lambda e: e.number in self.names):
             if expr.number in self.names or self.is_inner(expr) != inner:
                 continue
@@ -103,7 +103,7 @@ class ExprWriter(KernelWriter):
         return text_of_call(call_of_expr(expr), args)
 
     def constant(self, value, dtype: DType) -> str:
-        """A number; whole ones that may count something are arguments."""
+        """Write a number; whole ones that may count elements are arguments."""
         number = counted(value, dtype)
         if number is None:
             return literal(value, dtype)

@@ -1,4 +1,4 @@
-"""Compiled kernels, found by their own text: in this process, on disk, or else compiled.
+"""Compiled kernels, found by their text: in this process, on disk, or else compiled.
 
 A new Program compiles only kernels that no Program had before, several of them in one library. A
 kernel is unloaded, with its library, when no Program uses it any more.
@@ -30,7 +30,7 @@ from glasshouse.compile.steps.emitted import CKernel, Dialect
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 WHERE_ALL_MATTER = {"rows", "units", "n_p1", "n_q0"}  # of sums, and of nests of loops
 LONG_ROW = 1 << 12  # elements
-MOST_TEXTS = 1 << 9  # that are kept after they were worked out
+MOST_TEXTS = 1 << 9  # results that are cached
 PARALLEL_SIZE, IF_PARALLEL = "parallel", " if(parallel)"
 SIZE = re.compile(r"^  const int64_t (\w+) = \(int64_t\)a\[(\d+)\](?: & -\d+)?;\n", re.M)
 ALIGNMENT = re.compile(r" & -\d+;$", re.M)  # of a size that is a multiple of the vector's length
@@ -38,8 +38,8 @@ SHARED_LINE = re.compile(rf"^ *#pragma .*{re.escape(IF_PARALLEL)}\n", re.M)
 
 
 class CommonSizes:
-    """The sizes that all Programs of one structure have in common: `values` of any kernel, and by
-    a kernel's text and the name of a size its values there."""
+    """Sizes that all Programs of one structure have in common: `values` of any kernel, and those of
+    each kernel's text by the size's name."""
 
     def __init__(self):
         self.values: set[int] | None = None
@@ -48,8 +48,8 @@ class CommonSizes:
     def constants(
         self, kernels: list[CKernel], all_sizes: list[dict[str, int]]
     ) -> list[dict[str, int]]:
-        """Of the sizes that a further Program gives its kernels those that it has in common with
-        all before. Both are asked, for a number may be in all of them by chance, and a text may be
+        """Find the sizes of a further Program's kernels that it has in common with all before. A
+        size counts if both agree: its value may be in all of them by chance, and its text may be
         the first of its kind."""
         values = {size for sizes in all_sizes for size in sizes.values()}
         self.values = values if self.values is None else self.values & values
@@ -71,7 +71,7 @@ class CommonSizes:
 
 
 class CompiledKernel:
-    """A function of a loaded library, and the kernel that it was compiled from."""
+    """A function of a loaded library, and the kernel from which it was compiled."""
 
     __slots__ = ("kernel", "library", "address", "__weakref__")
 
@@ -85,7 +85,7 @@ class CompiledKernel:
 Constants = tuple[tuple[str, int], ...]  # sizes by name, in the order of the text
 
 loaded_kernels: WeakValueDictionary[tuple, CompiledKernel] = WeakValueDictionary()
-# The same by the text before sizes became constants, which is quicker to ask for.
+# The same by the text before sizes became constants, a quicker lookup.
 loaded_forms: WeakValueDictionary[tuple[CKernel, Constants, Dialect], CompiledKernel]
 loaded_forms = WeakValueDictionary()
 
@@ -93,8 +93,8 @@ loaded_forms = WeakValueDictionary()
 def compile_kernels(
     steps: list[tuple[CKernel, list[int]]], dialect: Dialect, common: CommonSizes
 ) -> list[CompiledKernel]:
-    """The kernels of steps, each with its coded arguments; equal ones are compiled once. `common`
-    are the sizes of Programs of the same structure.
+    """Compile the kernels of steps, each with its coded arguments; equal ones once. `common` are
+    the sizes of Programs of the same structure.
 
     Raises: CompileError
     """
@@ -150,15 +150,15 @@ def best_form(kernel: CKernel, sizes: dict[str, int]) -> tuple[CKernel, Constant
 
 
 def is_general(compiled: CompiledKernel, kernel: CKernel, args) -> bool:
-    """Whether what a step runs takes sizes as arguments that would make it faster as constants."""
+    """Whether a step's kernel takes sizes as arguments that would make it faster as constants."""
     arguments = {name for name, _ in size_places(compiled.kernel)}
     return not arguments.isdisjoint(names_that_matter(sizes_of(kernel, args)))
 
 
 def names_that_matter(sizes: dict[str, int]) -> list[str]:
-    """The sizes of a kernel that make it faster where the C compiler knows them: all of them where
-    columns or parts of a row are added up, or loops lie around the rows, and else the length of
-    rows, unless there is one long row."""
+    """Sizes of a kernel that make it faster where the C compiler knows them: all of them where
+    columns or parts of a row are added up, or loops lie around the rows; else the length of rows,
+    unless there is one long row."""
     if not WHERE_ALL_MATTER.isdisjoint(sizes):
         return list(sizes)
     is_long = sizes.get("n_i", 0) >= LONG_ROW and "n_p0" not in sizes
@@ -208,7 +208,7 @@ def sizes_of(kernel: CKernel, args) -> dict[str, int]:
 
 
 def coded_size(code: int) -> int:
-    """The size that a coded argument of a step is: 56 bits with their sign."""
+    """Decode a size from a coded argument of a step: 56 bits with their sign."""
     rest = code & (1 << 56) - 1
     return rest - (1 << 56) if rest >> 55 else rest
 
@@ -233,7 +233,7 @@ def fixed(kernel: CKernel, constants: Constants) -> CKernel:
 
 
 def name_of(kernel: CKernel, dialect: Dialect) -> str:
-    """The name of a kernel's function: what it depends on, in short."""
+    """Name of a kernel's function: a digest of all that it depends on."""
     about = f"{toolchain.identity_digest()} {dialect_digest(dialect)} {kernel!r}"
     return f"gh_{digest(about.encode())[:32]}"
 

@@ -20,11 +20,11 @@ SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps, or drawn at
 FEW_WORDS = 64  # of a row, below which blocks of random words are drawn word by word
 MOST_TEMPLATES = 1 << 10  # texts of some KB each
 
-SizeSource = tuple[str, int]  # where an argument's value lies: a list of the pattern, and where
+SizeSource = tuple[str, int]  # an argument's source: a list of the pattern, and the place there
 
 
 class KernelTemplate(NamedTuple):
-    """A kernel's text, and where a kernel of the same pattern has its arguments: the numbers of
+    """A kernel's text, and the places of arguments for a kernel of the same pattern: the numbers of
     pointers and scalars, None for the error flag, and the sources of sizes."""
 
     kernel: CKernel
@@ -33,8 +33,8 @@ class KernelTemplate(NamedTuple):
 
 
 class KernelPattern:
-    """`key` is what a kernel's text depends on; `pointers`, `scalars` and `values` are what a
-    kernel gives to it. Strides of equal value are one size, so which are equal is in the key."""
+    """`key` determines a kernel's text; `pointers`, `scalars` and `values` are a kernel's arguments
+    to it. Strides of equal value are one size, so the key says which are equal."""
 
     def __init__(self, kernel: FusedKernel, loops: KernelLoops):
         self.kernel, self.loops = kernel, loops
@@ -61,7 +61,7 @@ class KernelPattern:
         self.key = tuple(self.words)
 
     def cut(self) -> tuple:
-        """How loops and rows are cut."""
+        """Cuts of loops and rows, as part of the key."""
         loops = self.loops
         inner = loops.inner[0].size
         narrow = min(LANES, 1 << inner.bit_length() - 1) if inner else 0
@@ -134,7 +134,7 @@ class KernelPattern:
 
     @property
     def values(self) -> dict[str, list[int]]:
-        """The sizes that this kernel has, by their kind."""
+        """Sizes of this kernel, by their kind."""
         loops = self.loops
         return {
             "loop": [loop.size for loop in loops.all],
@@ -149,12 +149,12 @@ class KernelPattern:
         }
 
     def source(self, kind: str, value: int) -> SizeSource:
-        """Where a size of this kind and value lies."""
+        """Return the place of a size of this kind and value."""
         classes = {"distance": self.distances, "count": self.counts, "table": self.tables}.get(kind)
         return kind, (0 if classes is None else classes[value])
 
     def filled(self, template: KernelTemplate) -> EmittedStep:
-        """The step of this kernel, from the text of an equal pattern."""
+        """Build the step of this kernel from the text of an equal pattern."""
         pointers, scalars, values = list(self.pointers), list(self.scalars), self.values
         args: list[tuple[Any, Any]] = []
         for where in template.args:
@@ -172,14 +172,14 @@ templates: dict[tuple, KernelTemplate] = {}
 
 
 def add_template(pattern: KernelPattern, template: KernelTemplate) -> None:
-    """Keep a text for further kernels; all are forgotten now and then."""
+    """Keep a text for further kernels; all are dropped now and then."""
     if len(templates) >= MOST_TEMPLATES:
         templates.clear()
     templates[pattern.key] = template
 
 
 def counted(value, dtype: DType) -> int | None:
-    """The number that a constant is, if it may count something: those are arguments."""
+    """Number that a constant is, if it may count elements: those are arguments."""
     if dtype.is_bool:
         return None
     number = int(value) if dtype.is_integer else float(dtype.np.type(value))

@@ -1,4 +1,4 @@
-"""Writing the text of a kernel: lines in blocks, names of values, and arguments.
+"""Writer of a kernel's text: lines in blocks, names of values, and arguments.
 
 Sizes are arguments, so that kernels which differ in them alone have one text: `n_i` is how many
 positions the loop over i has, `step0` a number of elements between two of them in memory,
@@ -15,9 +15,8 @@ PARALLEL = "parallel for schedule(static)"
 
 
 class KernelWriter:
-    """Lines of C; `args` are pointers and scalars, `sizes` the arguments by name that come after
-    them, with their `sources` in the kernel's pattern; `names` are those of values in the open
-    scopes."""
+    """Writes lines of C; `args` are pointers and scalars, `sizes` the arguments by name after them,
+    with their `sources` in the kernel's pattern; `names` are those of values in the open scopes."""
 
     def __init__(self, pattern: KernelPattern):
         self.pattern = pattern
@@ -34,7 +33,7 @@ class KernelWriter:
 
     @contextmanager
     def block(self, text: str):
-        """Braces around what is put meanwhile; the names of values in them end there."""
+        """Put braces around the lines inside; the names of their values end there."""
         self.put(text + " {")
         self.indent += 1
         self.scopes.append([])
@@ -51,7 +50,7 @@ class KernelWriter:
         return self.block(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
 
     def part_of(self, count: int, end) -> tuple[str, str]:
-        """The bounds of up to `count` positions from `lo` on."""
+        """Bounds of up to `count` positions from `lo` on."""
         self.put(f"const int64_t hi = lo + {count} < {end} ? lo + {count} : {end};")
         return "lo", "hi"
 
@@ -62,7 +61,7 @@ class KernelWriter:
         return f"b{self.args.index(what)}"
 
     def distance(self, elements: int) -> str:
-        """A number of elements in memory; equal ones are one argument, none and one are written."""
+        """Write a distance in elements; equal ones are one argument, 0 and 1 are literals."""
         if -2 < elements < 2:
             return str(elements)
         steps = [name for name in self.sizes if name.startswith("step")]
@@ -70,8 +69,7 @@ class KernelWriter:
         return next(equal, None) or self.size(f"step{len(steps)}", elements, "distance")
 
     def size(self, name: str, value: int, kind: str, at: int | None = None) -> str:
-        """An argument of this name, which the pattern has among its sizes of a kind; a single
-        position as it is."""
+        """Name an argument of the pattern's sizes of a kind; a single position is a literal."""
         if value == 1 and name.startswith("n_"):
             return str(value)
         while self.sizes.get(name, value) != value:

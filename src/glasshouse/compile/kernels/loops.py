@@ -8,7 +8,7 @@ from glasshouse.compile.steps.view import View
 
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
-BLOCK = 128  # rows that are added up in float32 before going on in float64
+BLOCK = 128  # rows that are added up in float32 before a sum in float64
 MAX_BLOCKS = 256  # of rows whose sums are added up apart
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 
@@ -20,7 +20,7 @@ class Loop:
         self.axes, self.size, self.name = axes, size, name
 
     def stride(self, view: View) -> int:
-        """Elements that a view moves per step; that of its innermost axis."""
+        """Elements that a view moves per step of the loop, by its innermost axis."""
         return view.strides[self.axes[-1]] if self.axes else 0
 
 
@@ -72,7 +72,7 @@ class KernelLoops:
     def all(self) -> list[Loop]:
         return [*self.kept, *self.summed, *self.inner]
 
-    # -- how the work is cut, which depends on the sizes alone -----------------------------------
+    # -- cuts of the work, which depend on the sizes alone ---------------------------------------
 
     @property
     def has_rows(self) -> bool:
@@ -85,28 +85,28 @@ class KernelLoops:
 
     @property
     def summed_rows(self) -> int:
-        """How many rows are added up to one."""
+        """Number of rows that are added up to one."""
         return prod([loop.size for loop in self.summed])
 
     @property
     def units(self) -> int:
-        """Into how many parts, each summed at once, a result with few rows is cut."""
+        """Number of parts, each summed at once, of a result with few rows."""
         return self.summed_rows if self.summed else -(-self.inner[0].size // CHUNK)
 
     @property
     def split_blocks(self) -> int:
-        """How many blocks of units are added up apart."""
+        """Number of blocks of units that are added up separately."""
         return min(self.units, MAX_BLOCKS)
 
     @property
     def column_blocks(self) -> int:
-        """How many blocks of rows are added up apart, where columns are summed."""
+        """Number of blocks of rows that are added up separately, where columns are summed."""
         most = min(64, -(-self.summed_rows // BLOCK), MAX_PARTIALS // self.inner[0].size)
         return max(1, most)
 
 
 def sweeps_of(kernel: FusedKernel) -> list[list[Root]]:
-    """The roots by the number of reductions, each needing the one before, that they need."""
+    """Sweeps: the roots, grouped by the number of dependent reductions that they need."""
     level: dict[int, int] = {}
     level_of_result: dict[int, int] = {}
     sweeps: list[list[Root]] = []

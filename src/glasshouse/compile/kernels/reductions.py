@@ -1,4 +1,4 @@
-"""Reductions in C: what their results are added up in, from where, and how."""
+"""Reductions in C: the type of partial results, their start, and the operation."""
 
 from glasshouse.compile.kernels.c_text import SUFFIX, compute_type
 from glasshouse.compile.steps.steps import Root
@@ -26,7 +26,7 @@ def start(root: Root) -> str:
 
 
 def combined(root: Root, total: str, value: str) -> str:
-    """A running result with `value` taken in."""
+    """Combine a running result with `value`."""
     op, dtype = str(root.reduce), root.expr.dtype
     if op in SIGNS:
         return f"{total} {SIGNS[op]} {value}"

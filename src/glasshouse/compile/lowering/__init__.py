@@ -1,4 +1,4 @@
-"""From a graph to steps: who computes a node, which values get memory, and what is fused.
+"""From a graph to steps: lowerers of nodes, memory for values, and fusion.
 
 `target` is what a Program is compiled for, with its `lowerer`s in order; `lower` asks them and
 picks layouts, `fuse` joins kernels, `source_map` leads back to recorded calls, `missing_kernels`

@@ -26,7 +26,7 @@ MIN_ROWS = 4  # rows that a kernel with a row-by-row reduction needs, to keep th
 
 
 def fuse(lowering: Lowering) -> list[FusedKernel | LoweredStep]:
-    """The steps of a lowering with kernels merged, in an order that respects what they read."""
+    """Fuse the kernels of a lowering; the steps stay in an order that respects their reads."""
     schedule: list[FusedKernel | LoweredStep] = []
     for step in lowering.steps:
         merged = isinstance(step, FusedKernel) and step.mergeable and join(schedule, step)
@@ -49,7 +49,7 @@ def join(schedule: list, kernel: FusedKernel) -> bool:
             continue
         later = schedule[place + 1 :]
         made_later = set().union(*(step.writes() for step in later)) if later else set()
-        if reads & made_later:  # the kernel cannot run where the other stands: can that wait?
+        if reads & made_later:  # the kernel cannot run in the other's place: can that wait?
             writes = other.writes()
             if any(writes & step.reads() for step in later):
                 continue
@@ -77,14 +77,14 @@ def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]
 
 
 def is_early(other: FusedKernel, kernel: FusedKernel) -> bool:
-    """Whether a kernel of the forward pass would make again what the backward pass alone reads: it
-    would be there all the while between."""
+    """Whether a forward kernel would recompute a value that only the backward pass reads: it would
+    be in memory all the time between."""
     is_remade = all(root.node.origin.phase == "recompute" for root in kernel.roots)
     return is_remade and not any(is_backward(root.node) for root in other.roots)
 
 
 def lie_alike(other: FusedKernel, kernel: FusedKernel) -> bool:
-    """Whether neighbours in memory are so along the same axis for two kernels of which one sums; of
+    """Whether neighbours in memory lie along the same axis for two kernels of which one sums; of
     few elements it does not matter."""
     plain = other.axes is None and kernel.axes is None
     if plain or prod(kernel.domain) < MANY_TURNED:
@@ -94,8 +94,8 @@ def lie_alike(other: FusedKernel, kernel: FusedKernel) -> bool:
 
 
 def keeps_rows(other: FusedKernel, kernel: FusedKernel) -> bool:
-    """Whether sums that the two kernels as one read themselves are still sums of rows: a further
-    operand may turn the order of the loops."""
+    """Whether sums that the merged kernel reads itself are still sums of rows: a further operand
+    may change the order of the loops."""
     axes = kernel.axes if other.axes is None else other.axes
     merged = FusedKernel(other.lowerer, other.domain, [*other.roots, *kernel.roots], axes)
     reduced = {root.store.base for root in merged.roots if root.reduce}
@@ -173,7 +173,7 @@ def use_locals(kernel: FusedKernel, exprs: Exprs) -> None:
 
 
 def with_locals(expr: Expr, locals_of: dict[PlannedBuffer, Expr], exprs: Exprs) -> Expr:
-    """The expression with each load of a known buffer replaced by what it holds."""
+    """Replace each load of a known buffer by the expression of its value."""
     if not any(view.base in locals_of for view in expr.loads):
         return expr
     rewritten: dict[int, Expr] = {}

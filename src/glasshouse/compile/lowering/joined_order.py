@@ -1,4 +1,4 @@
-"""The order of axes in memory of a value that steps write part by part: one in which movement that
+"""Order of axes in memory for a value that steps write part by part: one in which the movement that
 reads it needs no copy, if there is one."""
 
 from math import prod
@@ -9,8 +9,8 @@ from glasshouse.graph.graph import Node
 
 
 def order_for_chain(whole: View, chain: list[Node]) -> tuple[int, ...] | None:
-    """The order for a chain of reshapes and permutes that begins with a view of a whole buffer;
-    None where its own does, or none."""
+    """Order for a chain of reshapes and permutes that begins with a view of a whole buffer; None
+    where the buffer's own order works, or no order does."""
     order = order_of_chain(whole.shape, chain)
     turned = whole._replace(strides=strides_of(whole.shape, order))
     return order if not can_follow(whole, chain) and can_follow(turned, chain) else None
@@ -27,8 +27,8 @@ def can_follow(view: View | None, chain: list[Node]) -> bool:
 
 
 def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
-    """Order of the axes of a shape in memory after the chain, as far as it only turns
-    them and makes one of neighbours."""
+    """Order of the axes of a shape in memory after the chain, as far as it only permutes axes and
+    merges neighbours."""
     groups = [((axis,), size) for axis, size in enumerate(shape)]
     for node in chain:
         if node.op == "permute":
@@ -42,7 +42,7 @@ def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
 
 
 def neighbours_merged(groups, shape):
-    """Groups (axes, size) of the sizes of a shape; None where it takes one apart."""
+    """Groups (axes, size) of the sizes of a shape; None where a size splits a group."""
     remaining, merged = list(groups), []
     for size in shape:
         axes: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""From graph to steps: which values get memory, in which layout, and which are computed where used.
+"""From graph to steps: which values get memory, in which layout, and which are recomputed by users.
 
 A value gets memory (a `PlannedBuffer`) if it is an output, an operand or result of a step that is
 no fused kernel, the result of a reduction, or costs more to compute again than to load. All others
@@ -31,9 +31,9 @@ from glasshouse.graph.graph import Graph, Node
 
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
-MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
+MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without separate memory
 REPEATED_COST = 8  # a value that is repeated is stored from this cost on …
-MANY_TURNED = 1 << 16  # elements from which on operands that lie otherwise are brought into line
+MANY_TURNED = 1 << 16  # elements from which on operands in another order are reordered
 FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is read so often, repeated to so many elements
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
@@ -47,7 +47,7 @@ class Lowering:
         self.graph, self.target, self.exprs = graph, target, Exprs()
         self.buffers: list[PlannedBuffer] = []
         self.steps: list[FusedKernel | LoweredStep] = []
-        self.expr: dict[int, Expr] = {}  # what users of a node compute
+        self.expr: dict[int, Expr] = {}  # the expressions that users of a node compute
         self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
         moved = (node for node in graph.nodes if node.op in ("reshape", "permute"))
         self.turned = {node.inputs[0].number: node for node in moved if node.host is None}
@@ -74,7 +74,7 @@ class Lowering:
         return numbers
 
     def summed_later(self) -> set[int]:
-        """Nodes that reductions read, themselves or what is computed of them element by element."""
+        """Nodes that reductions read, directly or through elementwise calls."""
         numbers: set[int] = set()
         for node in reversed(self.graph.nodes):
             follows, claim = (
@@ -102,7 +102,7 @@ class Lowering:
     # -- one node ------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> None:
-        """Give the node an expression, and where it needs one a step and memory."""
+        """Give the node an expression, and a step and memory if it needs them."""
         if node.op == "input":
             buffer = self.buffer(node.spec, node=node)
             buffer.place, buffer.at = "input", node.attrs["number"]
@@ -114,7 +114,7 @@ class Lowering:
             self.plan_claim(claim)
 
     def plan_claim(self, claim: Claim) -> None:
-        """Add the steps of a claim; where its lowerer cannot after all, those of others."""
+        """Plan the steps of a claim; if its lowerer cannot after all, those of others."""
         if not claim.lowerer.plan(self, claim):
             for node in claim.nodes:
                 self.plan_without(claim.lowerer, node)
@@ -122,7 +122,7 @@ class Lowering:
             self.plan_remaining(claim)
 
     def plan_without(self, lowerer, node: Node) -> None:
-        """Have a node computed by the first lowerer after one that takes it alone."""
+        """Plan a node by the first lowerer after `lowerer` that takes it alone."""
         lowerers = self.target.lowerers
         for other in lowerers[lowerers.index(lowerer) + 1 :]:
             claims = claim_nodes(graph_of_node(node), [other])
@@ -131,7 +131,7 @@ class Lowering:
         raise AssertionError(f"lower: no lowerer of {self.target.name} takes {node!r}")
 
     def plan_remaining(self, claim: Claim) -> None:
-        """Have others compute what is needed of a claim beside its results."""
+        """Plan, by others, the nodes of a claim that are needed beside its results."""
         within = Counter(x.number for node in claim.nodes for x in node.inputs)
         numbers = {node.number for node in claim.nodes}
         outside = {n for n in numbers if n in self.is_output or self.uses[n] > within[n]}
@@ -139,7 +139,7 @@ class Lowering:
             self.plan_without(claim.lowerer, node)
 
     def plan_fused(self, node: Node) -> None:
-        """Make a node part of the fused kernels that use it, or begin one where it needs memory."""
+        """Make a node part of the fused kernels that use it, or start one where it needs memory."""
         op = node.op
         if op in MOVEMENT:
             self.visit_movement(node)
@@ -171,9 +171,9 @@ class Lowering:
         return make(op, operands, node.dtype, value=numbers_of(node.attrs) or None)
 
     def brought_into_line(self, node: Node, operands: list[Expr]) -> list[Expr]:
-        """Operands that all lie in memory as those do that are not row by row, which suits a step,
-        of a convolution say. Kernels that sum what is read across memory read it again for each
-        sum, each element in a line of its own."""
+        """Bring operands into one order in memory: that of an operand which is not row by row, such
+        as a step of a convolution prefers. Kernels that sum operands read across memory would read
+        them again for each sum, each element in another cache line."""
         last, target_order = innermost(None, node.shape), None
         orders = [order_of(x, node.shape) for x in operands]
         along = [None if order is None else innermost(order, node.shape) for order in orders]
@@ -187,8 +187,8 @@ class Lowering:
         return [self.copied(x, target_order) if axis == last else expr for x, expr, axis in pairs]
 
     def copied(self, node: Node, order) -> Expr:
-        """A value stored in an order by a kernel of its own, which reads across memory just once;
-        from now on its users load that, but an output is what it was."""
+        """Store a value in an order by a separate kernel, which reads across memory just once; from
+        now on its users load the copy, but an output keeps its value."""
         view = self.buffer(node.spec, order, node).view()
         root = Root(view, self.expr[node.number], node=node)
         kernel = FusedKernel(self.target.fused, node.shape, [root], None, mergeable=False)
@@ -199,7 +199,7 @@ class Lowering:
         return loaded
 
     def random_bits(self, node: Node) -> Expr:
-        """The counter is the position in row-major order; the key's words are loaded."""
+        """Draw random bits: the counter is the row-major position; the key's words are loaded."""
         key, still = self.expr[node.inputs[0].number], (0,) * len(node.shape)
 
         def word(i: int):
@@ -226,7 +226,7 @@ class Lowering:
         return self.exprs.make("gather", (position,), node.dtype, spread, value)
 
     def visit_movement(self, node: Node) -> None:
-        """Move every view in the operand's expression; where that fails, store the operand."""
+        """Move every view in the operand's expression; if that fails, store the operand."""
         (x,) = node.inputs
         if node.op == "expand" and self.is_worth_storing(x, node):
             self.materialise(x)
@@ -256,8 +256,8 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(buffer.view())
 
     def visit_pad(self, node: Node) -> None:
-        """A fill of the whole, or of what lies before and after the operand along one axis, then
-        the operand into its part."""
+        """Fill the whole, or the parts before and after the operand along one axis, then copy the
+        operand into its part."""
         (x,), widths = node.inputs, node.attrs["widths"]
         cut = self.expr[x.number]
         whole = self.buffer(node.spec, order_of(cut, node.shape), node).view()
@@ -298,7 +298,7 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(whole)
 
     def chain_from(self, node: Node) -> list[Node]:
-        """The reshapes and permutes that read a value, each the only reader of the one before."""
+        """Reshapes and permutes that read a value, each the only reader of the one before."""
         chain: list[Node] = []
         while self.uses[node.number] == 1 and node.number not in self.is_output:
             turned = self.turned.get(node.number)
@@ -309,20 +309,20 @@ class Lowering:
         return chain
 
     def fill(self, node: Node, part: View, expr: Expr) -> None:
-        """A kernel that writes a part of a buffer to which other steps write too."""
+        """Add a kernel that writes a part of a buffer to which other steps write too."""
         self.add_kernel(part.shape, [Root(part, expr, node=node)], None, False)
 
     def add_kernel(self, domain, roots: list[Root], axes, mergeable: bool = True) -> None:
         self.steps.append(FusedKernel(self.target.fused, domain, roots, axes, mergeable))
 
     def add_step(self, lowerer, node: Node, sources, results, plan=None, **more) -> None:
-        """A step of a lowerer's own, for `node`; `scratch` buffers, and the nodes that it
-        `computes` if that is not just this one."""
+        """Add a step of a lowerer, for `node`, with `scratch` buffers and the nodes that it
+        `computes`, if these are not just `node`."""
         more = {"computes": [node], **more}
         self.steps.append(LoweredStep(lowerer, node, sources, results, plan, **more))
 
     def hand_out(self, node: Node, results: list[PlannedBuffer]) -> None:
-        """From now on users of the node load these results."""
+        """Let users of the node load these results from now on."""
         if isinstance(node.spec, tuple):
             self.results[node.number] = results
         else:
@@ -345,7 +345,7 @@ class Lowering:
         return expr.cost > REPEAT_COST or len(big) > REPEAT_LOADS
 
     def is_worth_storing(self, x: Node, repeated: Node) -> bool:
-        """Whether a value is stored before it is repeated, and not computed again each time."""
+        """Whether a value is stored before it is repeated, rather than recomputed each time."""
         expr, size = self.expr[x.number], repeated.spec.size
         if expr.cost < REPEATED_COST or x.spec.size == 1 or not expr.loads or self.of_rows(expr):
             return False
@@ -357,7 +357,7 @@ class Lowering:
         return bool(expr.loads) and all(view.base in self.row_reductions for view in expr.loads)
 
     def of_rows(self, expr: Expr) -> bool:
-        """Whether a value depends on reductions of rows, with which it may be fused."""
+        """Whether a value depends on reductions of rows, and may be fused with them."""
         return any(view.base in self.row_reductions for view in expr.loads)
 
     def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
@@ -376,7 +376,7 @@ class Lowering:
         return self.expr[node.number].view
 
     def row_major(self, node: Node) -> View:
-        """The node's value in memory, packed in row-major order."""
+        """Pack the node's value in memory in row-major order."""
         view = self.operand_view(node)
         if not views.same_strides(view, strides_of(view.shape)):
             self.materialise(node, row_major=True)
@@ -384,7 +384,7 @@ class Lowering:
         return view
 
     def is_read_once(self, node: Node, view: View) -> bool:
-        """Whether a whole buffer shows, and only the value of a node that has one reader."""
+        """Whether a view shows a whole buffer, and only the value of a node that has one reader."""
         base = view.base
         if base.place != "arena" or base.spec.size != prod(view.shape):
             return False
@@ -395,7 +395,7 @@ class Lowering:
         return False
 
     def output_view(self, node: Node, free: bool) -> View:
-        """An output: a whole buffer of its own, row-major unless its order is free."""
+        """View of an output: a whole buffer, row-major unless its order is free."""
         view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
         fits = (
             view is not None
@@ -424,8 +424,8 @@ def move(op: str, view: View, shape, attrs) -> View | None:
 
 
 def around(whole: View, widths) -> list[View]:
-    """The parts of a padded view to be filled: those beside the operand where one axis alone has
-    an edge, or else all."""
+    """Parts of a padded view to fill: those beside the operand where one axis alone has an edge, or
+    else all."""
     padded = [axis for axis, width in enumerate(widths) if any(width)]
     low, high, interior = widths[padded[0]] if len(padded) == 1 else (0, 0, 1)
     if interior or low < 0 or high < 0:
@@ -448,7 +448,7 @@ def shares_reads(kernel: FusedKernel, shape, root: Root) -> bool:
 
 
 def is_packed(view: View) -> bool:
-    """Whether a view shows as many elements as lie between its first and its last, each once."""
+    """Whether a view shows all elements between its first and its last, each once."""
     strides = strides_of(view.shape, order_of_view(view))
     return view.offset == 0 and views.same_strides(view, strides)
 
@@ -475,7 +475,7 @@ def reduced_order(order, axes):
 
 
 def kept_view(view: View, domain, axes) -> View:
-    """The view of a reduction's result over the domain: stride 0 along the reduced axes."""
+    """View of a reduction's result over the domain: stride 0 along the reduced axes."""
     strides = iter(view.strides)
     spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))
     return View(view.base, 0, tuple(domain), spread)

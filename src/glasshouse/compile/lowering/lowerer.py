@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2]
 
 
 class GraphUsers:
-    """A finished graph, with who reads each node: `users` by number, a reader once for each
+    """A finished graph with the readers of each node: `users` by number, a reader once for each
     operand; `output_numbers` are those of the outputs."""
 
     def __init__(self, graph: Graph):
@@ -58,7 +58,7 @@ class Claim:
     reads: tuple[Node, ...] | None = None
     results: list[Node] = field(default_factory=list)
     plan: Any = None
-    lowerer: Any = None  # set by who asked
+    lowerer: Any = None  # set by the caller
 
     @property
     def last(self) -> Node:
@@ -88,23 +88,23 @@ class StepDescription(NamedTuple):
 
 
 class Lowerer(StepKind):
-    """One way to compute some nodes. A subclass says in `ops` which nodes it is asked about (None:
-    all), and defines what follows; its kind of step has a `label`, and may estimate its own time.
-    A lowerer has no state but what is given to it; equal ones make equal Programs."""
+    """One way to compute some nodes. A subclass names in `ops` the nodes that it is asked about
+    (None: all), and defines the methods below; its kind of step has a `label`, and may estimate its
+    own time. A lowerer has no state but its arguments; equal ones make equal Programs."""
 
     ops: tuple[str, ...] | None = None
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        """The claim that begins at a node; None where another lowerer has to do it."""
+        """Claim nodes from this one on; None where another lowerer has to compute it."""
         raise NotImplementedError
 
     def plan(self, lowering, claim: Claim) -> bool:
-        """Add the steps of a claim to a lowering, and hand out its results; False where there
-        turns out to be no way: then the next lowerers are asked."""
+        """Add the steps of a claim to a lowering, and hand out its results; False if that fails:
+        then the next lowerers are asked."""
         raise NotImplementedError
 
     def emit(self, step) -> EmittedStep:
-        """How a planned step runs."""
+        """Write the code of a planned step."""
         raise NotImplementedError
 
     def describe(self, step) -> StepDescription:
@@ -112,7 +112,7 @@ class Lowerer(StepKind):
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
     def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
-        """Why a node of these dtypes, that this lowerer was asked about, is left to the host."""
+        """Say why a node of these dtypes, offered to this lowerer, is left to the host."""
         return None
 
     def identity(self) -> str | None:
@@ -154,14 +154,14 @@ def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
 
 
 def graph_of_node(node: Node) -> Graph:
-    """A graph of just one node, for lowerers to be asked about it alone."""
+    """Graph of a single node, for lowerers that are asked about it alone."""
     graph = Graph()
     graph.nodes = [node]
     return graph
 
 
 def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], users: GraphUsers) -> bool:
-    """Whether nobody else claimed a node, and none is read from outside before the last.
+    """Whether no other lowerer claimed a node, and none is read from outside before the last.
 
     Raises: BackendError for nodes in another order
     """
@@ -179,7 +179,7 @@ def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], users: GraphUse
 
 
 def remaining_nodes(claim: Claim, used_outside: set[int]) -> list[Node]:
-    """Nodes of a claim that others need and that its step does not store, with what these need."""
+    """Nodes of a claim that others need and its step does not store, with their operands."""
     stored = {node.number for node in claim.results}
     needed: set[int] = set()
     for node in reversed(claim.nodes):

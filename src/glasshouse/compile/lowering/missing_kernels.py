@@ -1,4 +1,4 @@
-"""Which calls no kernel of a Program computes, and why: those are steps of the host."""
+"""Calls that no kernel of a Program computes, and why: those are steps of the host."""
 
 from glasshouse.compile.kernels.c_text import call_of_node, faults, has_text
 from glasshouse.compile.lowering.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS
@@ -9,7 +9,7 @@ from glasshouse.dispatch.primitive import Primitive, primitives
 from glasshouse.graph import composition
 from glasshouse.ops import BUILT_IN
 
-# Cards that fused kernels compute in every dtype but complex ones: most calls, that need no look.
+# Cards that fused kernels compute in every dtype but complex ones: most calls, checked first.
 ALWAYS_WRITTEN = frozenset(
     name
     for name in BUILT_IN
@@ -34,8 +34,8 @@ def computed_by(card: Primitive) -> str:
 
 
 def missing_kernel(node) -> MissingKernel | None:
-    """Why a node of a graph is left to the host; None where a kernel computes it, a user's function
-    does, or there is nothing to compute."""
+    """Reason why a node of a graph is left to the host; None where a kernel or a user's function
+    computes it, or there is nothing to compute."""
     if node.host is not None or node.op in ("input", "pick") or is_empty(node):
         return None
     card = primitives[node.op]
@@ -45,7 +45,7 @@ def missing_kernel(node) -> MissingKernel | None:
 
 
 def is_left_to_host(node) -> bool:
-    """Whether no lowerer of the target in use but the host's takes a node."""
+    """Whether only the host's lowerer, of those of the target in use, takes a node."""
     target = current_target()
     claims = claim_nodes(graph_of_node(node), target.lowerers)
     return claims[node.number].lowerer is target.host
@@ -57,7 +57,7 @@ def is_empty(node) -> bool:
 
 
 def why_host(node) -> MissingKernel:
-    """Why a step of the host computes a node."""
+    """Reason why a step of the host computes a node."""
     card = primitives[node.op]
     outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
     dtypes = dict.fromkeys(spec.dtype for spec in (*(x.spec for x in node.inputs), *outs))

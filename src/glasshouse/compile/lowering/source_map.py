@@ -1,4 +1,4 @@
-"""From the steps of a Program back to the calls that were recorded, and what each step costs."""
+"""From the steps of a Program back to the recorded calls, and the costs of each step."""
 
 from math import prod
 from typing import Any, NamedTuple
@@ -31,10 +31,10 @@ class StoredValue(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """A step: `step_kind` is the lowerer that made it, or what kind it is else, and `kind` that by
-    its label; bytes are what it moves; `saved_flops` those of its primitives' definitions that its
-    algorithm does without. A step without sources only copies; `origin` says for whom. `fallback`
-    is why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
+    """A step: `step_kind` is the lowerer that made it, or another kind, and `kind` its label; bytes
+    are those that it moves; `saved_flops` those of its primitives' definitions that its algorithm
+    saves. A step without sources only copies; `origin` is its reader's. `fallback` is the reason
+    why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
     DtoH or DtoD) and collectives (`group`: its ranks). `arena` and `outputs`: values that lie in
     the arena and in outputs from this step on."""
 
@@ -125,7 +125,7 @@ def about_bytes(nbytes: int) -> str:
 
 
 def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
-    """By step, the buffers of a place that are used from then on, and the last step that does."""
+    """For each step, the buffers of a place that are used from it on, and their last step."""
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
     for i, step in enumerate(schedule):
@@ -155,14 +155,14 @@ def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
 
 
 def origin_of_buffer(step, node) -> Origin:
-    """Whose value a buffer holds; else of the step that writes it."""
+    """Origin of a buffer's value; else of the step that writes it."""
     node = step.node if node is None else node
     return node.origin if node is not None and node.op in primitives else NOWHERE
 
 
 def label_of(node: Node) -> str:
-    """The name of what a node computes: that of its primitive, or of a foreign operator that the
-    primitive stands for."""
+    """Name of a node's result: its primitive, or the foreign operator that the primitive stands
+    for."""
     return node.attrs.get("operator", node.op)
 
 
@@ -175,7 +175,7 @@ def name_of(nodes: list[Node]) -> str:
 
 
 def origin_of(schedule, i: int, nodes_by_step) -> Origin:
-    """For whom a step works: its own nodes, else the first step that reads what it writes."""
+    """Origin of a step: its own nodes', else that of the first step that reads its results."""
     node = schedule[i].node
     if nodes_by_step[i]:
         return nodes_by_step[i][0].origin
@@ -190,7 +190,7 @@ def origin_of(schedule, i: int, nodes_by_step) -> Origin:
 
 
 def homes_of(schedule, descriptions: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
-    """By node: the steps that store it; what only copies into place stores nothing."""
+    """By node: the steps that store it; a step that only copies into place stores nothing."""
     homes: dict[int, list[tuple[int, Node]]] = {}
     opaque = {step.node.number for step in schedule if step.node is not None}
     for i, (step, description) in enumerate(zip(schedule, descriptions, strict=True)):
@@ -201,7 +201,7 @@ def homes_of(schedule, descriptions: list[StepDescription]) -> dict[int, list[tu
 
 
 def computed_in(nodes: list[Node], homes) -> list[Node]:
-    """The nodes that a step computes: what it stores, and what it needs that is stored nowhere."""
+    """Nodes that a step computes: its stored ones, and their operands that are stored nowhere."""
     computed, stack = {node.number: node for node in nodes}, list(nodes)
     while stack:
         for x in stack.pop().inputs:
@@ -241,7 +241,7 @@ def calls_of(recording: Recording) -> list[Node]:
 
 
 def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
-    """Each call and where it comes from, for who counts runs whose calls are not told."""
+    """Count each call by its origin, for watchers of runs that do not see the calls."""
     nodes = (node for node in recording.nodes if node.call.primitive is not PICK)
     return [(node.call, node.origin) for node in nodes]
 

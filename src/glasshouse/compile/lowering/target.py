@@ -1,5 +1,5 @@
-"""Targets: what a Program is compiled for. A target has memory, a dialect of C, an ordered list of
-lowerers, a way to build kernels and to run steps, and a clock.
+"""Targets of the compiler. A target has memory, a dialect of C, an ordered list of lowerers, a way
+to build kernels and to run steps, and a clock.
 
 The target in use is one per thread: `use_target` and `use_lowerer` change it for a while. Programs
 are kept apart by it, in the process and on disk. `docs/how_to/write_a_target.md` builds one."""
@@ -45,7 +45,7 @@ class Target:
         self.passes: tuple[Callable[[Graph], Graph], ...] = tuple(passes)
         self.extended: dict[Any, Target] = {}
 
-    # -- which code it makes -------------------------------------------------------------------
+    # -- the code it makes ----------------------------------------------------------------------
 
     def variant(self) -> Any:
         """Key that tells the target's Programs apart in this process, beside their recording."""
@@ -75,15 +75,15 @@ class Target:
         return "\n".join([repr(base), toolchain.identity(), *map(str, parts)])
 
     def with_lowerer(self, lowerer: Lowerer) -> "Target":
-        """This target with a lowerer in front of its own; the same one each time."""
+        """This target with a lowerer before its others; the same object each time."""
         return self.extension(lowerer, lowerers=[lowerer, *self.lowerers])
 
     def with_pass(self, rewrite: Callable[[Graph], Graph]) -> "Target":
-        """This target with a pass over graphs after the compiler's; the same one each time."""
+        """This target with a pass over graphs after the compiler's; the same object each time."""
         return self.extension(rewrite, passes=(*self.passes, rewrite))
 
     def extension(self, key, **changes) -> "Target":
-        """A copy with other attributes, made once for a key."""
+        """Copy with other attributes, made once for a key."""
         extended = self.extended.get(key)
         if extended is None:
             extended = self.extended[key] = copy.copy(self)
@@ -91,24 +91,24 @@ class Target:
         return extended
 
     def lowerers_of(self, op: str) -> list[Lowerer]:
-        """The lowerers that are made for a primitive."""
+        """Lowerers that are made for a primitive."""
         return [lowerer for lowerer in self.lowerers if lowerer.ops and op in lowerer.ops]
 
-    # -- how it runs ---------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------
 
     def memory(self):
-        """The manager that hands out its memory."""
+        """Manager of its memory."""
         return memory.current()
 
     def now_ns(self) -> int:
-        """The time, as the ends of steps are told."""
+        """Return the time, on the clock of the steps' ends."""
         return perf_counter_ns()
 
     def build(
         self, steps: list[tuple[CKernel, list[int]]], common: CommonSizes
     ) -> list[CompiledKernel]:
-        """The compiled kernels of steps, which are given with their coded arguments; equal ones are
-        compiled once. `common` are the sizes of Programs of the same structure.
+        """Compile the kernels of steps, each with its coded arguments; equal ones once. `common`
+        are the sizes of Programs of the same structure.
 
         Raises: CompileError
         """
@@ -130,14 +130,14 @@ def current_target() -> Target:
 
 
 def target_for(threads: int):
-    """Inside, Programs are those for so many threads: oneDNN shares work out when it is made."""
+    """Inside, Programs are for so many threads: oneDNN's primitives depend on the number."""
     target = current_target()
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
 @contextmanager
 def use_target(target: Target):
-    """Inside, Programs are compiled for this target; what was recorded before is computed first.
+    """Inside, Programs are compiled for this target; earlier recordings are computed first.
 
     Raises: OptionError for what is no target
     """

@@ -5,9 +5,9 @@ from glasshouse.compile.steps.steps import LoweredStep, PlannedBuffer, Step
 
 
 def free_early(schedule: list[Step]) -> list[Step]:
-    """The steps with those moved forward that are the last to read a large value in between, and
-    whose own results lie in outputs, for which there is memory anyway: such as the product that
-    gives a weight its gradient."""
+    """Reorder steps: the last reader of a large value in between moves forward if its own results
+    lie in outputs, which have memory anyway. Such a step is the product that gives a weight its
+    gradient."""
     successors = successors_of(schedule)
     ordered = list(schedule)
     for step in schedule:
@@ -33,7 +33,7 @@ def free_received(schedule: list[Step]) -> list[Step]:
         at = ordered.index(step)
         readers = [i for i, x in enumerate(ordered) if x is not step and large & x.reads()]
         begin = max((i + 1 for i in readers if not ordered[i].lowerer.is_host), default=at)
-        inputs = {b for b in step.reads() if b.place == "input"}  # whose memory it may take over
+        inputs = {b for b in step.reads() if b.place == "input"}  # whose memory it may reuse
         first = first_place(ordered, at, begin, step.reads(), step.writes() | inputs)
         del ordered[at]
         ordered.insert(first, step)
@@ -47,7 +47,7 @@ def received_later(schedule: list[Step]) -> list[Step]:
     ordered: list[Step] = []
     waiting: list[Step] = []
     reads: set[PlannedBuffer] = set()
-    writes: set[PlannedBuffer] = set()  # by those that wait, and by collectives that they wait for
+    writes: set[PlannedBuffer] = set()  # of waiting steps, and of their collectives
     for step in schedule:
         part = step.part if isinstance(step, LoweredStep) else ""
         if part == "wait":
@@ -70,13 +70,13 @@ def is_collective(step: Step) -> bool:
 
 
 def is_large(buffer: PlannedBuffer) -> bool:
-    """Whether it is a value in between that takes part in this."""
+    """Whether a buffer is a large value in between."""
     return buffer.place == "arena" and buffer.spec.nbytes >= LENT_BYTES
 
 
 def move_forward(ordered: list[Step], at: int) -> None:
-    """Let a step run as soon as it can, after all others that read them, if it is the last to read
-    large values in between; what brings its operands into a layout for it runs right before it."""
+    """Move a step as far forward as possible, after all other readers, if it is the last to read
+    large values in between; the step that lays out its operands for it runs right before it."""
     begin = at
     while begin and lays_out_for(ordered[begin - 1], ordered[at]):
         begin -= 1
@@ -92,7 +92,7 @@ def move_forward(ordered: list[Step], at: int) -> None:
 
 
 def lays_out_for(other: Step, step: Step) -> bool:
-    """Whether all that another step does is to copy an operand of a step."""
+    """Whether another step only copies an operand of a step into a layout."""
     return (
         isinstance(other, LoweredStep) and not other.computes and step.reads() >= {*other.results}
     )
@@ -101,7 +101,7 @@ def lays_out_for(other: Step, step: Step) -> bool:
 def first_place(
     ordered: list[Step], at: int, least: int, reads: set[PlannedBuffer], writes: set[PlannedBuffer]
 ) -> int:
-    """How far forward, from `at` to `least`, what reads and writes these buffers may be moved."""
+    """First place, from `at` to `least`, to which a step with these reads and writes may move."""
     while at > least and not must_wait(ordered[at - 1], reads, writes):
         at -= 1
     return at

@@ -1,4 +1,4 @@
-"""Starting early and waiting late: the order of steps in which others run beside a collective.
+"""Early starts and late waits: an order of steps in which others run beside a collective.
 
 A collective starts as soon as its operand is there, and is waited for right before the first step
 that needs its end. All ranks start the collectives of a Program in the order of their calls, each
@@ -18,7 +18,7 @@ MOST_GROWTH = 8  # the peak of the arena may grow by one part in so many
 
 class Flight(NamedTuple):
     """A collective between its start and its wait. Places are numbers of other steps: `begin` is
-    that before which it was recorded."""
+    the step before which it was recorded."""
 
     start: LoweredStep
     wait: LoweredStep
@@ -47,7 +47,7 @@ def first_from(places: list[int], begin: int, end: int) -> int:
 
 
 def overlapped(schedule: list[Step]) -> list[Step]:
-    """The steps with starts as early and waits as late as memory allows."""
+    """Reorder steps: starts as early and waits as late as memory allows."""
     if not any(isinstance(step, LoweredStep) and step.part for step in schedule):
         return schedule
     schedule = free_received(schedule)
@@ -59,7 +59,7 @@ def overlapped(schedule: list[Step]) -> list[Step]:
 
 
 def limit_of(schedule: list[Step]) -> int:
-    """How many bytes of the arena may be in use for things to run beside each other."""
+    """Limit of the arena's bytes in use while steps run beside each other."""
     peak = int(live_bytes(schedule).max(initial=0))
     return peak + peak // MOST_GROWTH
 
@@ -108,7 +108,7 @@ class Overlap:
         return with_whole(schedule)
 
     def place_of_start(self, number: int, flight: Flight, earliest: int) -> int:
-        """Before which step a collective starts, not before those that were recorded earlier."""
+        """Step before which a collective starts, not before those that were recorded earlier."""
         begin, operands, results = flight.begin, flight.start.reads(), flight.start.writes()
         if any(f.wait.writes() & (operands | results) for f in self.flights[:number]):
             return begin
@@ -122,7 +122,7 @@ class Overlap:
         return first
 
     def place_of_wait(self, number: int, flight: Flight) -> int:
-        """Before which step a collective has to be done."""
+        """Step before which a collective has to be done."""
         begin, operands, results = flight.begin, flight.start.reads(), flight.start.writes()
         end = len(self.others)
         needed = [first_from(self.touches.all.get(b, []), begin, end) for b in results]
@@ -134,7 +134,7 @@ class Overlap:
         for buffer in operands - results:
             earliest = (
                 last_before(self.touches.all.get(buffer, []), end) + 1
-            )  # there until then anyway
+            )  # in memory until then anyway
             begin = max(begin, earliest)
             if buffer.place == "arena" and begin < last:
                 full = np.flatnonzero(self.live[begin:last] + buffer.spec.nbytes > self.limit)
@@ -144,7 +144,7 @@ class Overlap:
 
 
 def in_turn(starts: list[LoweredStep], waits: list[LoweredStep]) -> list[LoweredStep]:
-    """Starts and waits of one place: a start first, unless it needs the end of another."""
+    """Order starts and waits of one place: a start first, unless it needs the end of another."""
     ordered: list[LoweredStep] = []
     to_come = {id(start.node) for start in starts}
     for start in starts:
@@ -157,8 +157,7 @@ def in_turn(starts: list[LoweredStep], waits: list[LoweredStep]) -> list[Lowered
 
 
 def with_whole(schedule: list[Step]) -> list[Step]:
-    """The steps with one in place of a start and a wait that nothing lies between: no thread has to
-    take it over."""
+    """Replace a start and a wait with nothing between them by one step, which needs no thread."""
     whole: list[Step] = []
     for step in schedule:
         if isinstance(step, LoweredStep) and step.part == "wait" and starts(whole[-1], step):
@@ -169,7 +168,7 @@ def with_whole(schedule: list[Step]) -> list[Step]:
 
 
 def starts(step: Step, wait: LoweredStep) -> bool:
-    """Whether a step starts what another one waits for."""
+    """Whether a step starts the collective for which another one waits."""
     return isinstance(step, LoweredStep) and step.part == "start" and step.node is wait.node
 
 

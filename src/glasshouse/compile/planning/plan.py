@@ -1,4 +1,4 @@
-"""Plans: the steps that compute a graph, and where each value lies; nothing is compiled or run."""
+"""Plans: the steps that compute a graph, and the places of values; nothing is compiled or run."""
 
 import gc
 from contextlib import contextmanager
@@ -29,11 +29,11 @@ from glasshouse.graph.sums_at_origin import sum_at_origin
 
 PASSES = (*SIMPLER, ("sum_at_origin", sum_at_origin), ("recompute", recompute))
 ARENA_TAG = memory.manager.ARENA_TAG
-SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
+SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more
 
 
 class ProgramPlan:
-    """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
+    """Steps that compute the outputs of a graph, and the place of each value; nothing is allocated.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
     `output_buffers` are those that a run hands out, by number, then those in between that
@@ -62,8 +62,8 @@ class ProgramPlan:
         self.infos: list[StepInfo] | None = None
 
     def place_buffers(self) -> int:
-        """Give all values their places, in an order of steps that is good for it: the bytes that
-        those in between take."""
+        """Place all values in memory, in an order of steps that suits it; returns the bytes of the
+        values in between."""
         outputs = place_outputs(self.lowering, self.kept)
         made_first, others = self.schedule[: self.kept_steps], self.schedule[self.kept_steps :]
         if self.target.lends_outputs:
@@ -85,7 +85,7 @@ class ProgramPlan:
         return self.infos
 
     def source_of(self, buffer: PlannedBuffer, donated) -> int | None:
-        """The number of the input whose memory an output takes, if a run donates it."""
+        """Number of the input whose memory an output takes, if a run donates it."""
         source = buffer.source
         return source.at if source is not None and source.at in donated else None
 
@@ -113,7 +113,7 @@ def passes_of(target: Target) -> list:
 
 
 def rewritten(graph: Graph) -> Graph:
-    """The graph after all passes, each checked and printed if wanted."""
+    """Run all passes over the graph, each checked and printed if wanted."""
     show("recorded", graph)
     for name, rewrite in passes_of(current_target()):
         graph = rewrite(graph)
@@ -129,7 +129,7 @@ def show(name: str, what) -> None:
 
 
 def describe_steps(plan: ProgramPlan) -> str:
-    """A line for each step: what it computes, from which buffers into which, and where they lie."""
+    """Describe each step in a line: its computation, its buffers, and their places."""
     lines = [f"# arena: {plan.arena_bytes:,} bytes"]
     for i, step in enumerate(plan.schedule):
         what = step.lowerer.describe(step).text
@@ -145,7 +145,7 @@ def place_of(buffer: PlannedBuffer) -> str:
 
 
 def describe_c(sources: dict[int, CKernel], sizes: dict[int, dict[str, int]]) -> str:
-    """The C of every kernel by its step, equal ones once, with the sizes that steps give them."""
+    """The C of every kernel by its step, equal ones once, with the sizes of the steps."""
     kernels: dict[CKernel, dict[str, list[int]]] = {}
     for i, kernel in sources.items():
         size_text = ", ".join(f"{name} = {n}" for name, n in sizes[i].items())

@@ -1,4 +1,4 @@
-"""Where each value lies: one arena, in which values that do not live together share memory."""
+"""Places of values: one arena, in which values that do not live together share memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer, Root, Ste
 from glasshouse.compile.steps.view import View
 
 ALIGNMENT = 64  # bytes of a cache line
-APART_BYTES = 16 << 20  # and above, values may have memory of their own
+APART_BYTES = 16 << 20  # larger values may have separate memory
 LENT_BYTES = 1 << 20  # smaller values do not go into outputs: those of the arena stay in caches
 
 
@@ -42,8 +42,8 @@ def place_outputs(lowering: Lowering, stable=()) -> list[PlannedBuffer]:
 
 
 def plan_memory(schedule: list[Step], outputs: list[PlannedBuffer], lends: bool = False) -> int:
-    """Give every buffer in between its place; returns the bytes of the arena. With `lends`, large
-    values lie in `outputs` that are not yet written, where that makes the arena smaller."""
+    """Place every buffer in between; returns the bytes of the arena. With `lends`, large values lie
+    in `outputs` that are not yet written, where that makes the arena smaller."""
     lives = lives_of(schedule)
     if lends:
         lives = lent_outputs(lives, schedule, outputs)
@@ -51,8 +51,8 @@ def plan_memory(schedule: list[Step], outputs: list[PlannedBuffer], lends: bool 
 
 
 def set_apart(schedule: list[Step], first: int) -> list[PlannedBuffer]:
-    """Large values in between as outputs that nobody is handed, numbered from `first`: whoever runs
-    the steps gives them memory just while they live, where the arena is there for a whole run."""
+    """Place large values in between as outputs that nobody gets, numbered from `first`: the runner
+    allocates them just while they live, where the arena is there for a whole run."""
     apart: list[PlannedBuffer] = []
     on_host = host_buffers(schedule)
     for life in lives_of(schedule):
@@ -70,7 +70,7 @@ def host_buffers(schedule: list[Step]) -> set[PlannedBuffer]:
 
 
 def copies_to_itself(step: Step) -> bool:
-    """Whether a step only copies what lies where it is copied to."""
+    """Whether a step only copies values to the place where they lie."""
     return isinstance(step, FusedKernel) and all(
         root.expr.op == "load"
         and root.reduce is None
@@ -82,14 +82,14 @@ def copies_to_itself(step: Step) -> bool:
 
 
 def place_of(view: View) -> tuple:
-    """Where the elements of a view lie."""
+    """Place of the elements of a view."""
     base = view.base.host or view.base
     return (base.place, base.at, *view._replace(base=None))
 
 
 def reuse_inputs(schedule, leaves: dict[PlannedBuffer, int]) -> None:
-    """Name for outputs an input to donate: one that only their kernel reads, place by place. The
-    input for those in `leaves` is given by its number; no other output takes it."""
+    """Choose an input to donate for each output: one that only its kernel reads, place by place.
+    The input for those in `leaves` is fixed by its number; no other output takes it."""
     leaf_numbers = set(leaves.values())
     last_read = last_reads(schedule)
     inputs = set(last_read)
@@ -108,8 +108,8 @@ def reuse_inputs(schedule, leaves: dict[PlannedBuffer, int]) -> None:
 
 
 def reuse_read_inputs(schedule, leaves, donated: set[int]) -> None:
-    """Name for other results of an optimizer, such as parameters that ranks gather, an input as
-    large that nothing reads any more; the first that was recorded, as what is replaced is."""
+    """Choose, for other results of an optimizer, such as parameters that ranks gather, an input of
+    the same size that nothing reads any more: the first recorded, as the replaced one is."""
     last_read = last_reads(schedule)
     inputs = {b.at: b for step in schedule for b in step.reads() if b.place == "input"}
     for target, i in first_writes(schedule).items():
@@ -149,8 +149,8 @@ def is_as_large(one: PlannedBuffer, other: PlannedBuffer) -> bool:
 
 
 def replaceable(kernel: FusedKernel, root: Root, place: str, numbers=None) -> PlannedBuffer | None:
-    """A buffer like the root's result that the kernel reads only where it stores the result; one of
-    these `numbers` at the place, if they are given."""
+    """Find a buffer like the root's result that the kernel reads only where it stores the result;
+    one of these `numbers` at the place, if they are set."""
     target = root.store.base
     if root.local or root.reduce is not None:
         return None
@@ -188,7 +188,7 @@ def lives_of(schedule) -> list[Life]:
 
 
 def follow_operands(kernel: FusedKernel, i: int, lives, last_use) -> None:
-    """Let results of step `i` take the place of operands that end here."""
+    """Place results of step `i` on operands that end here."""
     sources: set[PlannedBuffer] = set()
     for root in kernel.roots:
         target = root.store.base
@@ -203,7 +203,7 @@ def follow_operands(kernel: FusedKernel, i: int, lives, last_use) -> None:
 
 
 def place_all(lives: list[Life]) -> int:
-    """Largest first, each at the lowest place that is free during its life.
+    """Place the largest first, each at the lowest place that is free during its life.
 
     Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288.
     """
@@ -229,8 +229,8 @@ def place_all(lives: list[Life]) -> int:
 
 
 def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> list[Life]:
-    """The lives for which the arena has to have room: of those that are there when it is fullest,
-    again and again, the largest that fits lies in an output that is not yet written."""
+    """Lives for which the arena needs room: of those alive when it is fullest, again and again, the
+    largest that fits moves into an output that is not yet written."""
     first_write = first_writes(schedule)
     lenders = sorted(
         (b for b in outputs if b.source is None and b.spec.nbytes >= LENT_BYTES),
@@ -272,7 +272,7 @@ def first_writes(schedule) -> dict[PlannedBuffer, int]:
 
 
 def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
-    """The outputs that a kernel may store over an operand that nobody reads any more."""
+    """Outputs that a kernel may store over an operand that nobody reads any more."""
     last_use, first_write = last_uses(schedule), first_writes(schedule)
     successors: dict[PlannedBuffer, PlannedBuffer] = {}
     for i, kernel, root in single_pass_roots(schedule):
@@ -286,7 +286,7 @@ def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
 
 
 def alive_at_peak(lives: list[Life]) -> list[Life]:
-    """The lives that are there at the step at which they take most memory."""
+    """Lives at the step at which they take most memory."""
     if not lives:
         return []
     changes = np.zeros(max(life.last for life in lives) + 2, np.int64)

@@ -1,5 +1,5 @@
-"""Collectives of a Program as they run: started and waited for in C where their transport works
-there; by its Python methods elsewhere, which is the clear way."""
+"""Collectives of a running Program: started and waited for in C where their transport works there;
+by its Python methods elsewhere, which is the clear way."""
 
 import contextlib
 from time import perf_counter_ns
@@ -28,7 +28,7 @@ class CollectiveSteps:
         self.transfers: list[tuple[int, int, int]] = []
 
     def note_recorded(self, calls: list) -> None:
-        """Take what was asked for from the calls as they were recorded, in their order."""
+        """Record the users' calls of the collectives as they were recorded, in their order."""
         for at, step in self.steps.items():
             place = step.node.origin.place
             if 0 <= place < len(calls) and calls[place].name == step.node.op:
@@ -36,8 +36,8 @@ class CollectiveSteps:
         self.bound = [None] * len(self.groups)
 
     def bind(self, table) -> None:
-        """Before a run: the runner's table gets the steps of those groups whose transports work in
-        C now, and leaves the others to the host."""
+        """Prepare a run: the runner's table gets the steps of groups whose transports work in C
+        now, and leaves the others to the host."""
         self.transfers = []
         transports = [process.transports.get(ranks) for ranks in self.groups]
         transports = [x if x is not None and x.works_in_c() else None for x in transports]
@@ -51,9 +51,9 @@ class CollectiveSteps:
             table[at].extra = None if call is None else call.address
 
     def calls_in_c(self, transports: dict[tuple, Any]) -> dict[int, Any]:
-        """The calls of the transports that are given, by step; a start and its wait have one."""
+        """Calls of the given transports, by step; a start and its wait share one."""
         calls: dict[int, Any] = {}
-        started: dict[tuple, Any] = {}  # by where results lie
+        started: dict[tuple, Any] = {}  # by the place of the result
         for at, step in sorted(self.steps.items()):
             place, call = (step.result.kind, step.result.at), step.node.call
             transport = transports[call.attrs["group"].ranks]
@@ -68,7 +68,7 @@ class CollectiveSteps:
         return {at: call for at, call in calls.items() if call is not None}
 
     def run(self, at: int, array_of) -> None:
-        """Do a step of the host: a call of Python's, or the end of one that takes long in C.
+        """Run a step of the host: a call of Python's, or the end of a long one in C.
         `array_of(place)` is memory of the run."""
         if at in self.in_c:
             self.in_c[at].finish()
@@ -90,7 +90,7 @@ class CollectiveSteps:
             self.transfers.append((at, begin_ns, perf_counter_ns()))
 
     def end_failed(self) -> None:
-        """Wait for what an error left under way: it works on the memory of the run."""
+        """Wait for the collectives that an error left under way: they use the memory of the run."""
         for call in self.in_c.values():
             with contextlib.suppress(Exception):
                 call.finish()

@@ -1,4 +1,4 @@
-"""Code: what a Program needs to run, without the graph that it was made from.
+"""Code: all that a Program needs to run, without the graph that it was made from.
 
 A graph and all that is worked out from it are hundreds of thousands of objects: too many for the
 garbage collector to look through while a model trains. Code is small, and can be stored."""
@@ -36,10 +36,10 @@ class StepCode(NamedTuple):
 
 class ProgramCode(NamedTuple):
     """Steps in order; `outputs`: (number in `output_specs`, shape, strides in elements); `infos` is
-    told on demand. The last `kept` of `output_specs` are what the first `kept_steps` steps make for
-    later runs too. `input_ends` has the last step that reads each input, by number,
-    `output_begins` the first step that writes to the memory of each output, and `output_ends` the
-    last that reads each of those that are no results."""
+    decoded on demand. The last `kept` of `output_specs` are results that the first `kept_steps`
+    steps compute for later runs too. `input_ends` has the last step that reads each input, by
+    number, `output_begins` the first step that writes to the memory of each output, and
+    `output_ends` the last that reads each of those that are no results."""
 
     steps: list[StepCode]
     output_specs: list[OutputSpec]
@@ -55,13 +55,13 @@ class ProgramCode(NamedTuple):
 
     @property
     def is_portable(self) -> bool:
-        """Whether another process can run it: no function of the user's is part of it."""
+        """Whether another process can run it: no user's function is part of it."""
         hosts = [step.what.node.host for step in self.steps if isinstance(step.what, HostCall)]
         return isinstance(self.infos, bytes) and not any(hosts)
 
 
 def assemble(plan: ProgramPlan) -> ProgramCode:
-    """The code of a plan; the C of its kernels is emitted."""
+    """Assemble the code of a plan, and emit the C of its kernels."""
     steps, sources, dialect = [], {}, plan.target.dialect
     for i, step in enumerate(plan.schedule):
         args, what = step.lowerer.emit(step)
@@ -95,7 +95,7 @@ def uses_of(plan: ProgramPlan) -> tuple[dict[int, int], dict[int, int], dict[int
 
 
 def output_specs_of(plan: ProgramPlan) -> list[OutputSpec]:
-    """The arrays that a run of a plan hands out, then those that it keeps."""
+    """Arrays that a run of a plan hands out, then those that it keeps."""
     return [
         OutputSpec(b.spec, tag_of(b), b.source.at if b.source else None)
         for b in plan.output_buffers
@@ -111,7 +111,7 @@ def outputs_of(plan: ProgramPlan) -> list[tuple[int, tuple[int, ...], tuple[int,
 
 
 def coded(arg) -> int:
-    """An argument of a kernel as the runner reads it."""
+    """Encode an argument of a kernel for the runner."""
     what, number = arg
     if what == "scalar":
         return SCALAR << 56 | number

@@ -35,7 +35,7 @@ from glasshouse.graph.graph import Graph, run_node
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
-MOST_OUTPUTS = 1 << 12  # whose descriptions are kept to be found again
+MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
 
 
 class RunnerStep(ctypes.Structure):
@@ -83,8 +83,8 @@ def can_see(library) -> bool:
 
 
 class RunTable:
-    """Where the runner finds what a run works on, in one table: the arena, inputs, outputs,
-    scalars, the error flag. A Program has one, for it runs once at a time."""
+    """Table of a run's memory for the runner: the arena, inputs, outputs, scalars, the error flag.
+    A Program has one, because it runs once at a time."""
 
     def __init__(self, inputs: int, outputs: int, scalars: int):
         self.count = 1 + inputs + outputs
@@ -94,7 +94,7 @@ class RunTable:
         self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
 
     def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
-        """The addresses that the runner is called with; `arena` is one."""
+        """Fill in addresses, and return the runner's arguments; `arena` is one of the addresses."""
         place_of = id if NativeRunner.sees_arrays else address
         words = b"".join(scalars)
         self.pack(self.table, 0, arena, *map(place_of, arrays), *map(place_of, outputs), words, 0)
@@ -103,7 +103,7 @@ class RunTable:
         return [arena, *self.places]
 
     def set_scalars(self, scalars: list[bytes]) -> None:
-        """The scalars of all runs, for who writes the addresses itself."""
+        """Set the scalars of all runs, for callers that write the addresses themselves."""
         self.pack(self.table, 0, *(0,) * self.count, b"".join(scalars), 0)
 
     @property
@@ -112,14 +112,14 @@ class RunTable:
 
 
 class Program:
-    """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
-    line of the calls at some positions of the recording, where capture knows it. `common`
-    are the sizes that Programs of the same structure have in common."""
+    """Compiled code that runs. `sources` has the C of each kernel by its step, `lines` the user's
+    line of the calls at some positions of the recording, where capture knows it. `common` are the
+    sizes that Programs of the same structure have in common."""
 
-    backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
-    plan: ProgramPlan | None = None  # what it was made from, kept to be shown
+    backend: TensorBackend | None = None  # that counts fallbacks; None: the current one
+    plan: ProgramPlan | None = None  # its plan, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
-    key = structure = ""  # under which its code is stored; of its recording
+    key = structure = ""  # the key of its stored code; the recording's structure
 
     def __init__(
         self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
@@ -139,7 +139,7 @@ class Program:
         self.collectives = CollectiveSteps(between) if between else None
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
-        self.keep: list = []  # what the steps point to
+        self.keep: list = []  # objects that the steps point to
         self.args: list = []  # the coded arguments of each
         self.runner = NativeRunner.get()
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
@@ -151,8 +151,8 @@ class Program:
         self.nbytes = bytes_of(code)
 
     def make_steps(self, steps: list[StepCode], common: CommonSizes):
-        """The table that the runner reads; compiles the kernels. A step without a function is the
-        host's.
+        """Build the table that the runner reads; compiles the kernels. A step without a function is
+        the host's.
 
         Raises: CompileError; StaleCode where what it would run on differs from when it was made.
         """
@@ -181,29 +181,29 @@ class Program:
         return table
 
     def specialise(self) -> None:
-        """Compile kernels for its own sizes where it ran those that serve other sizes too. The
+        """Compile kernels for its own sizes in place of those that serve other sizes too. The
         results stay the same, bit for bit."""
         general, self.general = self.general, {}
         pairs = [(kernel, list(self.args[i])) for i, kernel in general.items()]
         try:
             built = self.target.build(pairs, CommonSizes())
         except CompileError:
-            return  # what it has goes on
+            return  # its kernels still work
         for i, compiled in zip(general, built, strict=True):
             self.keep.append(compiled)
             self.sources[i] = compiled.kernel
             self.steps[i].function = compiled.address
 
     def note_time(self, ns: int) -> None:
-        """Count how long a run with general kernels took. Once compiling them is a small part of
-        that, the Program gets kernels of its own."""
+        """Count the time of a run with general kernels. Once compiling special ones is a small part
+        of it, the Program gets kernels for its sizes."""
         self.general_ns += ns
         if self.general_ns >= SPECIALISE_NS * self.general_kernels:
             self.specialise()
 
     @property
     def sizes(self) -> dict[int, dict[str, int]]:
-        """The sizes that kernels take as arguments, by step."""
+        """Sizes that kernels take as arguments, by step."""
         return {i: sizes_of(text, self.args[i]) for i, text in self.sources.items()}
 
     def step_infos(self) -> list[StepInfo]:
@@ -216,7 +216,7 @@ class Program:
     # -- running -------------------------------------------------------------------------------
 
     def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
-        """The outputs for these inputs and packed scalars, as a list of arrays.
+        """Run on these inputs and packed scalars; returns the outputs as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
         array) gets the time at which each step ended, and in the last place when the first began.
@@ -265,7 +265,7 @@ class Program:
         begin: int = 0,
         end: int | None = None,
     ) -> None:
-        """Run the steps from `begin` to `end` on a table that is filled; the host's need arrays by
+        """Run the steps from `begin` to `end` on a filled table; the host's steps need arrays by
         their numbers. `ends_ns` has -1 in the last place while no step has begun."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, begin, self.count if end is None else end
@@ -292,14 +292,14 @@ class Program:
             at += 1
 
     def filled(self, arrays, outputs, scalars) -> tuple[RunTable, list[int]]:
-        """The run's table, made at the first run, and what the runner is called with."""
+        """Fill the run's table, which is made at the first run; returns the runner's arguments."""
         if self.run_table is None:
             self.run_table = RunTable(len(arrays), len(outputs), len(scalars))
         assert self.arena is not None
         return self.run_table, self.run_table.filled(self.arena.address, arrays, outputs, scalars)
 
     def fall_back(self, step: HostCall) -> None:
-        """Tell the backend that the step's card runs on its reference.
+        """Report to the backend that the step's card runs on its reference.
 
         Raises: BackendError where `strict` is set
         """
@@ -323,7 +323,8 @@ class Program:
 
     @property
     def transfers(self) -> list[tuple[int, int, int]]:
-        """Of the last run: (the step that waited, when the transport began, and ended) each."""
+        """Transfers of the last run: (the step that waited, its begin in the transport, its
+        end)."""
         return [] if self.collectives is None else self.collectives.all_transfers()
 
     def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
@@ -332,7 +333,7 @@ class Program:
         return self.memory_of(place, arrays, outputs)[place.offset : end].reshape(place.shape)
 
     def memory_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
-        """The elements of the buffer in which a place lies, as they follow each other."""
+        """Elements of the buffer around a place, in memory order."""
         if place.kind != "arena":
             return (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
         assert self.arena is not None
@@ -355,7 +356,7 @@ def described_output(output: OutputSpec) -> tuple:
 
 
 def bytes_of(code: ProgramCode) -> int:
-    """About how much memory a Program keeps: what native calls share is counted once."""
+    """Estimate the bytes that a Program keeps: shared memory of native calls counts once."""
     calls = [step.what for step in code.steps if isinstance(step.what, NativeCall)]
     native = sum({call.shares: call.nbytes for call in calls}.values())
     infos = len(code.infos) if isinstance(code.infos, bytes) else INFO_BYTES * len(code.infos)
@@ -363,12 +364,12 @@ def bytes_of(code: ProgramCode) -> int:
 
 
 class IndexErrorInside(Exception):
-    """A gather met an index out of range; the references say which."""
+    """A gather met an index out of range; the references report which."""
 
 
 def laid_out(array: np.ndarray, shape, strides) -> np.ndarray:
-    """The array in this shape and with these strides, in elements; itself where it has the shape
-    and lies row by row: what is a view is never written to."""
+    """View the array in this shape and with these strides, in elements; itself where it has the
+    shape and lies row by row: nobody writes to a view."""
     if strides == strides_of(shape):
         return array if array.shape == shape else array.reshape(shape)
     nbytes = tuple(n * array.itemsize for n in strides)

@@ -1,4 +1,4 @@
-"""Which card's kernel text is at fault, where the C compiler refuses the kernels of a Program."""
+"""Faulty kernel texts of cards, where the C compiler refuses the kernels of a Program."""
 
 import warnings
 
@@ -22,18 +22,18 @@ from glasshouse.compile.programs.code import assemble
 from glasshouse.graph.graph import Graph
 from glasshouse.ops import BUILT_IN
 
-MOST_OF_MESSAGE = 600  # characters of what the compiler says
+MOST_OF_MESSAGE = 600  # characters of the compiler's message
 
 
 def find_faults(graph: Graph) -> list[CardCall]:
-    """The calls in a graph whose kernel text does not compile; from now on steps of the host. Only
-    texts of users' cards are tried, each with the helpers of those before it.
+    """Find the calls in a graph whose kernel text does not compile; from now on they are steps of
+    the host. Only texts of users' cards are tried, each with the helpers of those before it.
 
     Raises: BackendError for the first of them, where `strict` is set
     """
     try:
         toolchain.compile_one(PRELUDE)
-    except CompileError:  # nothing compiles: it is no text's fault
+    except CompileError:  # nothing compiles: no text is at fault
         return []
     calls = {call_of_node(n): None for n in graph.nodes if n.op not in BUILT_IN and is_written(n)}
     faulty, helpers = [], ""
@@ -53,7 +53,7 @@ def find_faults(graph: Graph) -> list[CardCall]:
 
 
 def explained(error: CompileError, graph: Graph) -> CompileError:
-    """The error with what the kernel computes that the compiler did not take, if it says which."""
+    """Add the names of the refused kernels to the error, if the compiler's message has them."""
     if not isinstance(error, CompilerFailed):
         return error
     plan = ProgramPlan(graph)
@@ -69,7 +69,7 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
 
 
 def probe(call: CardCall, helpers: str) -> str:
-    """A file with the text of a call alone.
+    """Write a C file with the text of a call alone.
 
     Raises: CompileError for a text that cannot be filled in
     """

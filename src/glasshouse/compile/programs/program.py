@@ -47,9 +47,9 @@ COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
 NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
 UNCOMPILED = {"never": "GH_COMPILE=never"}
 KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
-MOST_STRUCTURES = 512  # of which common sizes are known, some 50 KB for a large model
+MOST_STRUCTURES = 512  # whose common sizes are known, some 50 KB for a large model
 SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
-trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
+trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: returns free pages to the system
 
 
 class ProgramEntry:
@@ -78,8 +78,8 @@ stored: WeakValueDictionary[tuple, Program] = WeakValueDictionary()  # by the ke
 
 
 def run_recording(recording: Recording, backend) -> None:
-    """Compute the outputs; the nodes keep their values and forget their operands. The backend is
-    told what runs on references."""
+    """Compute the outputs; the nodes keep their values and drop their operands. The backend records
+    the calls that run on references."""
     entry = entry_of(recording)
     program = program_for(entry, recording, backend)
     if program is None:
@@ -87,7 +87,7 @@ def run_recording(recording: Recording, backend) -> None:
     if program is None and not timers:
         deliver_results(recording, quiet.run(compute, recording), [])
         return
-    with held:  # a Program overwrites what is donated: its results have to get where they belong
+    with held:  # a Program overwrites donated memory: its results have to reach their nodes
         if timers or program is None:
             outputs = run_watched(entry, program, recording)
         else:
@@ -106,7 +106,7 @@ def entry_of(recording: Recording) -> ProgramEntry:
 
 
 def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
-    """An entry for a new structure; now and then others are evicted."""
+    """Add an entry for a new structure; now and then others are evicted."""
     entry = programs.setdefault(key, ProgramEntry(key_bytes))
     if len(programs) % SMALL_ENTRIES == 0:
         evict_programs(entry)
@@ -114,7 +114,7 @@ def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
 
 
 def evict_programs(kept_entry: ProgramEntry) -> None:
-    """Forget what was used longest ago, until all entries are within GH_PROGRAM_BYTES.
+    """Evict the entries that were used longest ago, until all are within GH_PROGRAM_BYTES.
 
     What runs meanwhile goes on: who runs a Program refers to it."""
     entries = list(programs.items())
@@ -217,7 +217,7 @@ def run_watched(entry: ProgramEntry, program: Program | None, recording: Recordi
 
 
 def run_timed(program: Program, events: list[int], run):
-    """The outputs of `run(ends_ns)`, one run of a Program; the watchers are told of its steps."""
+    """Run a Program once by `run(ends_ns)`, and return its outputs; watchers see its steps."""
     begin_ns, ends_ns = perf_counter_ns(), np.full(program.count + 1, -1, np.int64)
     outputs = run(ends_ns)
     end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
@@ -227,7 +227,7 @@ def run_timed(program: Program, events: list[int], run):
 
 
 def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program | None:
-    """The Program to run; None where the references do it."""
+    """Program to run; None where the references compute."""
     if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
         try:
             entry.program = program = make_program(recording)
@@ -250,7 +250,7 @@ def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program |
 
 
 def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
-    """The user's lines of the calls that steps of the host compute for want of a kernel."""
+    """User's lines of the calls that steps of the host compute for want of a kernel."""
     lines = {}
     for step in program.missing:
         place = step.node.origin.place
@@ -260,7 +260,7 @@ def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
 
 
 def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
-    """Why no kernel computes a recorded call, None if one does; and the user's line, if known."""
+    """Reason why no kernel computes a call, None if one does; and the user's line, if known."""
     if node.op in ALWAYS_WRITTEN and not (
         node.inputs[0].spec.dtype.is_complex or node.spec.dtype.is_complex
     ):
@@ -269,7 +269,7 @@ def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
 
 
 def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
-    """Tell the backend that a recording runs on references: which of its calls have no kernel, and
+    """Report to the backend that a recording runs on references: its calls without a kernel, and
     why the others are not compiled.
 
     Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
@@ -291,7 +291,7 @@ def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
 
 
 def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
-    """Whether this run should be a compiled one: long, or much work, also summed over all runs.
+    """Whether this run should be compiled: it is long, or much work, also summed over all runs.
 
     The estimate depends on the recordings alone, so that equal programs run equally."""
     if flags.compile != "auto":
@@ -303,29 +303,29 @@ def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
 
 
 def reference_runs(recording: Recording) -> int:
-    """How many runs the references do before a recording is compiled, under GH_COMPILE=auto."""
+    """Number of runs on references before a recording is compiled, under GH_COMPILE=auto."""
     is_long = len(recording.nodes) >= store.LARGE_NODES
     return 0 if is_long else int(COMPILE_S / recording_s(recording))
 
 
 def recording_s(recording: Recording) -> float:
-    """About how long the references of a recording take."""
+    """Estimated seconds of a recording's references."""
     return sum(references_s(node.call) for node in recording.nodes)
 
 
 def references_s(call: Call) -> float:
-    """About how long the reference of a call takes; that of a loop, all its steps."""
+    """Estimated seconds of a call's reference; for a loop, of all its steps."""
     if call.primitive.parts is None:
         return NODE_S + ELEMENT_S * sum(spec.size for spec in call.outs)
     parts = call.primitive.parts(*call.specs, **call.attrs)
     return sum(references_s(part) * times for part, times, _ in parts)
 
 
-warned: set[type] = set()  # kinds of errors that were told
+warned: set[type] = set()  # kinds of errors that were reported
 
 
 def warn_once(error: Exception, what: str = "programs are not compiled, and run slower") -> None:
-    """Say, the first time for each kind of reason, that something is not compiled."""
+    """Warn, the first time for each kind of reason, that something is not compiled."""
     if type(error) not in warned:
         warned.add(type(error))
         fix = getattr(error, "fix", CompileError.fix)
@@ -362,8 +362,8 @@ def make_program(recording: Recording) -> Program:
 
 def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
     """Compile a recording, and store its code under the key if it has one. Such code is then read
-    as by another process, and what held the graph goes back to the system: made beside the graph,
-    code would keep most of its pages in use."""
+    back as by another process, and the graph's memory returns to the system: code made beside the
+    graph would hold on to most of its pages."""
     recorded = graph_of(recording)
     plan = ProgramPlan(rewritten(recorded))
     code = assemble(plan)
@@ -385,7 +385,7 @@ def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
 
 
 def load_program(key: str, structure: str) -> Program | None:
-    """The Program that a process stored, if what it runs on is still as it was then."""
+    """Load the Program that a process stored, if it still fits this process."""
     code = store.load(key)
     try:
         program = None if code is None else Program(code, common_sizes(structure))
@@ -397,7 +397,7 @@ def load_program(key: str, structure: str) -> Program | None:
 
 
 def note_stored(program: Program, key: str, structure: str) -> None:
-    """Have the Program found by the key of its code, as long as somebody refers to it."""
+    """Index the Program by the key of its code, as long as somebody refers to it."""
     program.key, program.structure = key, structure
     stored[key, current_target().variant()] = program
 
@@ -408,7 +408,7 @@ def find_stored(key: str, structure: str) -> Program | None:
 
 
 def is_shown() -> bool:
-    """Whether Programs are made again, so as to be shown or checked on the way."""
+    """Whether Programs are compiled again, to be shown or checked on the way."""
     return keeping.plans or flags.debug >= 3 or bool(flags.verify)
 
 

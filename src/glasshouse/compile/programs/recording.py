@@ -21,8 +21,8 @@ from glasshouse.graph.graph import Graph
 from glasshouse.graph.node import Node, computed
 from glasshouse.ops.index import checked
 
-MOST_MISSING = 1 << 14  # kinds of calls of which is kept whether a kernel computes them
-KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check an index
+MOST_MISSING = 1 << 14  # kinds of calls with a cached answer whether a kernel computes them
+KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # nodes that are computed at once to check an index
 
 
 def spec_of_array(array: np.ndarray) -> Spec:
@@ -30,19 +30,19 @@ def spec_of_array(array: np.ndarray) -> Spec:
 
 
 def known_ancestors(indices: Node) -> list[Node]:
-    """The waiting nodes whose values say whether indices are in range, in topological order; none
-    where those are too many."""
+    """Waiting nodes whose values decide whether indices are in range, in topological order; none
+    where they are too many."""
     if indices.spec.size > KNOWN_ELEMENTS:
         return []
     return record.cheap_ancestors(indices, KNOWN_NODES)
 
 
 class RecordingBackend(TensorBackend):
-    """Records every primitive; `replace` makes one a step that calls the user's function."""
+    """Records every primitive; `replace` turns one into a step that calls the user's function."""
 
     name = "recording"
     checks_indices = True
-    keeps_programs = False  # whether captured graphs become Programs of their own
+    keeps_programs = False  # whether captured graphs become separate Programs
     program_class: type = Program  # of those Programs
 
     def __init__(self, device: str = "cpu"):
@@ -56,7 +56,7 @@ class RecordingBackend(TensorBackend):
         self.missing: defaultdict[Any, dict] = defaultdict(dict)
 
     def run(self, call: Call, data, attrs: dict):
-        """A node for the call; `constant` and `full` have their own kinds."""
+        """Record a node for the call; `constant` and `full` have their own kinds."""
         name = call.name
         if not data:
             if name == "constant":
@@ -64,7 +64,7 @@ class RecordingBackend(TensorBackend):
             if name == "full" and name not in self.replaced:
                 return record.record_full(self.recorder, call, attrs["value"])
         if name in record.INDEXED and self.checks_indices and state.phase != "backward":
-            self.check_indices(name, data, attrs)  # rules go where the forward pass went
+            self.check_indices(name, data, attrs)  # rules run where the forward pass ran
         if self.replaced and "body" in attrs:
             call = self.with_replaced(call)
         if name in self.replaced:
@@ -82,7 +82,7 @@ class RecordingBackend(TensorBackend):
         return tuple([self.recorder.record(pick, (node,)) for pick in picks])
 
     def check_indices(self, name: str, data, attrs: dict) -> None:
-        """Check indices that are known, or follow from what is by little work.
+        """Check indices that are known, or follow from known values by little work.
 
         Raises: IndexOutOfRangeError
         """
@@ -94,13 +94,13 @@ class RecordingBackend(TensorBackend):
             checked(name, value, size)
 
     def with_replaced(self, call: Call) -> Call:
-        """A call of a card with a body, in which users' functions compute the cards they
+        """Rewrite a call of a card with a body, so that users' functions compute the cards they
         replace."""
         attrs = {**call.attrs, "body": call.attrs["body"].computed_by(self.replaced)}
         return call_of(call.primitive, call.specs, attrs, call.out)
 
     def note_missing(self, call: Call) -> None:
-        """Note the user's line of a call that no kernel computes.
+        """Record the user's line of a call that no kernel computes.
 
         Raises: BackendError where `strict` is set, at the call
         """
@@ -109,7 +109,7 @@ class RecordingBackend(TensorBackend):
             self.refuse(Fallback(call.name, missing.reason, user_line()), missing.fix)
 
     def missing_of(self, call: Call, line=str) -> tuple[MissingKernel | None, str]:
-        """Why no kernel computes a call, or None; and what `line()` gave the first time."""
+        """Reason why no kernel computes a call, or None; and the first result of `line()`."""
         by_call = self.missing[state.compile_target]
         missing = by_call.get(call)
         if missing is None:
@@ -131,7 +131,7 @@ class RecordingBackend(TensorBackend):
         return
 
     def evaluate(self, payloads=()) -> None:
-        """Compute what was recorded in this thread and is still referred to, and `payloads`."""
+        """Compute recorded calls of this thread that are still referred to, and `payloads`."""
         recording = self.recorder.take()
         if recording is not None:
             self.execute(recording)
@@ -146,7 +146,7 @@ class RecordingBackend(TensorBackend):
         run_recording(recording, self)
 
     def compiled(self, recording: record.Recording, graph: Graph | None = None):
-        """The Program of a recording, or of a graph that was made of it.
+        """Compile a recording, or a graph made from it, to a Program.
 
         Raises: CompileError
         """
@@ -156,7 +156,7 @@ class RecordingBackend(TensorBackend):
         self.evaluate()
 
     def to_numpy(self, data: Node) -> np.ndarray:
-        """The value of a node, computed now if it was not yet."""
+        """Return the value of a node, computed now if it was not yet."""
         if data.value is None:
             self.evaluate((data,))
         return data.value
@@ -165,7 +165,7 @@ class RecordingBackend(TensorBackend):
         return self.to_numpy(data)
 
     def from_numpy(self, array) -> Node:
-        """A node for an array from outside, which must not change any more."""
+        """Make a node for an array from outside, which must not change any more."""
         array = np.asarray(array)
         spec = Spec(array.shape, from_numpy_dtype(array.dtype))
         self.recorder.held_bytes += array.nbytes

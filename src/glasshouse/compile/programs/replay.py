@@ -1,4 +1,4 @@
-"""Replay: calls that were made before are recorded by C, without the Python that made them.
+"""Replay: C records calls that were made before, without the Python that made them.
 
 What a call of a primitive records, what a composed function calls, and what the derivative of a
 call calls, depends on specs, attrs and what is in force, not on contents. The first time all of it
@@ -32,7 +32,7 @@ from glasshouse.graph.node import Node
 from glasshouse.graph.record import INDEXED
 
 MOST_REPLAYS = 1 << 14  # that a backend keeps; then it starts over
-MOST_ENTRIES = 1 << 10  # that are kept to be found again
+MOST_ENTRIES = 1 << 10  # that are kept for reuse
 MOST_CALLS = 400  # of a composed function
 
 
@@ -52,9 +52,9 @@ def shared_entry(parents, saved, keeps_result: bool) -> ReplayedEntry:
 
 
 class ReplayedCall(NamedTuple):
-    """A call to be made with operands from `places`: i is the result of the i-th call, -1 - i the
-    i-th payload that is given. `scalar` is the value of a `full` from outside: packed, or ... for
-    the one that varies; `entry` is None for what is not on the tape."""
+    """A call to make with operands from `places`: i is the result of the i-th call, -1 - i the i-th
+    given payload. `scalar` is the value of a `full` from outside: packed, or ... for the one that
+    varies; `entry` is None where nothing is on the tape."""
 
     call: Call
     places: tuple[int, ...]
@@ -63,10 +63,10 @@ class ReplayedCall(NamedTuple):
 
 
 class ReplayedPull(NamedTuple):
-    """The calls of the rules of one call, on the cotangent, the result and the operands, and the
-    `places` of the cotangents that they give; `parents` has the numbers of their operands. One that
-    is the same object as an earlier one has that one's number in `same_as`, one that is the given
-    cotangent itself -1, any other its own."""
+    """Calls of the rules of one call, on the cotangent, the result and the operands, and the
+    `places` of their cotangents; `parents` has the numbers of their operands. A cotangent that is
+    the same object as an earlier one has its number in `same_as`, the incoming cotangent itself has
+    -1, any other its own number."""
 
     calls: tuple[ReplayedCall, ...]
     places: tuple[int, ...]
@@ -76,13 +76,13 @@ class ReplayedPull(NamedTuple):
 
 
 class ReplayedFunction(NamedTuple):
-    """The calls of a composed function on the tensors among its arguments, and its results: (place,
+    """Calls of a composed function on the tensors among its arguments, and its results: (place,
     whether it is tracked)."""
 
     calls: tuple[ReplayedCall, ...]
     results: tuple[tuple[int, bool], ...]
     is_single: bool  # one result, not a tuple
-    has_several: bool  # a call with several results, of which only Python tells watchers
+    has_several: bool  # a call with several results, which only Python reports to watchers
 
 
 class Native:
@@ -92,8 +92,8 @@ class Native:
 
 
 def declarations() -> str:
-    """C that says where native/replay.c finds slots and fields: for each class a struct of its
-    slots' offsets, to be filled in, and their names; for each tuple the numbers of its fields."""
+    """C declarations of the slots and fields that native/replay.c reads: a struct for each class of
+    its slots' offsets, to be filled in, and their names; the numbers of each tuple's fields."""
     lines = ["#define PY_SSIZE_T_CLEAN", "#include <Python.h>"]
     for cls in (Call, Node, hooks.tape.entry):
         slots = [
@@ -109,8 +109,8 @@ def declarations() -> str:
 
 
 def load_replay() -> None:
-    """From now on calls that were made before are replayed by C, where it compiles: it needs
-    Python's headers too."""
+    """Let C replay calls that were made before from now on, where it compiles: it needs Python's
+    headers too."""
     if Native.module is not None or flags.replay == "python":
         return
     try:
@@ -150,7 +150,7 @@ def set_limits(pending: int, held_bytes: int) -> None:
 
 @contextmanager
 def in_python():
-    """Inside, calls are recorded by Python alone: the slow twin."""
+    """Inside, only Python records calls: the slow twin."""
     is_inner = Native.module is not None and hooks.run is run
     hooks.replay_by(PythonReplay)
     try:
@@ -161,8 +161,8 @@ def in_python():
 
 
 class CallCollector(Watcher):
-    """The calls that this thread makes while something runs, so as to be replayed. `given` are the
-    payloads that it works on."""
+    """Collects the calls that this thread makes while a function runs, for replay. `payloads` are
+    those of its operands."""
 
     wants_begin = False
 
@@ -187,7 +187,7 @@ class CallCollector(Watcher):
             self.collected.append((result.payload, result.tape_entry))
 
     def is_whole(self) -> bool:
-        """Whether all that was recorded is here, and nothing was computed meanwhile."""
+        """Whether all recorded calls are here, and nothing was computed meanwhile."""
         nodes = self.pending[self.begin :]
         return (
             self.can_be_replayed
@@ -197,7 +197,7 @@ class CallCollector(Watcher):
         )
 
     def calls(self, scalar: bytes | None = None) -> tuple[ReplayedCall, ...]:
-        """The calls; `scalar` is the one that varies.
+        """Calls to replay; `scalar` is the one that varies.
 
         Raises: KeyError for an operand that is not given, such as a constant.
         """
@@ -210,12 +210,12 @@ class CallCollector(Watcher):
             self.places.setdefault(id(node), number)
             if entry is not None:
                 self.entries[id(entry), 0] = number
-        if not self.is_whole():  # a finalizer evaluated meanwhile: nodes let go of their operands
+        if not self.is_whole():  # a finalizer evaluated meanwhile: nodes dropped their operands
             raise KeyError
         return tuple(calls)
 
     def replayed_entry(self, entry) -> ReplayedEntry:
-        """Where the parts of an entry come from.
+        """Places of an entry's parts.
 
         Raises: KeyError
         """
@@ -224,7 +224,7 @@ class CallCollector(Watcher):
         return shared_entry(parents, saved, entry.saved_out[0] is not None)
 
     def place_of(self, x, tensors) -> tuple[int, bool]:
-        """Where a result is, and whether it is on the tape.
+        """Place of a result, and whether it is on the tape.
 
         Raises: KeyError, AttributeError
         """
@@ -281,8 +281,8 @@ def collect_function(fn, args, named, backend, key, tensors, scalar):
 
 
 def keep_replay(replays: dict, key, replayed) -> None:
-    """Keep what was made for the key. Where there are too many, all go first: they are of sizes
-    that never come again, as a rule."""
+    """Keep a replay for the key. Where there are too many, all are dropped: as a rule they are of
+    sizes that never come again."""
     if len(replays) >= MOST_REPLAYS:
         replays.clear()
     replays[key] = replayed

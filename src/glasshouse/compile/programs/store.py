@@ -23,7 +23,7 @@ from glasshouse.ops import BUILT_IN
 from glasshouse.ops.body import Body
 
 PACKAGE = Path(__file__).parents[2]
-# What code depends on.
+# The rooms that code depends on.
 COMPILER = ("base", "dispatch", "ops", "graph", "compile", "native", "targets")
 # Recordings this long are compiled at their first run, and stored; others are compiled sooner than
 # their key is worked out.
@@ -31,11 +31,11 @@ LARGE_NODES = 100
 
 
 class Unwritten(Exception):
-    """Something in a recording is no value that could be written down."""
+    """A part of a recording is no value that can be written down."""
 
 
 def key_of(recording: Recording) -> str:
-    """The name of a recording's entry; "" for one that is not stored."""
+    """Name of a recording's entry; "" for one that is not stored."""
     if len(recording.nodes) < LARGE_NODES:
         return ""
     try:
@@ -46,7 +46,7 @@ def key_of(recording: Recording) -> str:
 
 
 def described(recording: Recording) -> list[str]:
-    """The recording in words that mean the same in every process."""
+    """Describe the recording in words that mean the same in every process."""
     leaf = {id(x): -1 - i for i, x in enumerate(recording.leaves)}
     numbers: dict[Call, int] = {}
     lines, calls = [], []
@@ -80,7 +80,7 @@ def written_card(node) -> str:
 
 
 def static_text(value) -> str:
-    """A static argument.
+    """Text of a static argument.
 
     Raises: Unwritten
     """
@@ -94,7 +94,7 @@ def static_text(value) -> str:
 
 
 def written_body(body: Body) -> str:
-    """The calls of a body.
+    """Text of the calls of a body.
 
     Raises: Unwritten for what is not the library's own
     """
@@ -109,7 +109,7 @@ def written_body(body: Body) -> str:
 
 @functools.cache
 def sources_digest(folders: tuple[str, ...]) -> str:
-    """The digest of the package's own sources in these folders."""
+    """Digest of the package's own sources in these folders."""
     files = sorted(
         p
         for name in folders
@@ -135,12 +135,12 @@ def load(key: str) -> Any:
     data = disk_cache.read_entry(path_of(key)) if key else None
     try:
         return None if data is None else pickle.loads(data)
-    except Exception:  # of another version of a library that something is made of
+    except Exception:  # of another version of a library whose classes it needs
         return None
 
 
 def packed(what) -> bytes:
-    """Code, or what else is stored; nothing for what cannot be."""
+    """Pickle code, or another object; nothing where that fails."""
     try:
         return pickle.dumps(what)
     except (pickle.PicklingError, TypeError, AttributeError):
@@ -148,7 +148,7 @@ def packed(what) -> bytes:
 
 
 def save(key: str, data: bytes) -> None:
-    """Store code; a folder that cannot be written to costs only the time of compiling again."""
+    """Save code; a folder that cannot be written to costs only the time of compiling again."""
     path = path_of(key)
     try:
         disk_cache.write_entry(path, data)

@@ -12,14 +12,14 @@ from glasshouse.graph.graph import Node
 
 
 class StaleCode(Exception):
-    """Stored code no longer fits what it would run on; it has to be made again."""
+    """Stored code no longer fits this process; it has to be made again."""
 
 
 class EmittedStep(NamedTuple):
-    """A step as it runs: `what` is a `CKernel`, a `NativeCall` or a `HostCall`. An argument is
+    """A step that runs: `what` is a `CKernel`, a `NativeCall` or a `HostCall`. An argument is
     (buffer, offset in elements), ("scalar", number), ("error", 0) or ("size", number). Offsets and
-    sizes are no part of a kernel's text, so that one function serves all slices of a value, and
-    values of all sizes."""
+    sizes are no part of a kernel's text, so one function serves all slices of a value, and values
+    of all sizes."""
 
     args: list[tuple[Any, Any]]
     what: Any
@@ -41,8 +41,8 @@ class CKernel(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How kernels are written for a target: `prelude` comes before them, `options` are the C
-    compiler's; without `openmp` its pragmas are left out."""
+    """Dialect of a target's kernels: `prelude` comes before them, `options` are the C compiler's;
+    without `openmp` its pragmas are left out."""
 
     prelude: str = PRELUDE
     options: tuple[str, ...] = ()
@@ -57,13 +57,13 @@ class Dialect:
         return kernel._replace(text="".join(rest))
 
     def file_of(self, functions) -> str:
-        """A C file with these functions."""
+        """Write a C file with these functions."""
         return self.prelude + "\n".join(functions)
 
 
 class LoadedCall(NamedTuple):
-    """Addresses of `int function(void *extra, void **args, int32_t count)`, which returns 0 where
-    all is well, and of `extra`; `keep` has what they point to."""
+    """Addresses of `int function(void *extra, void **args, int32_t count)`, which returns 0 on
+    success, and of `extra`; `keep` has the objects that they point to."""
 
     function: int
     extra: int
@@ -72,7 +72,7 @@ class LoadedCall(NamedTuple):
 
 class NativeCall:
     """A step that native code of a target runs. A subclass can be pickled, and has `load`; loaded,
-    it keeps about `nbytes` of memory, which calls have in common whose `shares` are equal."""
+    it keeps about `nbytes` of memory, which calls with equal `shares` have in common."""
 
     nbytes = 0
 
@@ -89,7 +89,7 @@ class NativeCall:
 
 
 class BufferPlace(NamedTuple):
-    """A view of a buffer, and where that lies: `kind` is "arena", "input" or "output"."""
+    """A view of a buffer and its place: `kind` is "arena", "input" or "output"."""
 
     kind: str
     at: int
@@ -105,7 +105,7 @@ class BufferPlace(NamedTuple):
 
 
 class MissingKernel(NamedTuple):
-    """Why there is no kernel for a call, and what would help."""
+    """Reason why there is no kernel for a call, and the remedy."""
 
     reason: str
     fix: str
@@ -121,8 +121,8 @@ class CollectiveStep(NamedTuple):
 
 
 class HostCall(NamedTuple):
-    """A step that a user's function computes, or, for want of a kernel, a card's reference: why
-    that is so says `missing`."""
+    """A step that a user's function computes, or, for want of a kernel, a card's reference:
+    `missing` has the reason."""
 
     node: Node
     sources: list[BufferPlace]

@@ -1,4 +1,4 @@
-"""Expressions: what a fused kernel computes at each position of its domain.
+"""Expressions: the computation of a fused kernel at each position of its domain.
 
 A leaf loads from a buffer through a view, is a number, or is a position. Equal expressions are one
 object, so a kernel computes each once."""
@@ -61,7 +61,7 @@ class Exprs:
 
     def __init__(self):
         self.by_key: dict[Any, Expr] = {}
-        self.costs: dict[str, int] = {}  # of operations, as far as they have been asked for
+        self.costs: dict[str, int] = {}  # of operations, as far as they were needed
 
     def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
         """The expression; `args` are expressions over the same domain."""
@@ -89,7 +89,7 @@ class Exprs:
         return self.make("load", (), view.base.dtype, view)
 
     def moved(self, expr: Expr, move: Callable, memo=None) -> Expr | None:
-        """The expression with `move` applied to each view; None if that fails for one."""
+        """Apply `move` to each view of the expression; None if that fails for one."""
         memo = {} if memo is None else memo
         if expr.number in memo:
             return memo[expr.number]

@@ -1,16 +1,16 @@
-"""Steps whose results stay from run to run: what is made of inputs alone that stay as they are,
-such as parameters in inference, which are brought into the layout that a product wants."""
+"""Steps whose results stay from run to run: they read only inputs that do not change, such as
+parameters in inference, which are copied into the layout of a product."""
 
 from collections import Counter
 
 from glasshouse.compile.steps.steps import PlannedBuffer, Step
 
-MOST_GROWTH = 2  # kept bytes, as a multiple of the inputs that they are made of
+MOST_GROWTH = 2  # kept bytes, as a multiple of the bytes of their inputs
 
 
 def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[int]):
-    """(the schedule with these steps in front, their number, the buffers of theirs that the other
-    steps read)."""
+    """(the schedule with these steps in front, their number, their buffers that the other steps
+    read)."""
     if not stable_inputs:
         return schedule, 0, []
     handed_out = {view.base for view in lowering.outputs}

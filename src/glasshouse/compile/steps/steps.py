@@ -1,4 +1,4 @@
-"""The steps of a plan and the memory they work on: buffers, fused kernels, lowerers' own steps."""
+"""Steps of a plan and the memory they use: buffers, fused kernels, and lowerers' own steps."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -16,9 +16,9 @@ MAX_BUFFERS = 24  # pointers and cache ways that one kernel may use
 
 
 class PlannedBuffer:
-    """Memory for one value: its spec, the order of its axes in memory, and where it lies.
-    `place` is "input" (number), "output" (number) or "arena" (offset in bytes); what lies in the
-    memory of an output that is not yet written has that as its `host`."""
+    """Memory for one value: its spec, the order of its axes in memory, and its place. `place` is
+    "input" (number), "output" (number) or "arena" (offset in bytes); a value in the memory of an
+    output that is not yet written has that output as its `host`."""
 
     __slots__ = ("number", "spec", "order", "place", "at", "node", "source", "host")
 
@@ -56,7 +56,7 @@ class Root:
     expr: Expr
     reduce: str | None = None
     node: Any = None
-    local: bool = False  # nobody outside the kernel reads it
+    local: bool = False  # no step outside the kernel reads it
 
     @property
     def number(self) -> int:
@@ -73,7 +73,7 @@ class FusedKernel:
     axes: tuple[int, ...] | None = None
     mergeable: bool = True
 
-    node = None  # it works for several
+    node = None  # it computes several
     worth_keeping = True
 
     def reads(self) -> set[PlannedBuffer]:
@@ -93,10 +93,10 @@ class FusedKernel:
 
 @dataclass(eq=False)
 class LoweredStep:
-    """A step that a lowerer planned by itself, for `node`: it reads `sources` (views), writes
-    `results` and `scratch` (buffers), and has the values of the nodes that it `computes`. What it
-    makes of parameters alone stays from run to run, unless it is not `worth_keeping`. What others
-    do meanwhile may stand between two steps whose `part` is "start" and "wait"."""
+    """A step that a lowerer planned, for `node`: it reads `sources` (views), writes `results` and
+    `scratch` (buffers), and has the values of the nodes that it `computes`. Results from parameters
+    alone stay from run to run, unless it is not `worth_keeping`. Other steps may run between two
+    steps whose `part` is "start" and "wait"."""
 
     lowerer: Any
     node: Node
@@ -127,7 +127,7 @@ Step = FusedKernel | LoweredStep
 
 
 def share_an_operand(first: set[PlannedBuffer], second: set[PlannedBuffer], size: int) -> bool:
-    """Whether two kernels over `size` elements read one operand that is worth to be read once."""
+    """Whether two kernels over `size` elements share an operand that is worth a single read."""
     return any(2 * b.spec.size >= size for b in first & second)
 
 

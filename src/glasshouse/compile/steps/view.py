@@ -59,7 +59,7 @@ def flipped(view: View, axes) -> View:
 
 
 def windowed(view: View, size, stride, dilation) -> View:
-    """The windows over the last axes: (..., *positions, *size)."""
+    """Windows over the last axes: (..., *positions, *size)."""
     d = len(size)
     lead, spatial = view.shape[:-d], view.shape[-d:]
     steps = view.strides[len(lead) :]

@@ -1,4 +1,4 @@
-"""Kinds of steps: what they are called, and what their time is predicted from.
+"""Kinds of steps: their names, and the numbers that predict their time.
 
 The work of a step is told without a machine: what takes time in it, and how much of each. A kind
 turns that into time on a machine; so the work of a step can be asked about for other sizes."""
@@ -10,7 +10,7 @@ from glasshouse.dispatch.call import MATRIX, Call
 from glasshouse.ops.collective_start import sent_bytes_of
 
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
-DRAWS = "random_bits"  # a machine has a rate for numbers drawn, as for FLOPs of products
+DRAWS = "random_bits"  # a machine has a rate for random numbers, as for FLOPs of products
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
 
@@ -51,12 +51,12 @@ class StepKind:
         return StepWork((kind, *products), numbers)
 
     def product_name(self, call: Call) -> str:
-        """Under which name a machine knows how fast such a product is."""
+        """Name under which a machine has the rate of such a product."""
         return f"{product_of(call)} {call.specs[0].dtype.name}"
 
     def estimate(self, products, numbers, machine) -> float:
-        """The ns of such work on a machine (`analyze.MachineProfile`): the longer of moving and
-        computing, or both where one comes after the other, and what starting a kernel takes."""
+        """Estimate the ns of such work on a machine (`analyze.MachineProfile`): the longer of
+        moving and computing, or both where one follows the other, and the start of a kernel."""
         nbytes, flops, *of_products = numbers
         moving = machine.moving_s(nbytes)
         computing = machine.computing_s(flops, zip(products, of_products, strict=True))
@@ -83,7 +83,7 @@ class CopyKind(StepKind):
 
 
 class CollectiveKind(StepKind):
-    """Steps that several processes do together: what a rank sends is what takes time."""
+    """Steps that several processes do together: the bytes that a rank sends take the time."""
 
     label = "collective"
     is_copy_alone = False
@@ -110,7 +110,7 @@ COPY, COLLECTIVE, REFERENCE = CopyKind(), CollectiveKind(), ReferenceKind()
 
 
 def product_of(call: Call) -> str:
-    """Of which sort a product is: they have rates of their own."""
+    """Sort of a product: each sort has its own rates."""
     name, shapes = call.primitive.name, [spec.shape for spec in call.specs]
     if name == "matmul":
         return FLAT if len(shapes[0]) == 2 else name
@@ -120,7 +120,7 @@ def product_of(call: Call) -> str:
 
 
 def is_depthwise(call: Call) -> bool:
-    """Whether each channel of a convolution has a kernel of its own."""
+    """Whether each channel of a convolution has a separate kernel."""
     results = call.specs[1] if call.primitive.name == "conv_weight_grad" else call.out
     groups = call.attrs["groups"]
     return groups > 1 and groups == call.specs[0].shape[1] == results.shape[1]

@@ -1,5 +1,5 @@
-"""Boxes of tensors: what a rank holds of a tensor that ranks share out, as a checkpoint names it,
-and how a part is put together again of boxes that were cut in another way."""
+"""Boxes of tensors: a rank's part of a tensor that ranks share out, as a checkpoint names it, and
+how a part is assembled from boxes that were cut in another way."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Box(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in a file."""
+        """Name of the box in a file."""
         return self.key if self.shape == self.whole else f"{self.key}@{list(self.offset)}"
 
     @property
@@ -46,8 +46,8 @@ def boxes_of(key: str, dtype: str, sharding: Sharding) -> list[tuple[Box, Slices
 def assembled(
     boxes: list[tuple[Box, Slices]], shape, dtype, saved: list[Box], read: Callable
 ) -> np.ndarray:
-    """A part of this shape that consists of `boxes`, of what `read(box)` gives for the saved boxes
-    of the same tensor.
+    """Assemble a part of this shape, which consists of `boxes`, from the results of `read(box)` for
+    the saved boxes of the same tensor.
 
     Raises: CheckpointError where these leave something of it out
     """
@@ -75,8 +75,8 @@ def within(offset, low, high) -> Slices:
 
 
 def writers_of(boxes_by_rank: list[list[Box]]) -> list[list[Box]]:
-    """Which rank writes which boxes, of what each holds: each box once, by the rank that has the
-    fewest bytes to write of those that hold it."""
+    """Boxes that each rank writes, from those that each holds: each box once, by the rank with the
+    fewest bytes to write among its holders."""
     holders: dict[Box, list[int]] = {}
     for rank, boxes in enumerate(boxes_by_rank):
         for box in boxes:

@@ -37,8 +37,8 @@ under_way: dict[Path, "Saving"] = {}  # the last of each folder
 
 
 class Saving:
-    """A checkpoint that a thread writes. `wait()` gives its folder when it is whole, on every rank,
-    and raises what went wrong."""
+    """A checkpoint that a thread writes. `wait()` returns its folder when it is whole, on every
+    rank, or raises the error of the write."""
 
     def __init__(self, work: Callable[[], Path]):
         self.work, self.folder, self.error = work, None, None
@@ -48,7 +48,7 @@ class Saving:
     def run(self) -> None:
         try:
             self.folder = self.work()
-        except BaseException as error:  # told to who waits
+        except BaseException as error:  # raised in wait()
             self.error = error
 
     def is_done(self) -> bool:
@@ -69,8 +69,8 @@ class Saving:
 def save_checkpoint(
     folder, model=None, optimizer=None, *, step: int | None = None, keep: int = 3, **more
 ) -> Saving:
-    """Begin to write the state of a run, on all ranks, to `folder`/step-00000010: the state is held
-    at once, and written by a thread while the run goes on. A save waits for the one before it.
+    """Begin to write the state of a run, on all ranks, to `folder`/step-00000010: it is copied at
+    once, and a thread writes it while training continues. A save waits for the one before it.
 
     `more` are objects with a `state_dict` (schedules, data loaders), generators, or trees of
     numbers, strings and tensors; each rank's own are saved. `step` counts on where it is not given.
@@ -100,7 +100,7 @@ def save_checkpoint(
 
 
 def held_now(model, optimizer, more: dict) -> tuple[Tensors, dict]:
-    """The state as it is now, which does not change when the run goes on."""
+    """State as it is now; training later does not change it."""
     state = Tensors({}, {}, {})
     parts = [model_state(model)] if model is not None else []
     parts += [optimizer_state(optimizer, model)] if optimizer is not None else []
@@ -122,7 +122,7 @@ def state_of(x):
 
 
 class Writing:
-    """One checkpoint as all ranks agreed on it: `told` is what each holds."""
+    """One checkpoint as all ranks agreed on it: `rank_states` has the state of each."""
 
     def __init__(self, folder: Path, rank_states: list):
         self.folder = folder
@@ -185,7 +185,7 @@ class Writing:
 
 
 def check_of(array: np.ndarray) -> int:
-    """The checksum of an array's contents."""
+    """Checksum of an array's contents."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
@@ -203,7 +203,7 @@ def steps_in(folder: Path) -> list[Path]:
 
 
 def next_step(folder: Path) -> int:
-    """One more than that of the newest checkpoint."""
+    """Number of the newest checkpoint, plus one."""
     steps = steps_in(folder)
     return int(steps[-1].name.partition("-")[2]) + 1 if steps else 0
 

@@ -1,5 +1,5 @@
-"""The state of a model and its optimizer by names that do not depend on ranks: what checkpoints of
-several ranks are made of, and the way back."""
+"""State of a model and its optimizer by names that do not depend on ranks: the contents of
+checkpoints of several ranks, and the way back."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ class Tensors(NamedTuple):
     rest: dict[str, Any]
 
     def boxes(self) -> dict[Box, tuple[str, Slices]]:
-        """The boxes of this rank's parts: the tensor of each, and where it lies in it."""
+        """Boxes of this rank's parts: the tensor of each, and its place in the tensor."""
         boxes = {}
         for key, x in self.values.items():
             dtype = from_numpy_dtype(x.dtype).name if isinstance(x, np.ndarray) else x.dtype.name
@@ -68,7 +68,7 @@ def whole(x) -> Sharding:
 
 
 def optimizer_state(optimizer, model) -> Tensors:
-    """The state of an optimizer, by the names of its parameters.
+    """State of an optimizer, by the names of its parameters.
 
     Raises: CheckpointError for a parameter that is not the model's, or a state that is of another
         shape than its parameter, which ranks share out

@@ -97,7 +97,7 @@ class Reading:
         self.checked: set[tuple[str, str]] = set()
 
     def file(self, name: str) -> tuple[MappedTensors, dict]:
-        """A rank's file with what it says of itself.
+        """Open a rank's file; return it with its header.
 
         Raises: CheckpointError for one that is missing, damaged, or of another checkpoint
         """
@@ -119,7 +119,7 @@ class Reading:
         return self.read_from(self.file_of[box], box.name)
 
     def read_from(self, file_name: str, name: str) -> np.ndarray:
-        """The array of that name in a rank's file.
+        """Read the array of that name in a rank's file.
 
         Raises: CheckpointError where it is missing or damaged
         """

@@ -43,7 +43,7 @@ def all_gather(
 
 
 def reduce_scatter(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
-    """The own part, along `axis`, of the sum of all ranks' x.
+    """This rank's part, along `axis`, of the sum of all ranks' x.
 
     Shapes: x (..., size · k, ...), y (..., k, ...)
     Raises: ShapeError where the ranks do not divide the axis
@@ -53,8 +53,8 @@ def reduce_scatter(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Te
 
 
 def all_to_all(x, split: int = 0, concat: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
-    """x cut along the axis `split`, the i-th part given to rank i; what comes is joined along
-    `concat`.
+    """x cut along the axis `split`, the i-th part sent to rank i; the parts received are joined
+    along `concat`.
 
     Shapes: x (..., size · k, ...), y (..., k, ...) with size times the length along `concat`
     Raises: ShapeError where the ranks do not divide the axis
@@ -89,7 +89,7 @@ def copy_to(x, *, group: ProcessGroup | None = None) -> Tensor:
 
 
 def shard(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
-    """The own part, along `axis`, of an x that all ranks hold alike; its gradient is gathered.
+    """This rank's part, along `axis`, of an x that all ranks hold alike; its gradient is gathered.
 
     Shapes: x (..., size · k, ...), y (..., k, ...)
     Raises: ShapeError where the ranks do not divide the axis

@@ -1,4 +1,4 @@
-"""The world: which rank this process is, its groups, and how it finds the others."""
+"""The world: this process's rank, its groups, and the way to the other ranks."""
 
 import atexit
 import sys
@@ -35,7 +35,7 @@ def register_transport(name: str, make: Callable[..., Collectives]) -> None:
 
 
 def place_of(transport: str | None, rank, size, rendezvous) -> tuple[str, int, int, str]:
-    """Transport, rank, size and rendezvous: as given, by the launcher's flags, or by MPI.
+    """Transport, rank, size and rendezvous: from the arguments, the launcher's flags, or MPI.
 
     Raises: CollectiveError where none of them says so
     """
@@ -84,7 +84,7 @@ def init(
     timeout_s: float | None = None,
     wrap: Callable[[Collectives], Collectives] | None = None,
 ) -> ProcessGroup:
-    """Join the world that the launcher made, and give its group; once, on every rank.
+    """Join the world that the launcher made, and return its group; once, on every rank.
 
     All that is not given is the launcher's: `glasshouse launch` says it in GH_RANK, GH_WORLD_SIZE,
     GH_RENDEZVOUS and GH_TRANSPORT; under `mpiexec` the transport is mpi. A collective that takes
@@ -123,8 +123,8 @@ def init(
 
 
 def finish() -> None:
-    """Compute what was recorded, for other ranks may wait for its collectives; not after an error
-    that ends the program."""
+    """Compute all recorded calls, because other ranks may wait for their collectives; not after an
+    error that ends the program."""
     if process.transports and not hasattr(sys, "last_value"):
         backends.current().evaluate()
 

@@ -36,7 +36,7 @@ class DeviceMesh:
         return np.arange(math.prod(self.axes.values())).reshape(tuple(self.axes.values()))
 
     def coordinates(self, rank: int | None = None) -> dict[str, int]:
-        """Where a rank of the world (this one unless given) stands along each axis."""
+        """Coordinates of a rank of the world (this one unless given) along each axis."""
         place = np.unravel_index(process.rank if rank is None else rank, self.ranks.shape)
         return dict(zip(self.axes, map(int, place), strict=True))
 

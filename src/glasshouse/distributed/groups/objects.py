@@ -1,4 +1,4 @@
-"""Python objects that ranks tell each other, pickled: for settings and results, not for tensors."""
+"""Exchange of Python objects between ranks, pickled: for settings and results, not for tensors."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from glasshouse.tensor.standard.creation import eval as compute_all
 
 
 def gathered_objects(transport: Collectives, x) -> list:
-    """The x of each rank of the transport's group."""
+    """Gather the x of each rank of the transport's group."""
     data = np.frombuffer(pickle.dumps(x), np.uint8)
     sizes = np.empty(transport.size, np.int64)
     transport.all_gather(np.array(data.size, np.int64), sizes)
@@ -26,7 +26,7 @@ def all_gather_object(x, group: ProcessGroup | None = None) -> list:
     group = group or process.world
     if group.size == 1:
         return [pickle.loads(pickle.dumps(x))]
-    compute_all()  # what was recorded before comes first on every rank
+    compute_all()  # recorded collectives come first on every rank
     return gathered_objects(process.transport(group), x)
 
 

@@ -20,7 +20,7 @@ class Shard(NamedTuple):
     parts: int = 1
 
     def width(self, length: int, count: int) -> int:
-        """How much of each stretch of an axis of this length a rank has, the last ranks less."""
+        """Width of a rank's part of each stretch of such an axis; the last ranks have less."""
         return -(-length // self.parts // count)
 
 
@@ -45,9 +45,9 @@ class Piece(NamedTuple):
 
 
 class Sharding(NamedTuple):
-    """How ranks hold a tensor: `shape` is that of the whole, `placements` are by axis of the mesh.
-    Where several of them cut, the first cuts the whole, the next what is left; axes of the mesh
-    that are not named replicate it."""
+    """Placement of a tensor on ranks: `shape` is the shape of the whole, `placements` are by axis
+    of the mesh. If several of them cut, the first cuts the whole, the next the result of the first;
+    axes of the mesh that are not named replicate it."""
 
     shape: tuple[int, ...]
     placements: dict[str, Placement]
@@ -75,11 +75,11 @@ class Sharding(NamedTuple):
         return spans
 
     def local_shape(self, rank: int | None = None) -> tuple[int, ...]:
-        """The shape of what a rank has."""
+        """Shape of a rank's part."""
         return tuple(sum(end - begin for begin, end in axis) for axis in self.spans(rank))
 
     def pieces(self, rank: int | None = None) -> list[Piece]:
-        """Where a rank's part lies in the whole, box by box."""
+        """Places of a rank's part in the whole, box by box."""
         by_axis = [list(zip(local_spans(s), s, strict=True)) for s in self.spans(rank)]
         return [
             Piece(tuple(slice(*a) for a, _ in boxes), tuple(slice(*b) for _, b in boxes))
@@ -87,7 +87,7 @@ class Sharding(NamedTuple):
         ]
 
     def with_cut(self, mesh: DeviceMesh, axis: str, placement: Placement) -> "Sharding":
-        """The same, cut once more."""
+        """The same with one more cut."""
         return Sharding(self.shape, {**self.placements, axis: placement}, mesh)
 
 
@@ -106,13 +106,13 @@ def own_spans(spans, cut: Shard, at: int, count: int) -> list[tuple[int, int]]:
 
 
 def local_spans(spans) -> list[tuple[int, int]]:
-    """Where stretches lie that are joined."""
+    """Places of stretches after they are joined."""
     ends = [0, *itertools.accumulate(end - begin for begin, end in spans)]
     return list(itertools.pairwise(ends))
 
 
 def sharding_of(tensor: Tensor) -> Sharding:
-    """How ranks hold a tensor; one that nobody placed is whole on each."""
+    """Sharding of a tensor; one that nobody placed is whole on each rank."""
     return tensor.sharding or Sharding(tuple(tensor.shape), {})
 
 
@@ -146,7 +146,7 @@ def own_part(x: Tensor, cut: Shard, group: collective.ProcessGroup) -> Tensor:
 
 
 def joined(x: Tensor, cut: Shard, length: int, group: collective.ProcessGroup) -> Tensor:
-    """The whole, on each rank of the group alike, of parts whose axis is `length` together."""
+    """Join parts, whose axis has `length` in all, into the whole on each rank of the group."""
     width, axis = cut.width(length, group.size), cut.axis
     x = padded(x, axis, width * cut.parts)
     if cut.parts > 1:
@@ -167,7 +167,7 @@ def padded(x: Tensor, axis: int, length: int) -> Tensor:
 
 
 def place(x, mesh: DeviceMesh, placements: dict[str, Placement]) -> Tensor:
-    """This rank's part of an x that all ranks hold alike; `placements` are by axis of the mesh.
+    """Return this rank's part of an x that all ranks hold alike; `placements` are by mesh axis.
 
     Raises: ShapeError where the ranks do not divide an axis, OptionError for Partial, which a whole
         tensor is not
@@ -193,8 +193,8 @@ def place(x, mesh: DeviceMesh, placements: dict[str, Placement]) -> Tensor:
 
 
 def gather(x: Tensor, sharding: Sharding | None = None) -> Tensor:
-    """The whole tensor, on every rank alike, of what its ranks hold as `sharding` (by default its
-    own) says; on all of those ranks."""
+    """Gather the whole tensor, on every rank alike, from parts that its ranks hold as `sharding`
+    (by default its own) says; on all of those ranks."""
     sharding = sharding or sharding_of(x)
     lengths = []
     spans = [[(0, length)] for length in sharding.shape]

@@ -21,7 +21,7 @@ def seed(n: int, mesh: DeviceMesh, along: str | tuple[str, ...] = "data") -> Non
 
 
 def move_apart(group: ProcessGroup) -> None:
-    """Have the default generator go on with the numbers of this rank of the group."""
+    """Move the default generator to the numbers of this rank of the group."""
     if group.rank:
         generator = random.default_generator()
         state = generator.state()

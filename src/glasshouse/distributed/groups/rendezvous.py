@@ -1,5 +1,5 @@
-"""How ranks find each other before there is a transport: each takes its number in a store, waits
-for the others, and compares what must be equal."""
+"""Meeting of ranks before there is a transport: each takes its number in a store, waits for the
+others, and compares the settings that must be equal."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def check_alike(identities: list[dict]) -> None:
 
 
 def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> None:
-    """Return when all ranks have come, and are alike.
+    """Wait until all ranks have come, and compare their settings.
 
     Raises: CollectiveError where a rank is there twice, does not come, or differs
     """

@@ -21,7 +21,7 @@ from glasshouse.base.errors import CollectiveError
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5e-3, 50e-3  # between looks into a folder
 TCP = "tcp://"
 CONNECT_S = 30.0  # how long the launcher that serves may come later
-MORE_S = 5.0  # how much longer than what is waited for an answer may take
+MORE_S = 5.0  # extra time for the server's answer, beside the wait itself
 
 
 class Store(abc.ABC):
@@ -54,7 +54,7 @@ class FolderStore(Store):
         with open(descriptor, "wb") as file:
             file.write(value)
         try:
-            os.link(whole, self.path(key))  # appears with all that is in it, and only once
+            os.link(whole, self.path(key))  # appears with all of its contents, and only once
         except FileExistsError:
             return False
         finally:
@@ -140,7 +140,8 @@ class StoreServer(socketserver.ThreadingTCPServer):
         super().__init__(address, StoreRequest)
 
     def answer(self, key: str, value: str | None = None, timeout_s: float = 0.0):
-        """Whether a value was set; or the value that there is in time."""
+        """Set a value, and return whether it is new; or return the key's value, if it comes in
+        time."""
         with self.changed:
             if value is None:
                 self.changed.wait_for(lambda: key in self.values, timeout_s)
@@ -153,7 +154,7 @@ class StoreServer(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def serve(host: str, port: int) -> Iterator[StoreServer]:
-    """Context in which a store is served there, by a thread."""
+    """Context in which a thread serves a store at this address."""
     with StoreServer((host, port)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(LONGEST_PAUSE_S,))
         thread.start()

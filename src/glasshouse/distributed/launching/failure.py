@@ -1,4 +1,4 @@
-"""How a rank failed, and which of several failures was the cause."""
+"""Failures of ranks, and the first cause among several of them."""
 
 import pickle
 import signal
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from glasshouse.base.errors import CollectiveError
 from glasshouse.data.worker import described_error
 
-GRACE_S = 0.3  # how long others that fail at the same time may tell why
+GRACE_S = 0.3  # time in which others that fail at the same time may report why
 
 
 @dataclass
@@ -18,19 +18,19 @@ class RankFailure:
     summary: str  # "ValueError: …", or how the process ended
     traceback: str = ""
     error: BaseException | None = None
-    consequence: bool = False  # of what another rank did or did not do
+    consequence: bool = False  # of another rank's failure
     fix: str = "See its traceback."
 
 
 def failure_by_error(rank: int, error: BaseException, pickled: bytes | None = None) -> RankFailure:
-    """Of a rank on which an error was raised, as it can be sent to another process."""
+    """Failure of a rank on which an error was raised, in a form for other processes."""
     error_bytes, summary, text, _ = pickle.loads(pickled or described_error(error))
     sent = None if error_bytes is None else pickle.loads(error_bytes)
     return RankFailure(rank, summary, text, sent, isinstance(error, CollectiveError))
 
 
 def failure_by_end(rank: int, code: int | None) -> RankFailure:
-    """Of a rank whose process ended with this code, and told nothing."""
+    """Failure of a rank whose process ended with this code without a report."""
     if code is not None and code < 0:
         fix = "Somebody killed it, or it ran out of memory."
         return RankFailure(rank, f"its end by {signal.Signals(-code).name}", fix=fix)
@@ -39,5 +39,5 @@ def failure_by_end(rank: int, code: int | None) -> RankFailure:
 
 
 def first_cause(failures: list[RankFailure]) -> RankFailure:
-    """Of failures in the order in which they came, that which explains the others."""
+    """Find the failure that explains the others; they are in the order in which they came."""
     return min(failures, key=lambda failure: failure.consequence)

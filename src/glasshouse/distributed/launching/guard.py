@@ -1,4 +1,4 @@
-"""A folder, and processes, that do not outlive who made them, however that ends.
+"""A folder and processes that end with the process that made them, however that ends.
 
 This file is also the program that sees to it: it reads numbers of processes from its input, "-"
 before one that has ended, and when the input ends it kills those that are left, with all that they
@@ -17,7 +17,7 @@ SHARED = "/dev/shm"  # where files are memory
 
 
 class ProcessGuard:
-    """Context with a new `folder`, which goes at its end, as do the processes that were added."""
+    """Context with a new `folder`; the folder and the added processes end with it."""
 
     def __enter__(self):
         shared = SHARED if Path(SHARED).is_dir() else None
@@ -25,17 +25,17 @@ class ProcessGuard:
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, self.folder],
             stdin=subprocess.PIPE,
-            start_new_session=True,  # no Ctrl-C reaches it
+            start_new_session=True,  # Ctrl-C does not reach it
         )
         return self
 
     def tell(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody killed it
+        with contextlib.suppress(BrokenPipeError):  # the guard was killed
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
 
     def add(self, pid: int) -> None:
-        """Have this process end with the guard, and those of its session."""
+        """Add a process that ends with the guard, together with its session."""
         self.tell(str(pid))
 
     def forget(self, pid: int) -> None:
@@ -50,7 +50,7 @@ class ProcessGuard:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal to the session of a process, or to it alone while it has none of its own."""
+    """Send a signal to the session of a process, or to it alone while it has no session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             os.killpg(pid, number)

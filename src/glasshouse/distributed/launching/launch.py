@@ -1,4 +1,4 @@
-"""Functions run on several ranks of this machine, each in a process of its own."""
+"""Functions on several ranks of this machine, each in a separate process."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ from glasshouse.distributed.launching.failure import (
 )
 from glasshouse.distributed.launching.guard import ProcessGuard
 
-LEAVING_S = 10.0  # how long a process may take to end after its result
+LEAVING_S = 10.0  # time that a process may take to end after its result
 
 
 def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_s=None) -> list:
@@ -67,8 +67,8 @@ def pickled_task(fn: Callable, args: tuple) -> bytes:
 
 
 def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, list[RankFailure]]:
-    """Results by rank; failures in the order in which they came. After the first failure others
-    have a moment to tell theirs."""
+    """Gather results by rank, and failures in the order in which they come. After the first failure
+    the others have a moment to report theirs."""
     results, failures, end = {}, [], None
     missing = set(range(len(workers)))
     while missing:
@@ -93,7 +93,7 @@ def answer_of(rank: int, worker, receiver: Connection) -> tuple | RankFailure:
     try:
         if receiver.poll():
             return pickle.loads(receiver.recv_bytes())
-    except (EOFError, OSError):  # it died before, or while it told
+    except (EOFError, OSError):  # it died before or during its report
         pass
     worker.join(LEAVING_S)
     return failure_by_end(rank, worker.exitcode)
@@ -135,7 +135,7 @@ def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict
 
 
 def tell_and_leave(sender: Connection, answer: bytes) -> None:
-    """Where an error is being handled, the other ranks hear of it."""
+    """Send the answer and leave; while an error is handled, the other ranks learn of it."""
     sender.send_bytes(answer)
     sender.close()
     shutdown()

@@ -11,8 +11,8 @@ from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.groups.store import TCP, TCPStore, serve
 from glasshouse.distributed.launching.failure import RankFailure
 
-ASK_S = 1.0  # between questions whether another node has failed
-LEAVING_S = 10.0  # how long the first node serves the store for others that have not ended
+ASK_S = 1.0  # between looks whether another node has failed
+LEAVING_S = 10.0  # time for which the first node serves the store to others that have not ended
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NodePlace:
 
 
 class NodeLink(ExitStack):
-    """The context in which a launcher tells the others of its failure, and hears of theirs."""
+    """Context in which a launcher reports its failure to the others, and learns of theirs."""
 
     def __init__(self, node: NodePlace, folder: str):
         super().__init__()
@@ -42,7 +42,7 @@ class NodeLink(ExitStack):
         self.quietly(lambda: self.store.set("failure", json.dumps(fields).encode()))
 
     def hear(self) -> RankFailure | None:
-        """The first failure on any node, asked for now and then."""
+        """Return the first failure on any node; looks for it now and then."""
         if time.monotonic() < self.asked_at + ASK_S:
             return None
         self.asked_at = time.monotonic()
@@ -56,7 +56,7 @@ class NodeLink(ExitStack):
         return None
 
     def leave(self) -> None:
-        """The first node waits for the others, which may still need the store."""
+        """Leave; the first node waits for the others, which may still need the store."""
         self.quietly(lambda: self.store.set(f"end of node {self.node.number}", b""))
         if self.node.number == 0:
             end = time.monotonic() + LEAVING_S

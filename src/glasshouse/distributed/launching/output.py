@@ -8,7 +8,7 @@ READ_BYTES = 1 << 16
 
 class RankOutput:
     """One stream of a rank: its lines go to `screen` and into the file `log`, where there are
-    such."""
+    any."""
 
     def __init__(self, file, prefix: str, screen, log: Path | None):
         self.file, self.prefix, self.screen, self.rest = file, prefix, screen, b""
@@ -16,7 +16,7 @@ class RankOutput:
         os.set_blocking(file.fileno(), False)
 
     def read(self) -> int | None:
-        """Pass on what is there: the number of bytes, 0 at the end, None where there is nothing."""
+        """Pass on output: the number of bytes, 0 at the end, None where there are none yet."""
         try:
             data = os.read(self.file.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -28,7 +28,7 @@ class RankOutput:
         return len(data)
 
     def show(self, lines: list[bytes]) -> None:
-        """Of a line that was written over and over, as progress is, what it was at last."""
+        """Show the last state of a line that was written over and over, as progress is."""
         if self.screen is None or not lines:
             return
         for line in lines:
@@ -37,7 +37,7 @@ class RankOutput:
         self.screen.flush()
 
     def finish(self) -> None:
-        """Pass on what is left, of a process that has ended."""
+        """Pass on the rest of the output of a process that has ended."""
         while self.read():
             pass
         if self.rest:

@@ -45,7 +45,7 @@ def print_into(folder: Path, rank: int) -> None:
 
 
 def report(rank: int, kind, error: BaseException, trace) -> None:
-    """Tell the launcher of an error. A rank that was interrupted has nothing to tell."""
+    """Report an error to the launcher. A rank that was interrupted has nothing to report."""
     while trace is not None and trace.tb_frame.f_code.co_filename in OURS:
         trace = trace.tb_next
     if issubclass(kind, KeyboardInterrupt):

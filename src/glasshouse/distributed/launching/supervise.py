@@ -30,7 +30,7 @@ from glasshouse.distributed.launching.output import RankOutput
 
 ENTRY = "glasshouse.distributed.launching.run_script"
 LOOK_S = 0.05  # between looks whether a rank has ended
-ENDING_S = 5.0  # from the signal that asks a rank to end, to that which ends it
+ENDING_S = 5.0  # from the signal that asks a rank to end to the one that kills it
 INTERRUPTED_S = 10.0  # the same after a user's Ctrl-C
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MPIEXEC = -1  # stands for a rank where MPI starts all of them
@@ -52,7 +52,7 @@ class LaunchPlan:
 
 
 def launch(plan: LaunchPlan) -> int:
-    """Run the plan to its end; the exit code of the first failure, 0 without one."""
+    """Run the plan to its end; return the exit code of the first failure, 0 without one."""
     size, least = plan.size, plan.min_ranks or plan.size
     signals: list[int] = []
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ class Attempt:
         self.failures: list[RankFailure] = []  # in the order in which they came
         self.codes: dict[int, int] = {}  # of those that did not end well, by rank
         self.forwarded = 0
-        self.ask_at = self.kill_at = float("inf")  # when those that are left are to end
+        self.ask_at = self.kill_at = float("inf")  # time at which the remaining ranks are to end
 
     def run(self) -> None:
         with ExitStack() as stack:
@@ -206,7 +206,7 @@ class Attempt:
                     self.link.tell(self.failures[0])
 
     def reported_failures(self, rank: int) -> list[RankFailure]:
-        """The errors that a rank told before it ended, or any rank where MPI started them."""
+        """Errors that a rank reported before it ended; of all ranks where MPI started them."""
         ranks = range(self.size) if rank == MPIEXEC else [rank]
         texts = {each: self.store.get(f"failure of rank {each}", 0) for each in ranks}
         return [RankFailure(each, **json.loads(text)) for each, text in texts.items() if text]
@@ -229,14 +229,14 @@ class Attempt:
             kill(process.pid, number)
 
     def exit_code(self) -> int:
-        """As a shell has it: 128 and the number of the signal that ended a process."""
+        """Exit code as a shell has it: 128 and the number of the signal that ended a process."""
         if not self.failures:
             return 0
         code = self.codes.get(first_cause(self.failures).rank, self.codes.get(MPIEXEC, 1))
         return 128 - code if code < 0 else code
 
     def tell(self) -> None:
-        """Say which rank failed first, and how."""
+        """Print which rank failed first, and how."""
         first = first_cause(self.failures)
         name = "mpiexec" if first.rank == MPIEXEC else f"rank {first.rank}"
         others = [f"rank {other.rank}" for other in self.failures if other is not first]

@@ -38,8 +38,8 @@ def pipeline(
     stages_per_rank: int = 1,
     data: str | tuple[str, ...] = (),
 ) -> "Pipeline":
-    """`model` cut into stages along `axis` of the mesh. This rank keeps its own; the parameters of
-    the others give their memory back. All ranks call it with the same model.
+    """Cut `model` into stages along `axis` of the mesh. This rank keeps its own; the memory of the
+    other stages' parameters is freed. All ranks call it with the same model.
 
     example          the arguments of a batch, or (shape, dtype) of each: with them the model is
                      traced
@@ -95,7 +95,7 @@ def parts_of(specs: list[Spec], count: int) -> list[Spec]:
 
 
 class StagePlan:
-    """The stages of a model for microbatches of some shapes, and what computes this rank's own."""
+    """Stages of a model for microbatches of some shapes, and the modules of this rank's own."""
 
     def __init__(self, model: Module, specs: list[Spec], split: list[str], numbers):
         traced = symbolic_trace(model, specs)
@@ -110,9 +110,9 @@ class StagePlan:
 
 
 class Pipeline(Module):
-    """This rank's stages of a model: what `pipeline` returns. Its parameters and state are those
-    of its stages, under the names that they have in the undivided model; `own` are their numbers.
-    `print(pipe.schedule)` shows what the ranks do in `step`."""
+    """This rank's stages of a model: the result of `pipeline`. Its parameters and state are those
+    of its stages, under their names in the undivided model; `stage_numbers` are their numbers.
+    `print(pipe.schedule)` shows the actions of the ranks in `step`."""
 
     def __init__(self, model, group, specs, split, schedule: Schedule, data):
         super().__init__()
@@ -140,8 +140,8 @@ class Pipeline(Module):
         return self.plans[key]
 
     def find_shared(self, plan: StagePlan) -> dict:
-        """The own parameters that other ranks hold too, with the group of those ranks; they take
-        the value that the first of these has."""
+        """Parameters that other ranks hold too, with the group of those ranks; they take the value
+        of the first of these."""
         holders: dict[int, list[int]] = {}
         for rank, number in enumerate(self.group.ranks):
             stages = range(rank, self.schedule.stages, self.group.size)
@@ -173,9 +173,9 @@ class Pipeline(Module):
     # -- running ---------------------------------------------------------------------------------
 
     def step(self, inputs, target, loss: Callable) -> Tensor:
-        """The loss of a batch on every rank: the mean of `loss(model(*inputs), target)` over its
-        microbatches. The gradients of this rank's parameters are added to their `.grad`. Every
-        rank gives the whole batch; the last alone calls `loss`.
+        """Train on a batch; return its loss on every rank: the mean of `loss(model(*inputs),
+        target)` over its microbatches. The gradients of this rank's parameters are added to their
+        `.grad`. Every rank passes the whole batch; the last alone calls `loss`.
 
         Raises: ShapeError for a batch that the microbatches do not divide
         """
@@ -199,7 +199,7 @@ class Pipeline(Module):
         return self.spread(run)
 
     def sum_gradients(self) -> None:
-        """Sum those of shared parameters, and take the mean over `data`."""
+        """Sum the gradients of shared parameters, and take the mean over `data`."""
         for p, holders in self.shared.items():
             p.grad = all_reduce(zeros_like(p) if p.grad is None else p.grad, group=holders)
         if self.reducer is not None:
@@ -222,7 +222,7 @@ class Pipeline(Module):
         return total
 
     def spread(self, run: PipelineRun) -> Tensor:
-        """The loss that the last stage has, on every rank; its mean over `data`."""
+        """Broadcast the last stage's loss to every rank; its mean over `data`."""
         loss = zeros(()) if run.total is None else cast(run.total, zeros(()).dtype)
         shared = broadcast(loss, self.last_rank, group=self.group)
         return shared if self.data is None else all_reduce(shared, "mean", group=self.data)
@@ -258,21 +258,21 @@ class Pipeline(Module):
 
 
 class PipelineStep(TrainingStep):
-    """A pipeline's step with its optimizer's, without storage: what this rank does of it."""
+    """Step of a pipeline and its optimizer without storage: this rank's part of it."""
 
     def forward(self, inputs):
         data, target = inputs
         return self.model.step(data, target, self.loss)
 
     def backward(self, loss):
-        """Nothing is left to do."""
+        """Do nothing: the step has done it."""
 
 
 own_steps[Pipeline] = PipelineStep
 
 
 def subgroup(parent: ProcessGroup, ranks: tuple[int, ...]) -> ProcessGroup:
-    """The group of some ranks of another; these call it."""
+    """Group of some ranks of another; these call it."""
     group = ProcessGroup(ranks, f"{parent.name} {'+'.join(map(str, ranks))}")
     if ranks not in process.transports:
         process.transports[ranks] = process.transport(parent).subgroup(group)

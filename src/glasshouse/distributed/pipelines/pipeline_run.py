@@ -26,8 +26,8 @@ Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
 
 
 class Links:
-    """The channels of this rank of a group, made when they are first used; `started` are the calls
-    of a pass, with (verb, peer, bytes)."""
+    """Channels of this rank of a group, made when they are first used; `started` are the calls of a
+    pass, with (verb, peer, bytes)."""
 
     def __init__(self, group: ProcessGroup):
         self.group, self.channels = group, dict[tuple[str, int], Channel]()
@@ -44,7 +44,7 @@ class Links:
         return request
 
     def finish(self) -> None:
-        """Return when all that was started is done, and tell watchers when it was."""
+        """Wait until all that was started is done, and report its times to watchers."""
         started, self.started = self.started, []
         for verb, peer, nbytes, request in started:
             request.wait()
@@ -72,7 +72,7 @@ class Links:
 
 
 class PlannedLinks(Links):
-    """Those of a step that is analysed: what is sent gets nowhere, what is received is there."""
+    """Links of a step that is analysed: a send does nothing, a receive is there at once."""
 
     def send(self, x, peer):
         tell("sent", self.group, x.nbytes)
@@ -89,7 +89,7 @@ class Message(NamedTuple):
     request: Any
 
     def tensor(self) -> Tensor:
-        """It, in memory of NumPy's, when it is there."""
+        """The tensor, in NumPy's memory, when it is there."""
         begin_ns = perf_counter_ns()
         self.request.wait()
         tell("region", RECEIVING, begin_ns)
@@ -119,9 +119,9 @@ class PipelineRun:
         self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
 
     def go(self, actions: list[Action]) -> None:
-        """Carry out the actions; returns when all has been sent."""
-        self.links.started.clear()  # what a pass left that failed
-        eval()  # collectives that were recorded before must not wait for what this rank waits for
+        """Run the actions; returns when all has been sent."""
+        self.links.started.clear()  # leftovers of a pass that failed
+        eval()  # recorded collectives must not wait for what this rank waits for
         for action in actions:
             begin_ns = perf_counter_ns()
             getattr(self, action.kind)(action)
@@ -137,20 +137,20 @@ class PipelineRun:
         self.coming[action.result] = [self.links.receive(spec, action.peer) for spec in specs]
 
     def specs_of(self, result: Result) -> list[Spec]:
-        """Of what a stage passes on: its results, or the cotangents of what it was given."""
+        """Specs of a stage's results, or of the cotangents of its inputs."""
         kind, stage, _ = result
         if kind == FORWARD:
             return self.plan.stages[stage].output_specs
         return [s for s in self.plan.stages[stage].input_specs if s.dtype.is_inexact]
 
     def take(self, result: Result | None) -> list:
-        """The tensors that another stage gave."""
+        """Take the tensors of another stage's result."""
         if result in self.coming:
             return [message.tensor() for message in self.coming.pop(result)]
         return self.here.pop(result, [])
 
     def forward(self, action: Action) -> None:
-        """A microbatch through a stage."""
+        """Run a microbatch forward through a stage."""
         stage, number = self.plan.stages[action.stage], action.microbatch
         operands = [x.detach() for x in self.take(action.operand(len(self.plan.stages)))]
         if is_grad_enabled():
@@ -171,7 +171,7 @@ class PipelineRun:
         eval()
 
     def backward(self, action: Action) -> None:
-        """A microbatch's cotangents back through a stage; adds to the parameters' gradients."""
+        """Run a microbatch's cotangents back through a stage; adds to the parameters' gradients."""
         operands, out = self.alive.pop(action.result[1:])
         source = action.operand(len(self.plan.stages))
         tracked = [x for x in out if x.dtype.is_inexact]
@@ -187,7 +187,7 @@ class PipelineRun:
 
 
 def check_outputs(action: Action, specs: list[Spec], out) -> None:
-    """Raise unless a stage gives what the next one waits for."""
+    """Raise unless a stage's results have the specs that the next one expects."""
     results = [x.spec for x in out]
     if results != specs:
         expected = f"stage {action.stage} to give {', '.join(map(str, specs))}"

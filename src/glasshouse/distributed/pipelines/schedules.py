@@ -1,4 +1,4 @@
-"""Schedules of pipelines: which rank does what in which order, as lists that can be drawn, checked
+"""Schedules of pipelines: the actions of each rank in order, as lists that can be drawn, checked
 and simulated before anything runs.
 
 A model is cut into stages; a rank has one, or several (then stage s lies on rank s mod ranks). Each
@@ -142,8 +142,8 @@ def forwards_only(ranks: int, stages: int, microbatches: int) -> list[list[Actio
 
 
 def with_transfers(orders: list[list[Action]], stages: int) -> list[list[Action]]:
-    """The same with sends and receives between ranks. What a rank receives from another comes in
-    the order in which that one sends, and is asked for one forward or backward ahead."""
+    """Add sends and receives between ranks. A rank receives from another in the order in which that
+    one sends, one forward or backward ahead."""
     sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to): results in order
     for rank, order in enumerate(orders):
         for action in order:
@@ -154,7 +154,7 @@ def with_transfers(orders: list[list[Action]], stages: int) -> list[list[Action]
 
 
 def peer_of(stage: int | None, ranks: int, rank: int) -> int | None:
-    """The rank of a stage; None if it is this one, or there is no stage."""
+    """Rank of a stage; None if it is this one, or there is no stage."""
     return None if stage is None or stage % ranks == rank else stage % ranks
 
 

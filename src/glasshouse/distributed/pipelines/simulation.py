@@ -1,5 +1,4 @@
-"""Simulate a pipeline's schedule: the actions of each rank and their times, without running
-them."""
+"""Simulation of a pipeline's schedule: the actions of each rank and their times."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -35,7 +34,7 @@ class Action(NamedTuple):
         return (self.kind, near, self.microbatch) if 0 <= near < stages else None
 
     def reader(self, stages: int) -> int | None:
-        """The stage that goes on with what a forward or backward gives; None at the ends."""
+        """Stage that needs the result of a forward or backward; None at the ends."""
         near = self.stage + (1 if self.kind == FORWARD else -1)
         return near if 0 <= near < stages else None
 
@@ -49,8 +48,7 @@ class Span(NamedTuple):
 
 
 class ScheduleSimulation:
-    """The spans of each rank, as they come out if each forward, backward and transfer takes such a
-    time.
+    """Spans of each rank, if each forward, backward and transfer takes the given time.
 
     Raises: OptionError where ranks wait for ever, where one receives other things than are sent to
         it, or where the work is not done once each
@@ -66,12 +64,12 @@ class ScheduleSimulation:
         self.now = [0.0] * len(actions)
         self.arrived: list[dict[tuple, float]] = [{} for _ in actions]  # results, and since when
         self.sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to), with arrival
-        self.receives: dict[tuple[int, int], list[tuple]] = {}  # what receives wait for, in order
+        self.receives: dict[tuple[int, int], list[tuple]] = {}  # of receives, in order
         self.run(actions)
         self.check(actions, microbatches)
 
     def run(self, actions: list[list[Action]]) -> None:
-        """Go through all lists, as far as they go."""
+        """Run all lists as far as possible."""
         self.rest = [list(reversed(order)) for order in actions]
         moved = True
         while moved:
@@ -82,7 +80,7 @@ class ScheduleSimulation:
                     moved = True
 
     def advance(self, rank: int, action: Action) -> bool:
-        """Do an action of a rank, if what it needs is there."""
+        """Run an action of a rank, if its operands are there."""
         if action.kind == SEND:
             arrival = action.result, self.now[rank] + self.transfer
             self.sent.setdefault((rank, action.peer), []).append(arrival)
@@ -102,7 +100,7 @@ class ScheduleSimulation:
         return True
 
     def arrive(self, rank: int) -> None:
-        """Note what was sent to a rank and asked for; it must come in the order it is asked for."""
+        """Record results that a rank receives; they must come in the order of its receives."""
         for (peer, to), receives in self.receives.items():
             arrivals = self.sent.get((peer, to), ()) if to == rank else ()
             for needed, (result, at) in zip(receives, arrivals, strict=False):
@@ -137,7 +135,7 @@ class ScheduleSimulation:
             got = f"another number from rank {lost[0][0]} to rank {lost[0][1]}"
             raise OptionError("schedule", "a receive for each send", got, "Complete the lists.")
 
-    # -- what comes out --------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------
 
     @property
     def total(self) -> float:

@@ -1,4 +1,4 @@
-"""A model cut into stages: its graph, traced without storage, in pieces that pass tensors on."""
+"""Stages of a model: its graph, traced without storage, in pieces that pass tensors on."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -14,8 +14,8 @@ WHERE = "pipeline"
 
 
 class PipelineStage(NamedTuple):
-    """One piece: the arguments of the model that it reads, by number, what it is given by the stage
-    before, its graph, and what it passes on."""
+    """One stage: the arguments of the model that it reads, by number, the specs of its inputs from
+    the stage before, its graph, and the specs of its outputs."""
 
     arguments: list[int]
     input_specs: list[Spec]
@@ -60,8 +60,8 @@ def copy_member(of: Module, at: Module, name: str) -> None:
 
 
 def cut(module: GraphModule, starts: Sequence[str] | int) -> list[PipelineStage]:
-    """The stages of a traced model: each begins where the module of such a name is first called;
-    of a number of stages, where their costs are balanced.
+    """Cut a traced model into stages: each begins where the module of such a name is first called;
+    a number of stages is cut where their costs are balanced.
 
     Raises: OptionError for a module that is none or is never called, for stages in another order
         than they run, for more stages than modules, and where more than tensors would be passed on
@@ -81,7 +81,7 @@ def cut(module: GraphModule, starts: Sequence[str] | int) -> list[PipelineStage]
     return [stage_at(nodes, stage_of, i, len(places) + 1) for i in range(len(places) + 1)]
 
 
-FREE = ("placeholder", "get_attr")  # read in every stage that wants them
+FREE = ("placeholder", "get_attr")  # every stage that needs them reads them
 
 
 def module_of(node: IRNode) -> str:
@@ -110,7 +110,7 @@ def place_of(module: GraphModule, name: str) -> int:
 
 
 def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> PipelineStage:
-    """One stage as a graph of its own."""
+    """One stage as a separate graph."""
     before, after = crossing(nodes, stage_of, number), crossing(nodes, stage_of, number + 1)
     body = [n for n in nodes if stage_of[n] == number and n.op not in (*FREE, "output")]
     last = number == count - 1
@@ -150,8 +150,8 @@ def specs_of(nodes: list[IRNode]) -> list[Spec]:
 
 
 def balanced(module: GraphModule, count: int) -> list[str]:
-    """The modules at which `count` stages begin whose slowest is as fast as can be, by the times
-    that FLOPs and bytes give. Cuts lie where the fewest tensors cross.
+    """Modules at which `count` stages begin, chosen so that the slowest stage is as fast as
+    possible by FLOPs and bytes. Cuts lie where the fewest tensors cross.
 
     Raises: OptionError for more stages than modules
     """
@@ -184,13 +184,13 @@ def cut_places(module: GraphModule) -> dict[int, str]:
         crossing_at[at] = sum(last[n] >= at for n in producers)
     crossing_at.pop(start, None)
     fewest = min(crossing_at.values(), default=0)
-    names = {at: name for name, at in reversed(first.items())}  # the outermost of a place
+    names = {at: name for name, at in reversed(first.items())}  # the outermost module of a place
     return {at: names[at] for at in sorted(crossing_at) if crossing_at[at] == fewest}
 
 
 def partition(costs: list[float], count: int) -> list[int]:
-    """Where the second and further of `count` runs of the costs begin, so that the dearest run is
-    as cheap as can be."""
+    """Begins of the second and further of `count` runs of the costs, such that the dearest run is
+    as cheap as possible."""
     sums = [0.0, *accumulate(costs)]
     best = {0: (0.0, [])}  # by the number of costs that the runs so far cover
     for run in range(1, count + 1):

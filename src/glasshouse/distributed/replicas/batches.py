@@ -1,5 +1,5 @@
 """Batches that the ranks of data parallel share out, so that they train as one process would with
-the whole batch: which rows are whose, how much each counts, and whose random numbers are whose."""
+the whole batch: the rows of each rank, their weights, and their random numbers."""
 
 from collections.abc import Iterable
 from copy import copy
@@ -19,7 +19,7 @@ WHERE = "data of ranks"
 
 
 class BatchShare(NamedTuple):
-    """This rank's rows of a batch: how many, where they begin, and how many there are in all."""
+    """This rank's rows of a batch: their count, their begin, and the count in all."""
 
     rows: int
     begin: int
@@ -33,20 +33,20 @@ class BatchShare(NamedTuple):
         return self.rows * self.ranks / self.total
 
     def draws(self) -> "RowDraws":
-        """A mode in which this rank has its rows of the uniform random numbers, as Dropout draws,
+        """Mode in which this rank draws its rows of the uniform random numbers, as Dropout does,
         that one process would draw for the whole batch."""
         return RowDraws(self.rows, self.begin, self.total)
 
 
 def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
-    """The share of this rank, which has so many rows; the ranks of the group call it together.
+    """Share of this rank, which has so many rows; the ranks of the group call it together.
 
     Raises: ShapeError where there are none
     """
     group = process.world if group is None else group
     counts = np.array([rows])
     if group.size > 1:
-        eval()  # what was recorded before comes first on every rank
+        eval()  # recorded collectives come first on every rank
         counts = np.empty((group.size, 1), np.int64)
         process.transport(group).all_gather(np.array([rows], np.int64), counts)
     if not counts.all():
@@ -57,7 +57,7 @@ def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
 
 
 class RowDraws(KeyedMode):
-    """Random bits whose first axis has this rank's rows are those rows of the bits for all."""
+    """Random bits whose first axis has this rank's rows of the bits for all."""
 
     def __init__(self, rows: int, begin: int, total: int):
         self.rows, self.begin, self.total = rows, begin, total
@@ -73,7 +73,7 @@ class RowDraws(KeyedMode):
 
 
 def rows_of(count: int, rank: int, size: int) -> slice:
-    """Which of so many rows a rank has; the ranks' parts differ by one at most."""
+    """Rows of a rank among so many; the ranks' parts differ by one at most."""
     return slice(rank * count // size, (rank + 1) * count // size)
 
 
@@ -119,8 +119,8 @@ class RankBatchSampler(BatchSampler):
 
 
 class RankRows:
-    """This rank's rows of each batch of anything that is iterated over; each rank reads all of it.
-    What else `batches` has, such as its state, is there."""
+    """This rank's rows of each batch of any iterable; each rank reads all of it. Other attributes
+    of `batches`, such as its state, are passed through."""
 
     def __init__(self, batches: Iterable):
         self.batches = batches

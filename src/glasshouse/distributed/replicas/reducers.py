@@ -1,4 +1,4 @@
-"""Reducers: how the gradients of all ranks become their mean, while backward goes on.
+"""Reducers: the gradients of all ranks become their mean while the backward pass runs.
 
 Backward tells a reducer of each parameter whose `.grad` is complete, and of its own end. What a
 reducer records between the calls of the backward pass can run beside them."""
@@ -17,7 +17,7 @@ __all__ = ["CoalescingReducer", "InlineReducer", "OverlappedReducer", "Reducer"]
 
 BUCKET_BYTES = 25 << 20  # as PyTorch's
 MOST_NAMES = 4  # of those that a call names
-ALONE_BYTES = 1 << 20  # a tensor of so many goes where it lies: to copy it costs more than a call
+ALONE_BYTES = 1 << 20  # a tensor of so many stays in place: copying it costs more than a call
 
 
 class Reducer(abc.ABC):
@@ -25,8 +25,8 @@ class Reducer(abc.ABC):
     if None: bfloat16 halves the bytes, and each of n ranks' gradients and each of the n - 1 sums is
     rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
 
-    trains_along = True  # an analysis of a step leaves it as it was
-    is_ordered = True  # whether ranks know in which order they reduce
+    trains_along = True  # an analysis of a step leaves it unchanged
+    is_ordered = True  # whether ranks know the order in which they reduce
     sums_first = True  # whether it waits for the sum of a pipeline's microbatches
 
     def __init__(
@@ -54,7 +54,7 @@ class Reducer(abc.ABC):
         """Backward has ended; `used` are the parameters that some rank has gradients of."""
 
     def group_for(self, parameters: list[Tensor]) -> ProcessGroup:
-        """The group for a collective that is about the gradients of these parameters."""
+        """Group for a collective of the gradients of these parameters."""
         names = tuple([self.names[p] for p in parameters])
         group = self.groups.get(names)
         if group is None:
@@ -63,7 +63,7 @@ class Reducer(abc.ABC):
         return group
 
     def reduce(self, parameters: list[Tensor]) -> None:
-        """Make the gradients of these parameters the mean over all ranks, by one collective; ranks
+        """Average the gradients of these parameters over all ranks, by one collective; ranks
         without one count as 0."""
         flat = joined([zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in parameters])
         dtype = flat.dtype
@@ -76,7 +76,7 @@ class Reducer(abc.ABC):
 
 
 class InlineReducer(Reducer):
-    """Each gradient by a collective of its own, as soon as it is ready."""
+    """Reduces each gradient by a separate collective, as soon as it is ready."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -94,7 +94,7 @@ class InlineReducer(Reducer):
 
 
 class CoalescingReducer(Reducer):
-    """All gradients at the end of the backward pass, in buckets in the order of the parameters."""
+    """Reduces all gradients after the backward pass, in buckets in the order of parameters."""
 
     def add(self, parameter):
         pass
@@ -105,9 +105,8 @@ class CoalescingReducer(Reducer):
 
 
 class OverlappedReducer(Reducer):
-    """Buckets in the order in which gradients become ready, which rank 0 tells after the first
-    backward pass; each is reduced when its last gradient is ready and those before it are under
-    way."""
+    """Reduces buckets in the order in which gradients become ready, which rank 0 sends after the
+    first backward pass; each when its last gradient is ready and those before it are under way."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -121,7 +120,7 @@ class OverlappedReducer(Reducer):
         self.under_way, self.late = 0, []
 
     def add(self, parameter):
-        if parameter in self.ready:  # once more, by way of a recomputed region
+        if parameter in self.ready:  # again, through a recomputed region
             self.late.append(parameter)
         self.ready[parameter] = None
         while self.under_way < len(self.buckets):
@@ -136,7 +135,7 @@ class OverlappedReducer(Reducer):
         for bucket in self.buckets[self.under_way :]:
             if present := [p for p in bucket if p in members]:
                 self.reduce(present)
-        for p in self.late:  # the mean of a mean and what came later is that of their sum
+        for p in self.late:  # the mean of a mean and later gradients is the mean of their sum
             self.reduce([p])
         if not self.is_ordered:
             self.reorder(list(self.ready))
@@ -161,8 +160,8 @@ reducers: dict[str, type[Reducer]] = {
 
 
 def buckets_of(tensors: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
-    """Tensors in their order, in lists of one dtype: large ones alone, others in lists of up to
-    `bucket_bytes`; the lists in the order in which they are full."""
+    """Split tensors, in their order, into lists of one dtype: large ones alone, others in lists of
+    up to `bucket_bytes`; the lists in the order in which they are full."""
     buckets: list[list[Tensor]] = []
     open_buckets: dict[DType, list[Tensor]] = {}
     for x in tensors:
@@ -178,7 +177,7 @@ def buckets_of(tensors: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """Names in a line; of many the first, the last, and a number that tells all apart."""
+    """Names in a line; of many the first, the last, and a number that identifies all."""
     if len(names) <= MOST_NAMES:
         return ", ".join(names)
     digest = zlib.crc32("\n".join(names).encode())

@@ -26,7 +26,7 @@ ATTRIBUTE = "_replica"  # of a module, its Replica
 
 
 class Replica:
-    """One rank's copy of a model, and what makes its gradients those of all ranks."""
+    """One rank's copy of a model, and the reducer of its gradients."""
 
     trains_along = True
 
@@ -39,14 +39,14 @@ class Replica:
         self.ends = self.to_call_at_end(self.finish if is_free else self.finish_in_python)
 
     def to_call_at_end(self, method) -> list:
-        """Have a method called at the end of each backward pass; handles."""
+        """Call a method at the end of each backward pass; returns handles."""
         return [add_hook(p, AT_END, method) for p in self.reducer.parameters]
 
     def __reduce__(self):
-        return type(None), ()  # a copy of a model is that of one process
+        return type(None), ()  # a copy of a model belongs to one process
 
     def add(self, parameter: Tensor) -> None:
-        """Backward has added to the gradient of a parameter."""
+        """Pass on that a parameter's gradient has grown."""
         if self.syncs:
             with no_grad():
                 self.reducer.add(parameter)
@@ -58,7 +58,7 @@ class Replica:
                 self.reducer.finish(self.used_parameters())
 
     def finish_in_python(self) -> None:
-        """`finish` where ranks ask each other something."""
+        """Run `finish` where ranks exchange something."""
         self.finish()
         if self.reducer.is_ordered and not self.find_unused:
             for handle in self.ends:
@@ -68,7 +68,7 @@ class Replica:
     finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
 
     def used_parameters(self) -> list[Tensor]:
-        """The parameters that have a gradient here, or on any rank where that is to be found."""
+        """Parameters that have a gradient here, or on any rank where `find_unused` is set."""
         parameters = self.reducer.parameters
         has = [p.grad is not None for p in parameters]
         if self.find_unused:
@@ -122,7 +122,7 @@ def replicate(
 
 
 def is_replicated(module: Module) -> bool:
-    """Whether its gradients are those of several ranks already."""
+    """Whether its gradients are means over ranks already."""
     return module.__dict__.get(ATTRIBUTE) is not None
 
 
@@ -152,8 +152,8 @@ class no_sync:
 
 
 def check_same(module: Module, group: ProcessGroup) -> None:
-    """Refuse a model whose names, shapes or dtypes are others on some rank, or in another order, or
-    of which other parameters are trained."""
+    """Refuse a model whose names, shapes, dtypes or order differ on some rank, or of which other
+    parameters are trained."""
     frozen = {name for name, p in module.named_parameters() if not p.requires_grad}
     state = module.state_dict().items()
     lines = [f"{name} {x.spec}{', frozen' * (name in frozen)}" for name, x in state]

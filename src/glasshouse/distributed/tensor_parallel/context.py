@@ -1,4 +1,4 @@
-"""Attention over a sequence that ranks share out: keys and values go round in a ring."""
+"""Attention over a sequence that ranks share out: keys and values travel round a ring."""
 
 import math
 
@@ -17,9 +17,9 @@ from glasshouse.tensor.standard import reduce
 
 
 class RingAttention(Function):
-    """softmax(scale · q kᵀ) v over all ranks' keys, by blocks whose maxima and sums are carried
-    along; backward sends keys and values round once more, with their gradients. A rank computes
-    blocks that causal attention masks too: the last rank has none of these, and all wait for it."""
+    """softmax(scale · q kᵀ) v over all ranks' keys, by blocks with running maxima and sums;
+    backward sends keys and values round once more, with their gradients. A rank also computes
+    blocks that causal attention masks: the last rank has none of these, and all wait for it."""
 
     @staticmethod
     def forward(ctx, q, k, v, options):
@@ -71,7 +71,7 @@ def distance(group: ProcessGroup, step: int) -> int:
 
 
 def scores_of(q: Tensor, k: Tensor, scale: float, parts_behind: int | None) -> Tensor:
-    """Scores, where a distance is given of causal attention: of the keys up to each query."""
+    """Scores; with a distance, of causal attention: of the keys up to each query."""
     scores, length = matmul(q * scale, k.mT), q.shape[-2]
     if parts_behind is None:
         return scores

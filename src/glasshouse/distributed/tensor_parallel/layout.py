@@ -10,7 +10,7 @@ from glasshouse.tensor import Tensor
 
 
 class Layout(NamedTuple):
-    """The ranks of a layer, and how they hold what enters it and what leaves it."""
+    """Ranks of a layer, and the placements of its input and output."""
 
     group: ProcessGroup
     input: Placement
@@ -22,7 +22,7 @@ def counted(axis: int, x: Tensor) -> int:
 
 
 def entered(x: Tensor, layout: Layout) -> Tensor:
-    """The whole input, for ranks that do different things with it."""
+    """The whole input, for ranks that use it in different ways."""
     if isinstance(layout.input, Shard):
         axis = counted(layout.input.axis, x)
         return collective.all_gather(x, group=layout.group, axis=axis, replicated=False)
@@ -30,7 +30,7 @@ def entered(x: Tensor, layout: Layout) -> Tensor:
 
 
 def reduced_output(y: Tensor, layout: Layout) -> Tensor:
-    """The result, of summands that ranks have."""
+    """Add up the ranks' summands to the result, in the placement of the output."""
     if isinstance(layout.output, Shard):
         axis = counted(layout.output.axis, y)
         return collective.reduce_scatter(y, group=layout.group, axis=axis)

@@ -44,7 +44,7 @@ __all__ = ["Apart", "Column", "ContextParallel", "Heads", "Row", "Sequence", "St
 
 
 class ColumnLinear(Linear):
-    """A Linear of which each rank computes some of the outputs."""
+    """A Linear whose outputs the ranks share out."""
 
     def forward(self, input):
         x = entered(input, self.layout)
@@ -55,7 +55,7 @@ class ColumnLinear(Linear):
 
 
 class RowLinear(Linear):
-    """A Linear of which each rank has some of the inputs; their products are added up."""
+    """A Linear whose inputs the ranks share out; their products are added up."""
 
     def forward(self, input):
         x = input
@@ -74,7 +74,7 @@ class ApartDropout(Dropout):
 
 
 class ParallelAttention(MultiheadAttention):
-    """MultiheadAttention of which ranks have some of the heads (`layout`), or parts of the sequence
+    """MultiheadAttention whose heads the ranks share out (`layout`), or the parts of the sequence
     (`ring`, a group), or both along two axes of a mesh."""
 
     layout: Layout | None = None
@@ -134,7 +134,7 @@ class Style(abc.ABC):
 
     @abc.abstractmethod
     def cuts(self, name: str, module: Module) -> dict[str, Shard]:
-        """Which parameters of a module are cut, and how; refuses a module that it does not fit."""
+        """Cuts of a module's parameters; refuses a module of another kind."""
 
     @abc.abstractmethod
     def apply(self, module: Module, layout: Layout) -> None:
@@ -330,7 +330,7 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
 
 
 def note_cut(cuts: dict, named_module: tuple, member: str, placed: tuple, mesh) -> None:
-    """Note how a parameter is to be cut; refuse what cannot be."""
+    """Record how a parameter is to be cut; refuse an impossible cut."""
     (name_of_module, part), (axis, cut) = named_module, placed
     where = f"{name_of_module}.{member}"
     path, _, name = member.rpartition(".")

@@ -15,9 +15,9 @@ from glasshouse.tensor.standard import reduce
 
 
 def own_index(index, size: int, group: ProcessGroup) -> tuple:
-    """(which of these numbers lie in this rank's part of a vocabulary, where they lie in it), with
-    `size` that of the part. For those of other ranks the second is 0; for those of none it is a
-    place that no part has, so that looking it up is an error on each rank."""
+    """(which of these numbers lie in this rank's part of a vocabulary, their places in it); `size`
+    is the size of the part. The place of a number of another rank is 0; of a number of no rank it
+    is one that no part has, so that a lookup is an error on each rank."""
     moved = index - group.rank * size
     inside = (moved >= 0) & (moved < size)
     elsewhere = choose((index >= 0) & (index < group.size * size), 0, size)
@@ -25,7 +25,7 @@ def own_index(index, size: int, group: ProcessGroup) -> tuple:
 
 
 class VocabularyEmbedding(Embedding):
-    """An Embedding of which each rank has the rows of its part of the vocabulary."""
+    """An Embedding in which each rank has the rows of its part of the vocabulary."""
 
     def forward(self, input):
         index = as_value(input, where="Embedding")
@@ -52,8 +52,8 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross-entropy of scores of which each rank of the group has its part of the classes, the same
-    on each of them; only sums and maxima over the classes travel.
+    """Cross-entropy of scores whose classes the ranks of the group share out; the same on each of
+    them. Only sums and maxima over the classes travel.
 
     Shapes: scores (N, classes of this rank, ...), target (N, ...) of integers -> (), or like target
         for reduction "none"
@@ -89,7 +89,7 @@ def cross_entropy(
 
 
 class VocabularyCrossEntropy(CrossEntropyLoss):
-    """CrossEntropyLoss of scores of which each rank has its part of the classes."""
+    """CrossEntropyLoss of scores whose classes the ranks share out."""
 
     def forward(self, input, target):
         return cross_entropy(

@@ -7,16 +7,16 @@ from glasshouse.distributed.transports.collectives import place_of_call
 from glasshouse.ops.asked import Asked, current
 from glasshouse.ops.collective import ProcessGroup
 
-TEXT_BYTES = 512  # of a rank's text; the rest of a longer one is cut off
+TEXT_BYTES = 512  # of a rank's text; a longer one is cut
 
 
 def call_text(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
-    """A call of a transport's method as errors name it, with the user's line."""
+    """Name a call of a transport's method for errors, with the user's line."""
     return f"{call_words(name, array, option, group)}{place_of_call()}"
 
 
 def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
-    """A call of a transport's method as errors name it: by what was asked for."""
+    """Name a call of a transport's method for errors: by the user's call."""
     words = {"broadcast": f"root {option}", "send": f"tag {option}"}
     call = Asked(name, array.dtype.name, array.shape, words.get(name, option or ""))
     text = str(current.asked or call)
@@ -26,17 +26,17 @@ def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str
 
 
 def in_bytes(text: str) -> np.ndarray:
-    """A text as so many bytes that all ranks tell as many."""
+    """Encode a text in a fixed number of bytes, the same on all ranks."""
     return np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8).copy()
 
 
 def in_words(data: np.ndarray) -> str:
-    """The text of what `in_bytes` gave."""
+    """Decode the text of `in_bytes`."""
     return data.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
 def disagreement(where: str, group: ProcessGroup, data) -> CollectiveError:
-    """The error of ranks that call different things, of the texts of all in bytes."""
+    """Error of ranks that call different things, from the texts of all in bytes."""
     texts = zip(group.ranks, map(in_words, data), strict=True)
     return CollectiveError(
         where,

@@ -1,5 +1,5 @@
-"""The status board: memory in which each rank of one machine says that it lives, and what it waits
-in. From it come the errors of collectives that cannot end.
+"""Status board: memory in which each rank of one machine writes that it lives, and its current
+wait. It gives the errors of collectives that cannot end.
 
 A rank writes only when it has waited for a while already, so that the board costs nothing where all
 is well. The first failure is the world's: all that wait then raise it."""
@@ -18,19 +18,19 @@ from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.transports.shared_memory import POLL_S, share
 
 ABSENT, HERE, LEFT = range(3)
-HEAD_BYTES = 64  # the first number is 1 + the rank that told of a failure
-MOST_RANKS = 64  # of those in a knot
+HEAD_BYTES = 64  # the first number is 1 + the rank that reported a failure
+MOST_RANKS = 64  # of ranks in a knot
 LOOKS = 3
 RECORD = np.dtype(
     [
         ("process", np.int64),
         ("born", np.int64),
         ("state", np.int64),
-        ("answer", np.int64),  # to a question that all are asked, plus 1
+        ("answer", np.int64),  # the answer to a question to all ranks, plus 1
         ("waits", "S1024"),
-        ("wait", np.int64),  # the number of the wait that its main thread is in
-        ("awaits", np.uint64),  # for which ranks, as bits; 0 where that thread may go on
-        ("looks", np.int64),  # how often it has seen that they are not there
+        ("wait", np.int64),  # number of its main thread's current wait
+        ("awaits", np.uint64),  # the ranks it waits for, as bits; 0 where that thread may continue
+        ("looks", np.int64),  # how often it has seen them missing
         ("reason", "S1024"),  # why it left
         ("failure", "S4096"),
     ]
@@ -43,12 +43,12 @@ def is_same(before: dict, now: dict) -> bool:
 
 
 def is_tied(before: dict, now: dict) -> bool:
-    """Whether a knot is the same, and each of its ranks has looked again since."""
+    """Whether a knot is unchanged, and each of its ranks has looked again since."""
     return is_same(before, now) and all(now[r][2] >= before[r][2] + LOOKS for r in now)
 
 
 def process_state(process: int) -> tuple[str, int]:
-    """The state of a process, a letter as in `ps`, and when it began; "" where there is none."""
+    """State of a process, a letter as in `ps`, and its start; "" where there is none."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -92,7 +92,7 @@ class Board:
             time.sleep(POLL_S)
 
     def ask(self, answer: bool, timeout_s: float) -> list[bool]:
-        """The answers of all ranks to a question, which is asked once."""
+        """Answers of all ranks to a question, which is asked once."""
         self.record["answer"] = 1 + answer
         self.wait_for("answer", range(self.size), timeout_s)
         return [bool(record["answer"] - 1) for record in self.records]
@@ -100,13 +100,13 @@ class Board:
     # -- who lives -------------------------------------------------------------------------------
 
     def lives(self, rank: int) -> bool:
-        """Whether the process of a rank is there, and no zombie."""
+        """Whether a rank's process exists, and is no zombie."""
         record = self.records[rank]
         state, born = process_state(int(record["process"]))
         return state not in ("", "Z", "X") and born == record["born"]
 
     def end_of(self, rank: int) -> str:
-        """How a rank ended, "" where it lives."""
+        """End of a rank in words, "" where it lives."""
         record = self.records[rank]
         if record["state"] == LEFT:
             reason = record["reason"].decode(errors="ignore")
@@ -119,18 +119,18 @@ class Board:
         return ""
 
     def leave(self, reason: str = "") -> None:
-        """Tell the others that this rank takes part no longer."""
+        """Mark that this rank takes part no longer."""
         if os.getpid() == self.owner and self.record["state"] == HERE:
             error = sys.exc_info()[1] or getattr(sys, "last_value", None)
             summary = f"{type(error).__name__}: {error}" if error is not None else ""
             self.record["reason"] = (reason or summary).encode()[: RECORD["reason"].itemsize]
             self.record["state"] = LEFT
 
-    # -- what ranks wait in ----------------------------------------------------------------------
+    # -- waits of ranks --------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def waits_in(self, text: str):
-        """Within, this rank is known to wait; if that fails it stays known, for the others."""
+        """Inside, this rank is marked as waiting; after a failure it stays so, for the others."""
         thread = threading.get_ident()
         self.waiting[thread] = text
         self.tell()
@@ -164,7 +164,7 @@ class Board:
     # -- ranks that wait for each other ------------------------------------------------------------
 
     def blocks(self, lagging: Iterable[int]) -> None:
-        """This rank's only thread has looked, and still waits for these ranks."""
+        """Mark that this rank's only thread has looked, and still waits for these ranks."""
         if not self.record["awaits"]:
             self.record["wait"] += 1
         self.record["awaits"] = sum(1 << rank for rank in lagging if rank < MOST_RANKS)
@@ -190,7 +190,7 @@ class Board:
     # -- the world's failure ---------------------------------------------------------------------
 
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """The failure of the world: this error, or the one before it."""
+        """Return the failure of the world: this error, or the one before it."""
         if not self.failed[0]:
             self.record["failure"] = str(error).encode()[: RECORD["failure"].itemsize]
             self.failed[0] = 1 + self.rank

@@ -27,14 +27,14 @@ REDUCE: dict[str, Callable] = {
     "min": np.minimum,
 }
 NARROW = ("float16", "bfloat16")
-NOTHING = np.empty(0, np.uint8)  # what a barrier tells
+NOTHING = np.empty(0, np.uint8)  # data of a barrier
 
 
 def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
-    """The ranks' parts, one after another in their order; 16-bit sums in float32, rounded once."""
+    """Reduce the ranks' parts in the order of ranks; 16-bit sums in float32, rounded once."""
     narrow = reduce in ("sum", "mean") and parts.dtype.name in NARROW
     wide = parts.astype(np.float32) if narrow else parts
-    with np.errstate(all="ignore"):  # infinities and NaN go on as they are
+    with np.errstate(all="ignore"):  # infinities and NaN pass as they are
         total = np.array(functools.reduce(REDUCE[reduce], wide))
         if reduce == "mean":
             divide(total, len(parts))
@@ -42,13 +42,13 @@ def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
 
 
 def divide(total: np.ndarray, count: int) -> None:
-    """In place; complex numbers part by part."""
+    """Divide in place; complex numbers part by part."""
     x = total.view(total.real.dtype)
     np.divide(x, x.dtype.type(count), out=x)
 
 
 class UnderWay(threading.local):
-    """Where the call that a thread makes was started, "" for one that it makes itself."""
+    """The user's line that started a thread's call; "" for the thread's own calls."""
 
     place = ""
 
@@ -63,8 +63,8 @@ def place_of_call() -> str:
 
 
 class Request:
-    """A collective under way. `wait()` returns when it is done, and raises what went wrong; after
-    that `begin_ns` and `end_ns` say when it was worked on."""
+    """A collective under way. `wait()` returns when it is done, or raises its error; after that
+    `begin_ns` and `end_ns` bound the work on it."""
 
     begin_ns = end_ns = 0
 
@@ -77,18 +77,18 @@ class Request:
         try:
             with asking(self.asked):
                 self.call()
-        except BaseException as error:  # told to who waits
+        except BaseException as error:  # raised in wait()
             self.error = error
         under_way.place = ""
         self.end_ns = perf_counter_ns()
-        del self.call  # and with it the arrays, whose memory others may want
+        del self.call  # and with it the arrays, whose memory others may need
         self.done.set()
 
     def is_done(self) -> bool:
         return self.done.is_set()
 
     def wait(self) -> None:
-        """Return when it is done. Its own time limit ends a call that hangs."""
+        """Wait until it is done. The call's own time limit ends a hang."""
         self.done.wait()
         if self.error is not None:
             raise self.error
@@ -104,11 +104,11 @@ class Channel:
         self.thread.start()
 
     def put(self, request: Request) -> None:
-        """Have a request worked on after those before."""
+        """Queue a request after those before."""
         self.waiting.put(request)
 
     def end(self) -> None:
-        """Let the thread end after what waits."""
+        """End the thread after the queued requests."""
         self.waiting.put(None)
 
 
@@ -120,7 +120,7 @@ def run_in_order(waiting: queue.SimpleQueue) -> None:
 
 
 def after_started(method: Callable) -> Callable:
-    """A collective that first waits for those that were started before it."""
+    """Wrap a collective to wait first for those that were started before it."""
 
     @functools.wraps(method)
     def call(self, *args, **named):
@@ -158,7 +158,7 @@ class Collectives(abc.ABC):
     def __init__(self, group: ProcessGroup, rank: int):
         self.group, self.rank, self.size = group, rank, group.size
         self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them
-        self.channel: Channel | None = None  # of what was started
+        self.channel: Channel | None = None  # requests that were started
         self.last: Request | None = None  # of the collectives that were started
 
     def __init_subclass__(cls, **named):
@@ -181,11 +181,11 @@ class Collectives(abc.ABC):
 
     @abc.abstractmethod
     def all_to_all(self, source: np.ndarray, out: np.ndarray) -> None:
-        """`out[i]` becomes what rank i has as `source[rank]`."""
+        """`out[i]` becomes the `source[rank]` of rank i."""
 
     @abc.abstractmethod
     def broadcast(self, buffer: np.ndarray, root: int = 0) -> None:
-        """`buffer` becomes that of the rank `root`."""
+        """`buffer` becomes the buffer of the rank `root`."""
 
     @abc.abstractmethod
     def send(self, source: np.ndarray, to: int, tag: int = 0) -> None:
@@ -193,7 +193,7 @@ class Collectives(abc.ABC):
 
     @abc.abstractmethod
     def receive(self, out: np.ndarray, source: int, tag: int = 0) -> None:
-        """`out` becomes what the rank `source` sends with this tag."""
+        """`out` becomes the array that the rank `source` sends with this tag."""
 
     @abc.abstractmethod
     def barrier(self) -> None:
@@ -208,7 +208,7 @@ class Collectives(abc.ABC):
         return False
 
     def close(self) -> None:
-        """Give back what the transport holds."""
+        """Free the memory of the transport."""
         if self.channel is not None:
             self.channel.end()
             self.channel.thread.join()
@@ -243,7 +243,7 @@ class Collectives(abc.ABC):
                 at += array.size
 
     def start(self, name: str, *args, **named) -> Request:
-        """Begin the collective of this name; `wait()` of what comes back returns when it is done.
+        """Start the collective of this name; `wait()` of the result returns when it is done.
 
         Raises: OptionError for a name that is none
         """
@@ -261,7 +261,7 @@ class Collectives(abc.ABC):
 
 
 def passed_on(method: Callable) -> Callable:
-    """The method of a wrapped transport that calls this one of the transport in it."""
+    """Build a method of a wrapped transport, which calls this one of the transport in it."""
 
     @functools.wraps(method)
     def call(self, *args, **named):

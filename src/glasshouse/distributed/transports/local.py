@@ -51,10 +51,10 @@ from glasshouse.ops.asked import Asked, current, digest_of
 from glasshouse.ops.collective import ProcessGroup, packed
 from glasshouse.ops.collective_bytes import SMALL_BYTES
 
-SPINS = 4000  # some 40 µs: what a wait costs the cores; less where ranks share one
+SPINS = 4000  # about 40 µs: the cost of a wait on the cores; less where ranks share one
 SPINS_CROWDED = 20
-AGREE_S = 1.0  # within which ranks that called different things say what
-KNOT_S = 1.0  # so long ranks wait for each other before that is an error
+AGREE_S = 1.0  # time in which ranks that called different things report their calls
+KNOT_S = 1.0  # time that ranks wait for each other before an error
 JOIN_S = toolchain.TIMEOUT_S  # within which all have compiled
 
 
@@ -78,7 +78,7 @@ def join(group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0) -
 
 
 class Local(Collectives):
-    """The collectives of one group, over memory of its own and the world's status board."""
+    """Collectives of one group, over its own memory and the world's status board."""
 
     def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board):
         self.state = GroupState()
@@ -117,21 +117,21 @@ class Local(Collectives):
     may_work_in_c = True  # False: Programs call the methods below, the clear way
 
     def works_in_c(self):
-        """Unless a method has been replaced, or what `start` began is under way and comes first."""
+        """Whether calls run in C: no method is replaced, and no started call comes first."""
         is_ours = all(
             getattr(getattr(self, n), "__func__", None) is getattr(Local, n) for n in IN_C
         )
         return is_ours and self.may_work_in_c and (self.last is None or self.last.is_done())
 
     def call_in_c(self, call, asked: Asked) -> "CallInC | None":
-        """A call of a card, along its first axis, for a Program to make each time it runs, in which
-        `asked` was asked for; None for one that its methods make."""
+        """Return a call of a card, along its first axis, which a Program makes each time it runs,
+        for the user's call `asked`; None for one that the methods make."""
         return CallInC(self, call, asked) if call.name in IN_C else None
 
     # -- collectives -----------------------------------------------------------------------------
 
     def run(self, kind: str, source: np.ndarray, out: np.ndarray, argument: int = 0) -> None:
-        """Call one, to its end."""
+        """Run a call to its end."""
         dtype, item_bytes = known_dtype(kind, source)
         if not out.flags.c_contiguous:
             packed_out = packed(out)
@@ -208,7 +208,7 @@ class Local(Collectives):
         self.complete(go_on(), go_on, call, lambda: f"{text} from rank {self.group.ranks[source]}")
 
     def receive_some(self, call: CollectiveCall, header: Header, out: np.ndarray) -> int:
-        """Go on with a message. One of another tag that comes before it is put by."""
+        """Continue with a message. A message of another tag that comes before it is set aside."""
         with self.receiving[call.peer]:
             key = call.peer, call.header.argument
             while True:
@@ -238,7 +238,7 @@ class Local(Collectives):
     # -- waits that get long ---------------------------------------------------------------------
 
     def text_of(self, header: Header, cause: Asked | tuple) -> str:
-        """A call as errors name it, with the user's line: by what was asked for, or the shape."""
+        """Name a call for errors, with the user's line: by the user's call, or the shape."""
         text = str(header)
         if isinstance(cause, tuple) and not isinstance(cause, Asked):
             text = text.replace(f"{header.count} elements", f"shape {cause}")
@@ -249,7 +249,7 @@ class Local(Collectives):
         return f"{text} of group {self.group.name}{place_of_call()}"
 
     def finish(self, target: StartedCall, text: Callable) -> None:
-        """Go on with what is under way, to the end of a call. Others may come before it.
+        """Continue with the calls under way, to the end of `target`. Others may come before it.
 
         Raises: CollectiveError where that does not come
         """
@@ -266,7 +266,7 @@ class Local(Collectives):
     def complete(
         self, code: int, go_on: Callable[[], int], call: CollectiveCall, text: Callable
     ) -> None:
-        """Go on with a call to its end.
+        """Continue with a call to its end.
 
         Raises: CollectiveError where that does not come
         """
@@ -279,7 +279,7 @@ class Local(Collectives):
             self.board.goes_on()
         except CollectiveError:
             raise
-        except BaseException as error:  # by Ctrl-C: half a call cannot be gone on with
+        except BaseException as error:  # by Ctrl-C: half a call cannot be continued
             what = f"rank {self.board.rank} was interrupted in {where}"
             fix = f"See what rank {self.board.rank} prints."
             expected = "all ranks to end what they call"
@@ -310,7 +310,7 @@ class Local(Collectives):
             raise self.board.failure()
 
     def is_alone(self) -> bool:
-        """Whether nothing else of this process can go on with a collective."""
+        """Whether no other thread of this process can continue with a collective."""
         started = self.board.started = [r for r in self.board.started if not r.is_done()]
         others = (x for x in self.board.transports if x is not self)
         is_main = threading.current_thread() is threading.main_thread()
@@ -334,13 +334,13 @@ class Local(Collectives):
         return missing, list(headers)
 
     def lagging(self, call: CollectiveCall) -> list[int]:
-        """The ranks, by their numbers in the world, that a call waits for."""
+        """Ranks that a call waits for, by their numbers in the world."""
         if KINDS[call.header.kind] == "send":
             return [self.group.ranks[call.peer]]
         return [self.group.ranks[i] for i in np.flatnonzero(self.look()[0])]
 
     def lost(self, where: str, lagging: list[int], ends: list[str]) -> CollectiveError:
-        """The error of a call in which some ranks do not take part."""
+        """Error of a call in which some ranks do not take part."""
         names = ", ".join(f"rank {rank}" for rank in lagging)
         got = ", ".join(ends) or f"{names} not there"
         expected = f"all ranks to take part within {self.timeout_s:g} s"
@@ -355,7 +355,7 @@ class Local(Collectives):
         )
 
     def disagreement(self, where: str) -> CollectiveError:
-        """The error of ranks that call different things, as soon as all of them say what."""
+        """Error of ranks that call different things, as soon as all of them have reported."""
         end = time.monotonic() + AGREE_S
         while time.monotonic() < end and not self.board.failed[0]:
             if all(map(self.board.wait_of, self.group.ranks)):
@@ -369,7 +369,7 @@ class Local(Collectives):
         return self.board.fail(CollectiveError(where, expected, ", ".join(shown), fix))
 
     def unlike(self, header: Header, call: CollectiveCall, out: np.ndarray) -> CollectiveError:
-        """The error of a message that is not what is received."""
+        """Error of a message that differs from the expected one."""
         here, peer = self.group.ranks[self.rank], self.group.ranks[call.peer]
         alike = all(getattr(header, n) == getattr(call.header, n) for n in ("dtype", "count"))
         what = f"{header}, of another shape," if alike else f"{header}"

@@ -40,17 +40,17 @@ from glasshouse.ops.asked import current, digest_of
 from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.ops.collective_bytes import sent_bytes
 
-SPIN_S = 1e-3  # how long it is tested without a pause,
+SPIN_S = 1e-3  # time of tests without a pause,
 SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
 PAUSE_S = 50e-6  # between tests after that
-LOOK_S = 0.05  # between looks at what failed elsewhere
-HEAD_BYTES = 8 + TEXT_BYTES  # in front of a message: its digest, and its text
-PASSED_ON_S = 0.5  # in which mpiexec passes on what a rank printed
+LOOK_S = 0.05  # between looks at failures elsewhere
+HEAD_BYTES = 8 + TEXT_BYTES  # sent before a message: its digest, and its text
+PASSED_ON_S = 0.5  # time for mpiexec to pass on a rank's output
 SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's files in memory
 
 
 class Mpi(Collectives):
-    """Collectives over a communicator; without one, over that of all processes of `mpiexec`."""
+    """Collectives over a communicator; without one, over the world of `mpiexec`."""
 
     needs_one_machine = False
 
@@ -111,8 +111,8 @@ class Mpi(Collectives):
             raise CollectiveError(where, "equal calls on all ranks", got, fix) from error
 
     def late(self, name: str, requests, buffers) -> CollectiveError:
-        """The error of a call that takes too long, or in which another rank has failed. MPI may
-        still write into its buffers."""
+        """Error of a call that takes too long, or in which another rank has failed. MPI may still
+        write into its buffers."""
         self.lost.append((requests, buffers))
         where = f"{name} on rank {process.rank}{place_of_call()}"
         got = f"a call of group {self.group.name} that is not done"
@@ -128,7 +128,7 @@ class Mpi(Collectives):
         )
 
     def agree(self, name: str, array: np.ndarray, option=None) -> None:
-        """Gather the digests of what all ranks call.
+        """Compare the digests of all ranks' calls.
 
         Raises: CollectiveError on all ranks where it is not the same call
         """
@@ -144,12 +144,12 @@ class Mpi(Collectives):
             raise error
 
     def tell_others(self, text: str) -> None:
-        """Let the ranks outside of the group know, which may wait for one that has failed."""
+        """Tell the ranks outside of the group, which may wait for one that has failed."""
         if self.board is not None and self.size < self.board.comm.size:
             self.board.tell(text)
 
     def move(self, name: str, call, source: np.ndarray, out: np.ndarray) -> None:
-        """A collective that moves bytes as they are."""
+        """Run a collective that moves bytes as they are."""
         source_bytes, out_bytes = bytes_of(source), bytes_of(out)
         if source is out or np.may_share_memory(source_bytes, out_bytes):
             source_bytes = source_bytes.copy()
@@ -200,7 +200,7 @@ class Mpi(Collectives):
             divide(out, self.size)
 
     def all_reduce_in_parts(self, source, out, reduce) -> None:
-        """Each rank reduces a part of the elements, and tells it all."""
+        """Reduce in parts: each rank reduces a part of the elements, and sends it to all."""
         share = -(-source.size // self.size)
         padded = np.zeros((self.size, share), source.dtype)
         padded.reshape(-1)[: source.size] = source.reshape(-1)
@@ -217,12 +217,12 @@ class Mpi(Collectives):
         self.finish("broadcast", request, nbytes=data.nbytes, buffers=(data,))
 
     def barrier(self):
-        self.agree("barrier", NOTHING)  # which all have to come to
+        self.agree("barrier", NOTHING)  # all ranks have to call it
 
     # -- from rank to rank -----------------------------------------------------------------------
 
     def sending(self, source, to: int, tag: int) -> list[tuple]:
-        """Requests with their buffers: of what the message is, and of what is in it."""
+        """Requests with their buffers: for a message's digest and text, and for its data."""
         self.count("send", source.nbytes)
         about = np.empty(HEAD_BYTES, np.uint8)
         about[:8].view(np.int64)[0] = message_digest(source, tag)
@@ -231,7 +231,7 @@ class Mpi(Collectives):
         return [(self.comm.Isend([part, self.MPI.BYTE], to, tag), part) for part in parts]
 
     def expect(self, out, source: int, tag: int) -> None:
-        """Wait for what comes in front of a message.
+        """Wait for the digest and text in front of a message.
 
         Raises: CollectiveError where it is not the one to be received
         """
@@ -292,7 +292,7 @@ class Mpi(Collectives):
         return request
 
     def subgroup(self, group):
-        """A communicator; making it has no time limit of MPI's, so all meet before."""
+        """Make a communicator; MPI sets no time limit on that, so all ranks meet before."""
         places = [self.group.ranks.index(rank) for rank in group.ranks]
         self.meet_each(places)
         comm = self.comm.Create_group(self.comm.Get_group().Incl(places))
@@ -308,7 +308,7 @@ class Mpi(Collectives):
         self.finish("group", *requests, buffers=(nothing,))
 
     def leave(self) -> None:
-        """At the end of the process: MPI ends when all ranks are here, or all are ended."""
+        """Leave at the end of the process: MPI ends when all ranks are here, or all are ended."""
         try:
             if not self.lost:
                 self.barrier()
@@ -319,8 +319,8 @@ class Mpi(Collectives):
 
 
 def begin_mpi(timeout_s: float):
-    """The module of mpi4py. MPI begins when it is imported, which waits for all ranks without a
-    limit of its own: Python prints where it hangs and ends."""
+    """Import mpi4py. MPI begins when it is imported, and waits for all ranks without a time limit:
+    after ours Python prints where it hangs, and ends."""
     if "mpi4py.MPI" in sys.modules:
         return sys.modules["mpi4py.MPI"]
     faulthandler.dump_traceback_later(timeout_s, exit=True)
@@ -341,7 +341,7 @@ def unlink_shared_memory() -> None:
 
 
 def abort(MPI) -> None:
-    """End all ranks. What this one printed is passed on before: mpiexec drops the rest."""
+    """End all ranks. This one's output is passed on before: mpiexec drops the rest."""
     sys.stderr.flush()
     time.sleep(PASSED_ON_S)
     MPI.COMM_WORLD.Abort(1)
@@ -368,11 +368,11 @@ def bytes_of(array: np.ndarray) -> np.ndarray:
 
 
 def numbers(array: np.ndarray) -> np.ndarray:
-    """In one row, truth values as bytes, on which MPI computes."""
+    """Flatten an array for MPI's arithmetic, with truth values as bytes."""
     flat = array.reshape(-1)
     return flat.view(np.uint8) if flat.dtype == bool else flat
 
 
 def in_parts(dtype: np.dtype, reduce: str) -> bool:
-    """Whether MPI cannot do it, or not as the card says."""
+    """Whether MPI lacks the reduction, or computes it otherwise than the card."""
     return dtype.name in NARROW or (reduce in ("max", "min") and dtype.kind == "f")

@@ -9,12 +9,12 @@ import numpy as np
 
 from glasshouse.distributed.transports.agreement import TEXT_BYTES, in_bytes, in_words
 
-ANSWER_S = 1.0  # within which the others say what they wait in
+ANSWER_S = 1.0  # time in which the others report their waits
 PAUSE_S = 1e-3
 
 
 class MpiBoard:
-    """The failures of a world. `comm` is a communicator of all ranks for these messages alone."""
+    """Failures of a world. `comm` is a communicator of all ranks for these messages alone."""
 
     def __init__(self, MPI, comm):
         self.MPI, self.comm = MPI, comm
@@ -23,7 +23,7 @@ class MpiBoard:
         self.heard: dict[int, str] = {}  # by rank
 
     def tell(self, text: str) -> None:
-        """Tell all others why the call of this rank fails; the first time."""
+        """Send all others the reason of this rank's failure; the first time only."""
         if self.has_told:
             return
         self.has_told, data = True, in_bytes(text)
@@ -40,7 +40,7 @@ class MpiBoard:
         return self.heard
 
     def report(self, text: str) -> str:
-        """Tell why the call of this rank fails; what the others say, as far as they do in time."""
+        """Send the reason of this failure; return the others' reports that come in time."""
         self.tell(text)
         end = time.monotonic() + ANSWER_S
         while len(self.listen()) < self.comm.size - 1 and time.monotonic() < end:

@@ -14,7 +14,7 @@ KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"
 KIND = {name: number for number, name in enumerate(KINDS)}
 HOW = {name: number for number, name in enumerate(REDUCE)}
 DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_dtypes)}
-IN_C = KINDS[:5]  # what Programs may call
+IN_C = KINDS[:5]  # calls of Programs
 
 
 class Header(ctypes.Structure):
@@ -36,7 +36,7 @@ class Header(ctypes.Structure):
 
     @property
     def place(self) -> str:
-        """Which of the rank's calls it is."""
+        """Number of the call among the rank's calls, as text."""
         return f", its call {self.number}" if self.number else ""
 
 
@@ -109,14 +109,14 @@ def library() -> ctypes.CDLL:
 
 @functools.cache
 def step_of(part: str) -> int | None:
-    """Where the function lies that does this part of a call as a step of a Program."""
+    """Address of the function that does this part of a call as a step of a Program."""
     function = getattr(library(), f"gh_{part or 'whole'}_step")
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
 class CallInC:
     """A collective of a Program: C functions start it and wait for it (`functions`, by the part of
-    the call that a step is), which take `address`."""
+    the call that a step is); they take `address`."""
 
     def __init__(self, transport, call, asked: Asked):
         (spec,), attrs = call.specs, call.attrs
@@ -140,11 +140,11 @@ class CallInC:
         return self.started.end_ns
 
     def text(self) -> str:
-        """As errors name it."""
+        """Name of the call for errors."""
         return self.transport.text_of(self.started.header, self.asked)
 
     def finish(self) -> None:
-        """Go on with it to its end.
+        """Continue with the call to its end.
 
         Raises: CollectiveError where that does not come
         """

@@ -51,7 +51,7 @@ class SharedFiles(Collectives):
         self.boxes: dict[tuple[int, int], Collectives] = {}
 
     def meet(self) -> None:
-        """Return when all ranks have come as far."""
+        """Wait until all ranks have come as far."""
         self.phase += 1
         self.counters[self.rank] = self.phase
         end = time.monotonic() + self.timeout_s
@@ -64,7 +64,7 @@ class SharedFiles(Collectives):
             time.sleep(POLL_S)
 
     def agree(self, name: str, array: np.ndarray, option=None) -> None:
-        """Meet, and compare what all ranks call.
+        """Meet, and compare the calls of all ranks.
 
         Raises: CollectiveError on all ranks where it is not the same call
         """
@@ -79,7 +79,7 @@ class SharedFiles(Collectives):
             raise disagreement(text, self.group, texts)
 
     def exchange(self, source: np.ndarray, out: np.ndarray, tells: bool = True) -> None:
-        """`heard[i]` becomes what rank i tells; of a rank that does not tell it is anything."""
+        """`out[i]` becomes the `source` of rank i; undefined for a rank that does not send."""
         for begin in range(0, max(source.size, 1), SLOT_BYTES):
             piece = source[begin : begin + SLOT_BYTES]
             if tells:
@@ -121,7 +121,7 @@ class SharedFiles(Collectives):
         self.agree("barrier", NOTHING)
 
     def pair(self, a: int, b: int) -> "Collectives":
-        """The collectives of two ranks, by which the first sends to the second."""
+        """Collectives of two ranks, in which the first sends to the second."""
         if (a, b) not in self.boxes:
             ranks = tuple(self.group.ranks[i] for i in (a, b))
             folder = Path(self.folder, "-".join(map(str, (*self.group.ranks, "from", *ranks))))

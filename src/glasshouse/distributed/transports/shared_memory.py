@@ -1,4 +1,4 @@
-"""Memory that several processes of one machine map, and that goes with the last of them.
+"""Memory that several processes of one machine map; it ends with the last of them.
 
 The first rank makes it without a name, and writes into a file of the folder where ranks meet how
 the others open it. The file goes as soon as all have."""
@@ -16,8 +16,8 @@ POLL_S = 0.001
 def share(
     folder: str, name: str, nbytes: int, rank: int, ranks: tuple[int, ...], timeout_s: float
 ) -> mmap.mmap:
-    """Zeros that the `ranks` of a group, by their numbers in the world, share; `rank` is the own
-    number within the group.
+    """Zeros that the `ranks` of a group, by their numbers in the world, share; `rank` is this
+    process's number within the group.
 
     Raises: CollectiveError where some do not come within the limit
     """
@@ -52,7 +52,7 @@ def absent(name: str, missing: list[int], timeout_s: float) -> CollectiveError:
 
 
 def create(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
-    """New memory and its descriptor; `path` says how it is opened."""
+    """New memory and its descriptor; the file at `path` says how to open it."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("glasshouse")
         address = f"/proc/{os.getpid()}/fd/{descriptor}"
@@ -67,7 +67,7 @@ def create(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
 
 
 def opened(path: Path, nbytes: int, end: float) -> mmap.mmap | None:
-    """The memory that `path` names, as soon as it does; None where it does not in time."""
+    """Open the memory that the file at `path` names, once it does; None if it is too late."""
     while time.monotonic() < end:
         try:
             descriptor = os.open(path.read_text(), os.O_RDWR)

@@ -10,7 +10,7 @@ from glasshouse.ops.collective_bytes import SENT
 
 
 class Simulated(Collectives):
-    """Collectives that nobody answers."""
+    """Collectives without any other rank."""
 
     def __init__(self, group: ProcessGroup, rank: int, counts_as: str):
         super().__init__(group, rank)

@@ -18,7 +18,7 @@ def can_cut(shape, count: int) -> bool:
 
 
 def block_of(shape, count: int) -> tuple[int, ...]:
-    """The shape of what each rank sends of a tensor of this shape."""
+    """Shape that each rank sends of a tensor of this shape."""
     return (ROWS.width(shape[0], count), *shape[1:])
 
 
@@ -34,7 +34,7 @@ def gathered(parts: list[Tensor], shapes: list, group: ProcessGroup) -> Tensor:
 
 
 def wholes_of(flat: Tensor, shapes: list) -> list[Tensor]:
-    """The tensors of these shapes of what `gathered` gave."""
+    """Tensors of these shapes from the result of `gathered`."""
     count, at, out = flat.shape[0], 0, []
     for shape in shapes:
         block = block_of(shape, count)

@@ -31,8 +31,8 @@ DERIVED = {"cast", "expand", "permute", "reshape", "slice"}  # cheap to make aga
 
 
 class Remade:
-    """A saved value that is made again: the gathering that it comes from, which of its tensors, and
-    the calls since."""
+    """A saved value that is made again: the gathering that it comes from, its tensor's number
+    there, and the calls since."""
 
     __slots__ = ("gathering", "number", "calls")
 
@@ -48,8 +48,8 @@ class Remade:
 
 
 class Gathering:
-    """The whole parameters of one call of a unit. In the backward pass they are gathered once more,
-    with those of the unit that is next then, for as long as saved values need them."""
+    """Whole parameters of one call of a unit. The backward pass gathers them once more, with those
+    of the next unit, for as long as saved values need them."""
 
     def __init__(self, unit: "Unit", before: "Gathering | None"):
         self.unit, self.before = unit, before
@@ -74,8 +74,8 @@ class Gathering:
 
 
 class GatherEntry(TapeEntry):
-    """The tape's entry of one gathering of a unit's bucket: parameters get their rows of the mean
-    gradient, or, within `no_sync`, keep the whole one of this rank."""
+    """Tape entry of one gathering of a unit's bucket: parameters get their rows of the mean
+    gradient, or, within `no_sync`, keep the whole gradient of this rank."""
 
     __slots__ = ("unit", "number", "group", "out_specs", "gathering")
 
@@ -92,8 +92,8 @@ class GatherEntry(TapeEntry):
 
 
 class Trail:
-    """In which order the units of a model are called, and what passes without communication left:
-    `earlier` has the rows of a gradient in whose place there is a whole one."""
+    """Order in which the units of a model are called, and gradients that passes without
+    communication left: `earlier` has the rows of a gradient whose place a whole one takes."""
 
     trains_along = True
 
@@ -104,7 +104,7 @@ class Trail:
         self.begin()
 
     def keep(self, p: Tensor, whole: Tensor) -> None:
-        """Add this rank's gradient of a whole parameter to what is kept in `.grad`."""
+        """Add this rank's gradient of a whole parameter to the one in `.grad`."""
         if p.grad is not None and p.grad.shape != p.shape:
             p.grad = p.grad + whole
             return
@@ -114,20 +114,20 @@ class Trail:
         p.grad = whole
 
     def pop_whole(self, p: Tensor) -> Tensor | None:
-        """The whole gradient that was kept of a parameter, if any, which is to be reduced now."""
+        """Take the whole gradient kept of a parameter, if any, to reduce it now."""
         if p.grad is None or p.grad.shape == p.shape:
             return None
         whole, p.grad = p.grad, self.earlier.pop(p, None)
         return whole
 
     def finish(self) -> None:
-        """At the end of a backward pass: what was kept of parameters that it did not reach."""
+        """Reduce kept gradients of parameters that a backward pass did not reach."""
         with no_grad():
             for unit in self.units if self.replica.syncs else ():
                 unit.finish()
 
     def begin(self) -> None:
-        """A forward pass begins or has ended."""
+        """Reset at the begin or end of a forward pass."""
         self.last: Unit | None = None
         self.gathering: Gathering | None = None
         for unit in self.units:
@@ -151,7 +151,7 @@ class Unit:
         self.is_first = not trail.units
         self.following: Unit | None = None
         self.ready: list[Tensor] | None = None  # gathered before it is called
-        self.outer: list[tuple] = []  # while it is open, what was in force before
+        self.outer: list[tuple] = []  # while it is open, the state before
         trail.units.append(self)
         module.register_forward_pre_hook(self.enter, prepend=True)
         module.register_forward_hook(self.leave, always_call=True)
@@ -184,7 +184,7 @@ class Unit:
                 self.trail.keep(p, whole)
 
     def mean_rows(self, number: int, flat: Tensor | None, group: ProcessGroup) -> list[Tensor]:
-        """This rank's rows of the mean gradients of a bucket, with what was kept of them."""
+        """This rank's rows of the mean gradients of a bucket, with the kept ones added."""
         shapes, wholes = (
             self.shapes[number],
             [self.trail.pop_whole(p) for p in self.buckets[number]],
@@ -197,7 +197,7 @@ class Unit:
         return mean_rows(flat, shapes, group, self.beside)
 
     def finish(self) -> None:
-        """Reduce what is still kept."""
+        """Reduce the gradients that are still kept."""
         for number, bucket in enumerate(self.buckets):
             if all(p.grad is None or p.grad.shape == p.shape for p in bucket):
                 continue
@@ -215,7 +215,7 @@ class Unit:
         return flats
 
     def enter(self, module: Module, args) -> None:
-        """Before forward: whole parameters take the places of rows."""
+        """Put whole parameters in the places of rows, before forward."""
         if state.phase == "recompute":
             self.open_again()
             return
@@ -232,7 +232,7 @@ class Unit:
         self.open(flats, gathering)
 
     def leave(self, module: Module, args, result) -> None:
-        """After forward: rows take their places again."""
+        """Put rows in their places again, after forward."""
         self.close()
         if self.is_first and state.phase != "recompute":
             self.trail.begin()
@@ -250,8 +250,8 @@ class Unit:
         state.region_contexts = (*state.region_contexts, self.region_context)
 
     def open_again(self) -> None:
-        """Open it where a checkpoint runs again. The backward pass that follows reads what is
-        gathered for that."""
+        """Open it where a checkpoint runs again. The backward pass after it reads the parameters
+        gathered here."""
         gathering = Gathering(self, None)
         gathering.flats = self.gather(self.group_again)
         self.open(gathering.flats, gathering)
@@ -288,7 +288,7 @@ class Unit:
 
 
 def leave_uncaptured(module: Module) -> None:
-    """Have captured functions call a module as it is, and say why."""
+    """Have captured functions call a module as it is, and give the reason."""
     forward = module.forward
 
     @functools.wraps(forward)
@@ -304,7 +304,7 @@ for hook in (Unit.enter, Unit.leave):
 
 
 def remade_or(outer):
-    """Hooks of what the tape saves: what comes from gathered parameters is made again, the rest is
+    """Hooks of the tape's saved values: values from gathered parameters are made again, the rest is
     packed as `outer` says."""
 
     def pack(tensor, entry):
@@ -322,7 +322,7 @@ def remade_or(outer):
 
 
 def origin_of(entry) -> Remade | None:
-    """How to make again what an entry gave, if it is cheaply made of gathered parameters alone."""
+    """Recipe for an entry's result, if gathered parameters alone make it cheaply."""
     calls: list = []
     while type(entry) is CallEntry:
         if len(entry.parents) != 1 or entry.call.primitive.name not in DERIVED:
@@ -369,8 +369,8 @@ def units_of(module: Module, patterns: list[str] | None) -> list[Module]:
 
 
 def owners_of(root: Module, units: list[Module], plan: dict) -> dict[Tensor, tuple]:
-    """For each parameter the unit that it belongs to, and the tables and names that have it; one
-    that is part of several units belongs to the whole."""
+    """Unit of each parameter, and the tables and names that have it; one that is part of several
+    units belongs to the whole."""
     owners: dict[Tensor, tuple] = {}
 
     def visit(module: Module, unit: Module) -> None:

@@ -31,13 +31,13 @@ from glasshouse.optim.optimizer import evaluate_step
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
 
-Plan = dict[Tensor, Sharding]  # how each parameter is cut while the optimizer steps
+Plan = dict[Tensor, Sharding]  # cuts of the parameters while the optimizer steps
 
 
 class ScatterReducer(OverlappedReducer):
-    """Buckets as they become ready, of whose mean each rank takes its rows; a gradient is then of
-    fewer rows than its parameter, and its `sharding` says which. Whole ones do not add up over
-    microbatches."""
+    """Reduces buckets as they become ready, and each rank takes its rows of the mean; a gradient
+    has then fewer rows than its parameter, and its `sharding` says which. Whole ones do not add up
+    over microbatches."""
 
     sums_first = False
 
@@ -50,7 +50,7 @@ class ScatterReducer(OverlappedReducer):
                 p.register_hook(lambda g, p=p: self.set_aside(p))
 
     def set_aside(self, p: Tensor) -> None:
-        """Before something is added to a gradient: rows are kept apart from whole ones."""
+        """Set rows apart from a whole gradient before something is added to it."""
         if p.grad is None:
             self.earlier.pop(p, None)
         elif p.grad.sharding is not None and p.grad.shape != p.shape:
@@ -87,7 +87,7 @@ class ZeroOptimizer(OptimizerWrapper):
         pass
 
     def load_state_dict(self, state_dict):
-        """Go on from the state of this rank's rows; that of another wrapper is left out."""
+        """Load the state of this rank's rows; another wrapper's is left out."""
         wholes = {p: p.detach() for p in self.plan}
         with no_grad():
             for p, whole in wholes.items():
@@ -100,7 +100,7 @@ class ZeroOptimizer(OptimizerWrapper):
                     p.rebind(whole)
 
     def state_sharding(self, p: Tensor) -> Sharding:
-        """How ranks share out the state of a parameter."""
+        """Sharding of a parameter's state."""
         return self.plan.get(p) or sharding_of(p)
 
     def advance(self, closure=None):
@@ -127,7 +127,7 @@ class ZeroOptimizer(OptimizerWrapper):
         return loss
 
     def gather_again(self, parameters: list[Tensor]) -> None:
-        """Make parameters whole of which ranks have rows."""
+        """Make parameters whole again, from their rows on the ranks."""
         for bucket in buckets_of(parameters, self.bucket_bytes // self.group.size):
             shapes = [self.wholes[p][0] for p in bucket]
             flat = gathered(bucket, shapes, self.group)
@@ -147,7 +147,7 @@ def zero(
     bucket_bytes: int = BUCKET_BYTES,
     compress: str | None = None,
 ) -> Optimizer:
-    """The optimizer to use when the ranks along `axis`, which train `module` on parts of a batch,
+    """Return the optimizer for the ranks along `axis`, which train `module` on parts of a batch and
     share out the optimizer's state (stage 1), gradients too (2), parameters too (3).
 
     Each rank has some rows of a parameter, its state and its gradient; parameters with fewer rows

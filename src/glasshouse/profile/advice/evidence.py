@@ -20,8 +20,8 @@ from glasshouse.profile.tables import KernelRow, kernels
 from glasshouse.profile.text import milliseconds
 from glasshouse.profile.trace import Trace
 
-LONG = 20  # times as long as a usual call: something else went on
-USUAL = 25  # per cent of calls and of the Python between them are no longer than a usual one
+LONG = 20  # times a usual call's length: longer gaps are pauses
+USUAL = 25  # per cent of calls, and of the Python between them, are no longer than a usual one
 PRODUCTS = (
     *MATRIX,
     *("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear"),
@@ -30,10 +30,10 @@ PRODUCTS = (
 
 
 class CallGroup(NamedTuple):
-    """Equal calls of one line, module and pass. `kernel_ns` is their kernels' time; `own_ns` that
-    from each call to the next, kernels of another time not included; `at_once` says whether they
-    were computed as they were made, `tracked` whether autograd noted them; `order` sorts by the
-    first of each. A call `in_graph` is one that a captured graph makes as it is."""
+    """Equal calls of one line, module and pass. `kernel_ns` is the time of their kernels; `own_ns`
+    is the time from each call to the next, without kernels of another time. `at_once` says whether
+    they were computed as they were made, `tracked` whether autograd recorded them; `order` sorts by
+    the first of each. A call `in_graph` is one that a captured graph makes as it is."""
 
     call: Call
     module: str
@@ -49,7 +49,7 @@ class CallGroup(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the primitive or operator."""
+        """Name of the primitive or operator."""
         return self.call.name
 
     @property
@@ -65,7 +65,7 @@ class CallGroup(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Time in which Python did something else than calling, between two lines of the user's."""
+    """Time in which Python does other work than calls, between two of the user's lines."""
 
     before: str
     after: str
@@ -76,7 +76,7 @@ class Pause(NamedTuple):
 
 class Evidence:
     """Steady steps of a recording, as the rules of advice read them (or the steps in `spans`), one
-    right after the other. Memory is that of the whole `recording`."""
+    right after the other. Memory covers the whole `recording`."""
 
     def __init__(self, recording: Trace, spans: Spans | None = None):
         self.recording, self.steps = recording, LoopSteps(recording)
@@ -87,7 +87,7 @@ class Evidence:
 
     @cached_property
     def limits(self) -> Limits:
-        """Of this machine, measured."""
+        """Measured limits of this machine."""
         return limits()
 
     @cached_property
@@ -116,7 +116,7 @@ class Evidence:
         return milliseconds(ns / self.loop_steps)
 
     def ns(self, part: str) -> int:
-        """Of a part of the breakdown."""
+        """Return the ns of a part of the breakdown."""
         return self.breakdown.ns.get(part, 0)
 
     def ideal_ns(self, flops: float, nbytes: float) -> float:
@@ -132,7 +132,7 @@ class Evidence:
         return sorted(groups, key=lambda g: -(g.kernel_ns + g.own_ns))
 
     def told_groups(self) -> list[CallGroup]:
-        """Of calls that have events."""
+        """Groups of calls that have events."""
         trace, plain = self.trace, self.plain
         places = np.flatnonzero(trace.is_op & ~self.is_inside)
         if not len(places):
@@ -178,12 +178,12 @@ class Evidence:
         return (at >= 0) & (events["end"] <= ends[order][np.maximum(at, 0)])
 
     def stacks_of(self, places: np.ndarray) -> np.ndarray:
-        """The stack that each call belongs to: for a gradient that of its forward call."""
+        """Stack of each call; for a gradient the stack of its forward call."""
         trace = self.trace
         return trace.events["stack"][trace.differentiated(places)].astype(np.int64)
 
     def captured_groups(self) -> list[CallGroup]:
-        """Of calls that only Programs know, for their function is captured."""
+        """Groups of calls that only Programs know, because their function is captured."""
         trace, sums = self.trace, {}
         for share, ns, runs in trace.unseen:
             if share.call is None:
@@ -211,8 +211,8 @@ class Evidence:
 
     @cached_property
     def items(self) -> np.ndarray:
-        """(begin, end, event or -1, run or -1) of what the main thread did, in order: calls, runs
-        of Programs, and the regions that have a part of their own in the breakdown."""
+        """(begin, end, event or -1, run or -1) of the main thread's work, in order: calls, runs of
+        Programs, and the regions that are parts of the breakdown by themselves."""
         plain = self.plain
         places = np.flatnonzero(plain.is_op)
         events = plain.events[places]
@@ -235,7 +235,7 @@ class Evidence:
     @cached_property
     def recording_ns(self) -> np.ndarray:
         """The cost of recording each item, which lies in the gap before it."""
-        costs = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 of what is no call
+        costs = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 for all that is no call
         return np.minimum(costs, self.recorded_gaps)
 
     @cached_property
@@ -258,7 +258,7 @@ class Evidence:
 
     @cached_property
     def own_ns(self) -> np.ndarray:
-        """By event: a call itself, and the Python in front of it, but for pauses."""
+        """Ns of each event: a call itself and the Python in front of it, without pauses."""
         times = np.zeros(len(self.plain.events))
         is_call = self.items[:, 2] >= 0
         gaps = np.where(self.is_pause, 0, self.gaps)
@@ -268,9 +268,9 @@ class Evidence:
 
     @cached_property
     def pauses(self) -> list[Pause]:
-        """Where Python did something else than calling, by the lines on both sides: what is there
-        in half of the steps at least, as long as it mostly is, and no longer than it was in all.
-        What comes once is the machine's."""
+        """Pauses in which Python does other work than calls, by the lines on both sides. A pause
+        counts if it is there in at least half of the steps; its ns are the median times the count,
+        or the sum if that is less. A pause that comes once is the machine's."""
         places = np.flatnonzero(self.is_pause)
         begins, gaps = self.items[places, 0], self.gaps[places]
         marks = self.spans.clock(self.spans.ends)
@@ -296,8 +296,8 @@ class Evidence:
 
     @cached_property
     def lines_of_items(self) -> tuple[np.ndarray, list[str]]:
-        """The number of each item's line, and the lines, the first of which is none: that of a
-        call, or of who needed what a Program computed."""
+        """Number of each item's line, and the lines, the first of which is none: the line of a
+        call, or of the user's code that needed the result of a Program."""
         stacks, (events, runs) = np.zeros(len(self.items), np.int64), self.items[:, 2:].T
         is_call, is_run = events >= 0, runs >= 0
         stacks[is_call] = self.stacks_of(events[is_call])
@@ -312,7 +312,7 @@ class Evidence:
 
     @cached_property
     def is_captured(self) -> bool:
-        """Whether Programs of captured functions ran: no call of theirs was told."""
+        """Whether Programs of captured functions ran: watchers saw none of their calls."""
         return bool(self.trace.unseen)
 
 

@@ -16,8 +16,8 @@ SIZES = 3  # sets of sizes of one computation, from which on sizes are said to v
 
 
 def waiting_for_data(e: Evidence) -> Iterator[Advice]:
-    """The loop waits for its loader. What workers gain is not known: it depends on how much of a
-    processor a batch takes, on what else the machine does, and on how long they take to start."""
+    """Advice where the loop waits for its loader. The gain of workers is unknown: it depends on the
+    processor's share in a batch, on the machine's other work, and on their start."""
     ns, cores, threads = e.ns("waiting for data"), count_cores(), e.plain.threads_of_kernels
     yield Advice(
         "waiting for data",
@@ -37,7 +37,7 @@ def waiting_for_data(e: Evidence) -> Iterator[Advice]:
 
 
 def pauses(e: Evidence) -> Iterator[Advice]:
-    """Python that makes no calls."""
+    """Advice on Python that makes no calls."""
     for p in e.pauses[:3]:
         parts = [short(line) for line in (p.before, p.after) if line]
         where = f"between {' and '.join(parts)}" if len(set(parts)) == 2 else "around its line"
@@ -65,7 +65,7 @@ WITHIN_A_STEP = (
     "Move out of the step what needs none of its tensors; Python that calls of a compiled or "
     "captured function need (guards, wrappers) is the same for larger batches."
 )
-LEFT = 10  # the part of avoidable Python that is taken to stay
+LEFT = 10  # the part of avoidable Python that is assumed to stay
 
 
 def loops_of(e: Evidence) -> dict[str, list[CallGroup]]:
@@ -92,7 +92,7 @@ def beside_work(e: Evidence, g: CallGroup) -> float:
 
 
 def python_loops(e: Evidence) -> Iterator[Advice]:
-    """A line that works through rows one by one."""
+    """Advice on a line that works through rows one by one."""
     for line, groups in loops_of(e).items():
         cost, beside = sum(map(time_of, groups)), sum(beside_work(e, g) for g in groups)
         times = max(g.count for g in groups) // e.loop_steps
@@ -112,7 +112,7 @@ def python_loops(e: Evidence) -> Iterator[Advice]:
 
 
 def no_capture(e: Evidence) -> Iterator[Advice]:
-    """An ordinary loop: each call passes Python."""
+    """Advice on an ordinary loop, in which each call passes through Python."""
     in_loops = {id(g) for groups in loops_of(e).values() for g in groups}
     groups = [g for g in e.groups if id(g) not in in_loops and g.own_ns and not g.in_graph]
     if not groups:
@@ -151,7 +151,7 @@ def overhead_of(e: Evidence, g: CallGroup) -> float:
 
 
 def graph_breaks(e: Evidence) -> Iterator[Advice]:
-    """Captured functions that run in parts."""
+    """Advice on captured functions that run in parts."""
     stacks = {run.stack for run in e.plain.program_runs}
     places = {place for stack in stacks for place in places_of(e, stack)}
     for c in e.trace.captures:
@@ -192,7 +192,7 @@ def places_of(e: Evidence, stack: int) -> list[tuple[str, int]]:
 
 
 def recompilation(e: Evidence) -> Iterator[Advice]:
-    """One computation with ever other sizes."""
+    """Advice where one computation runs with ever new sizes."""
     kinds: dict[Any, list[int]] = defaultdict(list)
     for number, program in enumerate(e.plain.programs):
         names = [s.call.name for info in program.step_infos() for s in info.sources]
@@ -219,7 +219,7 @@ def recompilation(e: Evidence) -> Iterator[Advice]:
 
 
 def sizes_of(program) -> tuple[str, ...]:
-    """The calls of a Program with their shapes, which tell it from others of its kind."""
+    """Calls of a Program with their shapes, which identify it among Programs of its kind."""
     sources = [s for info in program.step_infos() for s in info.sources]
     return tuple(sorted(repr(s.call) for s in sources))
 
@@ -234,7 +234,7 @@ def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
 
 
 def host_steps(e: Evidence) -> Iterator[Advice]:
-    """Steps that stop the native runner for Python, but for collectives."""
+    """Advice on steps that stop the native runner for Python, but for collectives."""
     groups: dict[tuple, list] = defaultdict(list)
     for r in e.rows:
         info = e.trace.info(r.program, r.step)
@@ -267,7 +267,7 @@ def is_double(info) -> bool:
 
 
 def not_compiled(e: Evidence) -> Iterator[Advice]:
-    """Recordings that run as references, for they are short and seldom."""
+    """Advice on recordings that run as references because they are short and rare."""
     rows = [r for r in e.rows if e.trace.info(r.program, r.step).step_kind == REFERENCE]
     cost = sum(r.time_ns for r in rows)
     ideal = sum(r.runs * e.ideal_ns(r.flops, r.bytes) for r in rows)

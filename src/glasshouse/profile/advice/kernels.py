@@ -1,4 +1,4 @@
-"""Advice on kernels and memory: work that need not be done, or is done in a costly form."""
+"""Advice on kernels: work that is needless, or that is done in a costly form."""
 
 import functools
 from collections import defaultdict
@@ -17,7 +17,7 @@ from glasshouse.profile.machine import seconds_of
 from glasshouse.profile.text import milliseconds, scaled
 
 BLOCK = 16  # channels that kernels take at once: float32 in a register of 512 bits
-FEWEST = 4  # channels of images, for which there are kernels of their own
+FEWEST = 4  # channels of images, which have their own kernels
 WASTE = 0.1  # of a convolution's time, from which on other channels are worth saying
 MEASURED, REPEATS = 3, 10  # convolutions that are measured at most, and how often
 FEW, MANY = 8, 64  # rows that are few, and sizes of a weight that are many, in a product
@@ -41,7 +41,7 @@ def largest(groups: list[CallGroup]) -> CallGroup:
 
 
 def double_precision(e: Evidence) -> Iterator[Advice]:
-    """float64, as NumPy makes it of Python's numbers."""
+    """Advice on float64, which NumPy makes of Python's numbers."""
     groups = [
         g for g in e.groups if "float64" in {s.dtype.name for s in (*g.call.specs, *g.call.outs)}
     ]
@@ -66,7 +66,7 @@ def double_precision(e: Evidence) -> Iterator[Advice]:
 
 
 def casts(e: Evidence) -> Iterator[Advice]:
-    """From one dtype to another and back."""
+    """Advice on casts from one dtype to another and back."""
     by_pass: dict[str, dict[tuple[str, str], list[CallGroup]]] = {}
     for g in e.groups:
         if (
@@ -104,7 +104,7 @@ def casts(e: Evidence) -> Iterator[Advice]:
 
 
 def copies(e: Evidence) -> Iterator[Advice]:
-    """Copies that eager PyTorch was asked for."""
+    """Advice on copies that the program asks eager PyTorch for."""
     groups = [g for g in e.groups if g.name in CLONES and g.phase != "optimizer"]
     moved = [g for g in groups if g.call.attrs.get("memory_format") is not None]
     plain = [g for g in groups if g.call.attrs.get("memory_format") is None]
@@ -131,8 +131,8 @@ def copies(e: Evidence) -> Iterator[Advice]:
 
 
 def odd_channels(e: Evidence) -> Iterator[Advice]:
-    """Convolutions that would be faster with a few channels more or less: those whose channels fill
-    their last block badly are measured beside their neighbours."""
+    """Advice on convolutions that would be faster with a few channels more or less: those whose
+    channels fill their last block badly are measured beside their neighbours."""
     groups = sorted(filter(fills_badly, e.groups), key=lambda g: -g.kernel_ns)
     if sum(g.kernel_ns for g in groups) < WASTE / 2 * e.wall_ns:
         return
@@ -160,8 +160,8 @@ def odd_channels(e: Evidence) -> Iterator[Advice]:
 
 
 def blocked(channels: int) -> list[int]:
-    """The numbers of channels on both sides that fill their blocks; few channels, as images have,
-    stay as they are."""
+    """Numbers of channels on both sides that fill their blocks; few channels, as images have, do
+    not change."""
     if channels <= FEWEST:
         return [channels]
     below = channels // BLOCK * BLOCK
@@ -169,8 +169,8 @@ def blocked(channels: int) -> list[int]:
 
 
 def channels_of(g: CallGroup) -> tuple[int, int]:
-    """Channels in and out of a convolution of ours; (0, 0) of what is none, or has groups, whose
-    kernels are of another kind."""
+    """Channels in and out of one of our convolutions; (0, 0) for other calls, and for groups, which
+    have kernels of another kind."""
     if g.name != "conv" or g.call.specs[0].shape[1] != g.call.specs[1].shape[1]:
         return 0, 0
     return g.call.specs[0].shape[1], g.call.specs[1].shape[0]
@@ -184,7 +184,7 @@ def fills_badly(g: CallGroup) -> bool:
 
 @functools.cache
 def seconds_of_conv(call, ins: int, outs: int) -> float:
-    """How long a convolution takes that is like `call` but for its channels, a FLOP."""
+    """Seconds a FLOP of a convolution like `call` with other channels."""
     (n, _, *size), (_, _, *kernel) = (spec.shape for spec in call.specs)
     x, w = (np.ones(shape, np.float32) for shape in ((n, ins, *size), (outs, ins, *kernel)))
     x, w = as_value(x), as_value(w)
@@ -195,7 +195,7 @@ def seconds_of_conv(call, ins: int, outs: int) -> float:
 
 
 def convolved(call, x, w):
-    """Its result."""
+    """Results of the convolution."""
     return call.primitive(x, w, **call.attrs).numpy()
 
 
@@ -209,7 +209,7 @@ def beside_neighbours(g: CallGroup) -> tuple[float, float, tuple[int, int]]:
 
 
 def small_kernels(e: Evidence) -> Iterator[Advice]:
-    """Programs of many kernels that have next to nothing to do."""
+    """Advice on Programs of many kernels that have next to no work."""
     rows = []
     for r in e.rows:
         info = e.trace.info(r.program, r.step)
@@ -240,7 +240,7 @@ def small_kernels(e: Evidence) -> Iterator[Advice]:
 
 
 def small_batches(e: Evidence) -> Iterator[Advice]:
-    """Weights that are moved for a few rows."""
+    """Advice on weights that are moved for a few rows."""
     groups = [g for g in e.groups if is_thin(g)]
     products = [g for g in e.groups if g.is_product]
     if not groups or 2 * sum(map(cost_of, groups)) < sum(map(cost_of, products)):
@@ -280,7 +280,7 @@ def is_thin(g: CallGroup) -> bool:
 
 
 def unfused(e: Evidence) -> Iterator[Advice]:
-    """Operators on elements one after the other, each through memory."""
+    """Advice on elementwise operators one after the other, each through memory."""
     trace = e.plain
     groups = {g.order: g for g in e.groups if g.at_once}
     order = sorted(groups)

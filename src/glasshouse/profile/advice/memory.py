@@ -1,4 +1,4 @@
-"""Advice on what is kept or computed for nobody, and on memory near its limit."""
+"""Advice on results that nobody uses, and on memory near its limit."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ LESS_STATE = (
 
 
 def unused_gradients(e: Evidence) -> Iterator[Advice]:
-    """A backward pass that no update follows."""
+    """Advice on a backward pass that no update follows."""
     back = [g for g in e.groups if g.phase == "backward"]
     if not back or len(e.plain.regions("optimizer")) or has_updates(e):
         return
@@ -46,9 +46,9 @@ def unused_gradients(e: Evidence) -> Iterator[Advice]:
 
 
 def has_updates(e: Evidence) -> bool:
-    """Whether weights seem to be written: a call outside of the backward pass gives what has the
-    shape of a product's second operand, as only an update does; or is an optimizer's. In doubt
-    there are some."""
+    """Whether weights seem to be updated: a call outside of the backward pass returns the shape of
+    a product's second operand, as only an update does; or it belongs to an optimizer. In doubt
+    there are updates."""
     weights = {
         shape
         for g in e.groups
@@ -64,12 +64,12 @@ def has_updates(e: Evidence) -> bool:
 
 
 def is_weight_made(g: CallGroup) -> bool:
-    """Whether a call is a product, or only makes or shows what is there."""
+    """Whether a call is a product, or only creates or views values."""
     return g.is_product or g.call.primitive.kind in ("create", "movement") or not g.call.cost.flops
 
 
 def unused_tape(e: Evidence) -> Iterator[Advice]:
-    """Gradients noted in evaluation."""
+    """Advice on gradients recorded in evaluation."""
     tracked = [g for g in e.groups if g.tracked]
     if not tracked or any(g.phase == "backward" for g in e.groups):
         return
@@ -78,7 +78,7 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
     largest_two = sorted((out.nbytes for g in computed for out in g.call.outs), reverse=True)[:2]
     kept_bytes = max(
         0, kept_bytes - sum(largest_two)
-    )  # an operand and its result are there at any rate
+    )  # an operand and its result are there in any case
     peak = MemoryTimeline(e.recording).peak_bytes if e.plain.with_memory else 2 * kept_bytes
     calls = sum(g.count for g in tracked) / e.loop_steps
     worst = max(tracked, key=lambda g: sum(out.nbytes for out in g.call.outs))
@@ -100,8 +100,8 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
 
 
 def memory_near_limit(e: Evidence) -> Iterator[Advice]:
-    """A peak at the limit. What smaller batches free is promised, for it is known: half of what the
-    forward pass keeps, less what adding up gradients takes."""
+    """Advice on a peak near the limit. The gain of smaller batches is known: half of the bytes that
+    the forward pass saves, less those that adding up gradients takes."""
     limit = e.plain.memory_limit
     if not e.plain.with_memory or not limit:
         return
@@ -135,7 +135,7 @@ def memory_near_limit(e: Evidence) -> Iterator[Advice]:
 
 
 def gradient_bytes(e: Evidence, timeline: MemoryTimeline) -> int:
-    """Bytes of all gradients, which are those of the parameters; 0 without a backward pass."""
+    """Bytes of all gradients, equal to those of the parameters; 0 without a backward pass."""
     if not any(g.phase == "backward" for g in e.groups):
         return 0
     kinds = timeline.kinds()

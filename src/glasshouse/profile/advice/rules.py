@@ -1,4 +1,4 @@
-"""Advice: what takes time or memory without need, where, why, and what to expect of a change.
+"""Advice: needless time and memory, where, why, and the gain of a change.
 
 Each rule looks at the evidence and gives advice with the gain to expect, worked out of what was
 measured; the largest gain stands first. A rule knows no program: counts and shares decide. Costs

@@ -1,4 +1,4 @@
-"""The steps of a loop: where their time goes, one by one and over time.
+"""The steps of a loop: the parts of their time, one by one and over time.
 
 `steady` finds the steps of a loop and which of them are steady; `breakdown` parts the median one;
 `step_times` has each step and what it waits for; `utilisation` what each thread and stream does. A

@@ -1,4 +1,4 @@
-"""A step taken apart, and a recording: each moment belongs to one thing that took it.
+"""The breakdown of a step, and of a recording: each moment belongs to one part.
 
 The parts of a step add up to the median steady step, those of a recording to all of it."""
 
@@ -16,9 +16,9 @@ from glasshouse.profile.steps.steady import LoopSteps, excerpt
 from glasshouse.profile.text import milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 
-# What PyTorch's loaders call the region in which the loop waits for them.
+# PyTorch's loaders' name for the region in which the loop waits for them.
 LOADERS = ("enumerate(DataLoader)", "DataLoader.__next__")
-# Where several go on at once, the moment belongs to the first of these.
+# Where several run at once, the moment belongs to the first of these.
 PARTS = ("profiler", "compiling", "waiting for data", "communication", "host steps", "kernels")
 PYTHON = "Python"
 ABOUT = {
@@ -66,7 +66,7 @@ class Breakdown:
 
     @cached_property
     def middle(self) -> "Breakdown":
-        """That of the steps around the median alone."""
+        """The breakdown of the steps around the median alone."""
         return Breakdown(excerpt(self.plain, self.steps.middle))
 
     @property
@@ -93,7 +93,7 @@ class Breakdown:
         first, last = trace.begin_ns, trace.end_ns
         rest = steps.steady.without(first, last)
         ns, lost, before = {}, [], 0
-        first_step = 0 if steps.is_marked else min(1, len(steps) - 1)  # the first step of its own
+        first_step = 0 if steps.is_marked else min(1, len(steps) - 1)  # the first step that counts
         start = steps.spans.begins[first_step]
         others = steps.chosen(~steps.is_steady)
         is_later = others.begins >= start
@@ -119,7 +119,7 @@ class Breakdown:
 
     @cached_property
     def spans(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """(begins, ends) of what goes on, by part; they may overlap."""
+        """(begins, ends) of each part; they may overlap."""
         return spans_by_part(self.parts)
 
     @cached_property
@@ -156,7 +156,7 @@ class Breakdown:
         return text
 
     def data_of_steps(self) -> dict:
-        """The steps that the median is about, as what JSON can hold."""
+        """The steps of the median as JSON."""
         steps = self.steps
         return {
             "ns": round(steps.median_ns),
@@ -168,7 +168,7 @@ class Breakdown:
         }
 
     def about_steps(self) -> str:
-        """The steps that the table is about, as text."""
+        """The steps of the table, as text."""
         steps, count = self.steps, int(self.steps.is_steady.sum())
         if not len(steps):
             return "all that was recorded: no step() and no optimizer tells steps apart"
@@ -190,8 +190,8 @@ class Breakdown:
 
 
 def shares_of_spans(parts: dict[str, tuple], begins, ends) -> dict[str, np.ndarray]:
-    """How much of each span from `begins` to `ends` each part took, by its own (begins, ends).
-    Where several go on at once, the moment belongs to the first."""
+    """Time of each part in each span from `begins` to `ends`; `parts` has the (begins, ends) of
+    each. Where several run at once, the moment belongs to the first."""
     earlier, ns_of, before = [], {}, np.zeros(len(begins), np.int64)
     for name, spans in parts.items():
         earlier = [union([*earlier, spans])]
@@ -228,7 +228,7 @@ def spans_by_part(spans: PartSpans) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def part_of(info) -> str:
-    """Which part a step of a Program is of."""
+    """Return the part of a step of a Program."""
     kind = info.step_kind
     if kind == COLLECTIVE or info.group:
         return "communication"

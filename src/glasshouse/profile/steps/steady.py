@@ -69,7 +69,7 @@ class LoopSteps:
 
     @property
     def has_steady(self) -> bool:
-        """Whether there are any, or all steps are taken for want of some."""
+        """Whether there are steady steps; else all steps count."""
         return bool(self.is_quiet.any())
 
     @cached_property
@@ -79,7 +79,7 @@ class LoopSteps:
 
     @cached_property
     def lasting(self) -> Spans:
-        """The steps from the first that compiled nothing on: compiling there goes on."""
+        """Steps from the first on that compiled nothing; later ones may compile."""
         return self.chosen(np.maximum.accumulate(self.is_quiet | (not self.has_steady)))
 
     @cached_property
@@ -106,8 +106,7 @@ class LoopSteps:
 
 
 def excerpt(trace: Trace, spans: Spans) -> Trace:
-    """A recording as if there had been nothing but some spans of it, one right after the other.
-    Memory is that of all of it."""
+    """Cut a recording to some spans, one right after the other. Memory stays whole."""
     events = trace.events.copy()
     is_inside = spans.contain(events["begin"])
     for name in ("begin", "end"):
@@ -127,8 +126,8 @@ def excerpt(trace: Trace, spans: Spans) -> Trace:
 
 
 def kernels_within(trace: Trace, spans: Spans) -> Trace:
-    """A recording of whose kernels only those that began within some spans took time. What is told
-    of them is all there, of calls too that were recorded before."""
+    """A recording in which only kernels that began within some spans take time. The records of
+    kernels are complete, also for calls that were recorded earlier."""
     other, steps = copy.copy(trace), trace.steps
     inside = spans.contain(steps.begin)
     other.time_of_steps = times_of_steps(Steps(*(column[inside] for column in steps)))
@@ -137,7 +136,7 @@ def kernels_within(trace: Trace, spans: Spans) -> Trace:
 
 
 def moved(runs: list, spans: Spans, places: np.ndarray) -> list:
-    """Runs of Programs on the clock of some spans, with their events' new places (the last of
+    """Move runs of Programs to the clock of some spans, with their events' new places (the last of
     which is -1)."""
     if not runs:
         return []

@@ -1,4 +1,4 @@
-"""The steps of a loop one by one, what each took, and what of it waited for data.
+"""The steps of a loop one by one: their parts, and the waits for data.
 
 All shares are of the median steady step, as those of `Breakdown` are."""
 
@@ -184,7 +184,7 @@ class InputPipeline:
         }
 
     def table(self) -> str:
-        """The sentence, what the wait is made of, and how it differs from step to step, as text."""
+        """The sentence, the parts of the wait, and its spread over steps, as text."""
         lines = [
             [
                 name,
@@ -211,8 +211,8 @@ class InputPipeline:
 
 
 def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple]:
-    """(begins, ends) of the regions that the user named within waits for data, by name; those that
-    are shorter come first, for they lie in the others."""
+    """(begins, ends) of the regions that the user named within waits for data, by name; shorter
+    ones come first, because they lie in the others."""
     events = trace.events[trace.events["kind"] == ANNOTATION]
     events = events[waits.contain(events["begin"])]
     regions = {}

@@ -1,4 +1,4 @@
-"""Utilisation over time: what each thread and each stream of a device did in slices of the time."""
+"""Utilisation over time: the activity of each thread and each stream of a device in slices."""
 
 from functools import cached_property
 from typing import NamedTuple

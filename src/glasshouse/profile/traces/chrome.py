@@ -199,7 +199,7 @@ class Exporter:
 
     @cached_property
     def shares_of_step(self) -> dict[tuple[int, int], list]:
-        """Whom each step of each Program works for."""
+        """Calls that each step of each Program works for."""
         shares: dict[tuple[int, int], list] = {}
         for share in self.trace.shares:
             shares.setdefault((share.program, share.step), []).append(share)
@@ -242,11 +242,11 @@ class Exporter:
         return kernel
 
     def beside_kernels(self, kernels: list[KernelSlice]) -> list[Slice]:
-        """Slices that belong to kernels: when the host handed each over to a device."""
+        """Slices beside kernels: the launch of each on a device."""
         return self.launch_slices()
 
     def launch_slices(self) -> list[Slice]:
-        """When the host handed each step over to a device."""
+        """The launch of each step on a device, by the host."""
         steps, start, slices = self.trace.steps, self.trace.begin_ns, []
         for row in np.flatnonzero(steps.device >= 0).tolist():
             times = int(steps.launch[row]) - start, int(steps.launched[row]) - start
@@ -381,8 +381,8 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
 
 
 def nested_tracks(tracks: list[int], begins: list[int], ends: list[int]) -> list[int]:
-    """The track of each slice: another one for what would overlap in part. They come in the order
-    of their begins, the longest first."""
+    """Track of each slice: another one for slices that would overlap in part. They come in the
+    order of their begins, the longest first."""
     placed: list[int] = []
     open_ends: dict[int, list[int]] = {}
     for base, begin, end in zip(tracks, begins, ends, strict=True):
@@ -398,7 +398,7 @@ def nested_tracks(tracks: list[int], begins: list[int], ends: list[int]) -> list
 
 
 def head_of(trace: Trace, shapes: bool) -> dict:
-    """The metadata of a trace; readers that stream stop at the events, so it comes first."""
+    """Metadata of a trace; readers that stream stop at the events, so it comes first."""
     return {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],

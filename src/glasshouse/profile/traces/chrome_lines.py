@@ -18,9 +18,9 @@ EVENT_FIELDS = ("kind", "what", "scope", "phase", "stack", "thread")
 
 
 class SliceColumns(NamedTuple):
-    """Slices as columns, ns since the trace began; `text` is the place of what each says among
-    texts that stand in front of the numbers and at the end. `event` tells which numbers stand first
-    in its args: those of this event; -1 of what has none."""
+    """Slices as columns, ns since the trace began; `text` is the number of the texts before and
+    after a slice's numbers. `event` is the event whose numbers come first in its args; -1 where
+    there are none."""
 
     track: np.ndarray
     begin: np.ndarray
@@ -30,7 +30,7 @@ class SliceColumns(NamedTuple):
 
 
 class LineExporter(Exporter):
-    """Writes what `Exporter` does."""
+    """Writes the text of `Exporter`, faster."""
 
     def __init__(self, trace, shapes: bool):
         super().__init__(trace, shapes)
@@ -59,7 +59,7 @@ class LineExporter(Exporter):
         yield from map(self.encode, self.memory_records())
 
     def shown_tracks(self, track: np.ndarray) -> np.ndarray:
-        """The numbers of tracks, as they are written."""
+        """Numbers of tracks, as the file has them."""
         return track
 
     def microseconds(self, ns: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ class LineExporter(Exporter):
         return ns / 1000
 
     def lengths(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Durations as they are written."""
+        """Durations, as the file has them."""
         return self.microseconds(end - begin)
 
     def counter_lines(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ class LineExporter(Exporter):
     # -- slices --------------------------------------------------------------------------------
 
     def all_slices(self) -> SliceColumns:
-        """Events, then kernels, then all others; last of all when steps were handed over."""
+        """Events, then kernels, then all others; last of all the launches of steps."""
         kernels = self.kernel_columns()
         others = self.stack_slices() if self.trace.with_stack else []
         others = [*others, *self.run_slices(), *self.launch_slices()]
@@ -109,7 +109,7 @@ class LineExporter(Exporter):
         return SliceColumns(*np.array(numbers, np.int64).reshape(-1, 5).T)
 
     def found_text(self, s: Slice) -> int:
-        """The place of a slice's texts, which equal ones share."""
+        """Return the number of a slice's texts, shared by equal slices."""
         key = s.category, s.name, repr(s.args)
         place = self.place_of_text.get(key)
         if place is None:
@@ -117,8 +117,8 @@ class LineExporter(Exporter):
         return place
 
     def text_of(self, s: Slice, has_numbers: bool = False) -> int:
-        """The place of a slice's texts; numbers that differ between equal ones stand first in its
-        args."""
+        """Return the number of a slice's texts; numbers that differ between equal ones come first
+        in its args."""
         record = self.slice_record(s)
         return self.add_text(record, record["args"], has_numbers)
 

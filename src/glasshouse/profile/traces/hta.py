@@ -1,4 +1,4 @@
-"""Traces for HolisticTraceAnalysis (HTA): kernels as those of a device, and what launched them.
+"""Traces for HolisticTraceAnalysis (HTA): kernels as a device's, and their launches.
 
 HTA knows PyTorch's traces of GPUs, by their names. So whole µs (it rounds others apart), `aten::`
 before primitives, `cudaLaunchKernel` and `ncclKernel` for whatever hands over and whatever
@@ -36,7 +36,7 @@ DEVICE = ("kernel", "gpu_memcpy", REGION)
 
 class HtaExporter(Exporter):
     def name_of_call(self, name: str) -> str:
-        """PyTorch's own names have their namespace already."""
+        """Name a call for HTA; PyTorch's names have their namespace already."""
         return name if "::" in name else f"aten::{name}"
 
     def __init__(self, trace, shapes: bool):
@@ -57,7 +57,7 @@ class HtaExporter(Exporter):
                 yield k
 
     def shown(self, kernel: KernelSlice, info) -> KernelSlice:
-        """With its stream, and a copy or collective by the name that HTA knows."""
+        """Add the stream, and name a copy or collective as HTA does."""
         steps, (s, events, row) = self.trace.steps, kernel
         program = self.trace.programs[int(steps.program[row])]
         of_host = info.group and not isinstance(program, Transfer)  # it starts, or waits
@@ -93,7 +93,7 @@ class HtaExporter(Exporter):
             yield Slice(track, begin, end, name, "program", {"steps": 1})
 
     def beside_kernels(self, kernels: list[KernelSlice]) -> Iterator[Slice]:
-        """Launches, and what the streams saw of steps and annotations."""
+        """Slices beside kernels: launches, and the streams' views of steps and annotations."""
         yield from chain.from_iterable(map(self.launch_slices, kernels))
         streams: dict[int, list[tuple[int, Slice]]] = {}
         for k in kernels:
@@ -112,7 +112,7 @@ class HtaExporter(Exporter):
             moved = OVERLAPS <= s.track < DEVICES
             record |= {"pid": s.args["device"], "tid": s.track if moved else s.args["stream"]}
         if s.category == REGION:
-            record["args"] = {}  # what has a stream counts as a kernel
+            record["args"] = {}  # a slice with a stream counts as a kernel
         return record
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
@@ -148,7 +148,7 @@ class HtaExporter(Exporter):
                 }
 
     def launch_slices(self, k: KernelSlice) -> Iterator[Slice]:
-        """The launch of a kernel, and what PyTorch records of a collective."""
+        """The launch of a kernel, and PyTorch's record of a collective."""
         begin, end, caller = self.launch_of(k)
         info = self.trace.info(k.slice.args["program"], k.slice.args["step"])
         track = int(self.trace.steps.thread[k.row]) + 1
@@ -160,7 +160,7 @@ class HtaExporter(Exporter):
         yield Slice(track, begin, end, name, "cuda_runtime", args)
 
     def launch_of(self, k: KernelSlice) -> tuple[int, int, int]:
-        """(from, to, External id of the caller), a µs or longer as written: as the device told;
+        """(from, to, External id of the caller), a µs or longer as written: the device's times;
         else in the last call that the kernel computes and that takes as long; else in its Program's
         run."""
         trace, row = self.trace, k.row
@@ -210,7 +210,7 @@ def launch_name(info, category: str) -> str:
 
 
 def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
-    """A region of the host as a stream saw it: from its first kernel to its last."""
+    """A stream's view of a region of the host: from its first kernel to its last."""
     if ran:
         args = {name: ran[0].args[name] for name in ("stream", "device")}
         begin, end = min(s.begin for s in ran), max(s.end for s in ran)

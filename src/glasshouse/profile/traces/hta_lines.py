@@ -24,7 +24,7 @@ from glasshouse.profile.traces.hta import (
 
 
 class HtaLineExporter(HtaExporter, LineExporter):
-    """Writes what `HtaExporter` does."""
+    """Writes the text of `HtaExporter`, faster."""
 
     def __init__(self, trace, shapes: bool):
         super().__init__(trace, shapes)
@@ -40,8 +40,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
 
     @cached_property
     def groups(self) -> tuple[list[Slice | None], np.ndarray]:
-        """(what equal kernels are, as HTA knows them; which of these each step that ran is). None
-        is what no stream shows."""
+        """(slices of equal kernels in HTA's form; the number of the slice of each step). None is a
+        step that no stream shows."""
         steps = self.trace.steps
         first, group = groups_of(steps.program, steps.step, steps.device >= 0)
         slices: list[Slice | None] = []
@@ -106,7 +106,7 @@ class HtaLineExporter(HtaExporter, LineExporter):
     # -- slices --------------------------------------------------------------------------------
 
     def all_slices(self) -> SliceColumns:
-        """Events, then kernels, then all others; last of all what streams saw of regions."""
+        """Events, then kernels, then all others; last of all the streams' views of regions."""
         others = list(self.stack_slices()) if self.trace.with_stack else []
         others += self.run_slices()
         kernels, regions = self.kernel_columns(), self.region_columns()
@@ -162,7 +162,7 @@ class HtaLineExporter(HtaExporter, LineExporter):
             yield text if event < count else self.first_texts[event - count]
 
     def launch_columns(self) -> SliceColumns:
-        """The launches of kernels, each after what PyTorch records of a collective."""
+        """Launches of kernels, each after PyTorch's record of a collective."""
         steps, slices, group = self.trace.steps, *self.groups
         texts, before = {}, len(self.first_texts)
         launched = []
@@ -186,8 +186,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
         return SliceColumns(*np.array(launched, np.int64).reshape(-1, 5).T)
 
     def region_columns(self) -> tuple[SliceColumns, np.ndarray, np.ndarray]:
-        """Steps and annotations as each stream ran them: from the first kernel launched inside to
-        the last. With their devices and streams."""
+        """Streams' views of steps and annotations: from the first kernel launched inside to the
+        last. With their devices and streams."""
         trace, start = self.trace, self.trace.begin_ns
         steps, rows = trace.steps, self.rows
         kinds = trace.events["kind"]

@@ -1,4 +1,4 @@
-"""One trace file of several: of other processes, or of the ranks of a world."""
+"""One trace file from several: of other processes, or of the ranks of a world."""
 
 import json
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from glasshouse.profile.traces.chrome import read, write
 
 
 def merge(paths, path) -> Path:
-    """One trace file of several, of other processes or ranks. Clocks of different hosts are laid
-    together by the moment at which all ranks of a world had met.
+    """Merge trace files of several processes or ranks into one. Clocks of different hosts are
+    aligned by the moment at which all ranks of a world had met.
 
     Raises: OptionError if there is no file, or one that is no trace; OSError.
     """

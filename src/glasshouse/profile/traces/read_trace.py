@@ -1,4 +1,4 @@
-"""Reading a trace that torch.profiler wrote, of a CPU or of GPUs, as a profile recorded here.
+"""Reader of traces that torch.profiler wrote, of a CPU or of GPUs, as a profile recorded here.
 
 So it has the same tables, report and comparison. Operators that PyTorch only composes of others
 (aten::linear) are calls without a kernel; what lies within one that computes is left out, as the
@@ -42,7 +42,7 @@ ENGINE = "autograd::engine::evaluate_function: "
 OPTIMIZER = "Optimizer.step#"
 HOST_CATEGORIES = ("cpu_op", "user_annotation", "python_function")
 NOTHING = Cost(0, 0, 0, 0, 0)
-# Files that are no user's: Kineto names them from where packages lie, or in full.
+# Files of libraries: Kineto names them from the folder of packages on, or in full.
 LIBRARY_FILE = re.compile(r"(.*/(site|dist)-packages/)?torch/|<|.*/lib/python3\.\d+/\w+\.py")
 LAUNCH_CATEGORIES = ("cuda_runtime", "cuda_driver")
 KNOWN_DTYPES = {
@@ -113,7 +113,7 @@ class Running(NamedTuple):
     scope: str
     phase: str
     stack: tuple
-    whole: bool  # an operator that computes: what lies within it is left out
+    whole: bool  # an operator that computes: slices within it are left out
 
 
 class ReadRecording:
@@ -184,7 +184,7 @@ class ReadRecording:
             opened.append(self.read_slice(thread, s, opened[-1], has_inner))
 
     def read_slice(self, thread: int, s: ReadSlice, outer: Running, has_inner: bool) -> Running:
-        """Write the event of a slice; what is known within it."""
+        """Write the event of a slice, and return its state for the slices within it."""
         if s.category == "python_function":
             return self.read_function(thread, s, outer)
         if s.category == "user_annotation":
@@ -264,14 +264,14 @@ class ReadRecording:
     # -- devices -------------------------------------------------------------------------------
 
     def read_device(self, slices: list[ReadSlice]) -> None:
-        """Kernels and copies, each as a run of a Program that is it alone."""
+        """Kernels and copies, each as a run of a Program of one step."""
         launches = {
             s.args["correlation"]: s
             for s in slices
             if s.category in LAUNCH_CATEGORIES and "correlation" in s.args
         }
         programs: dict[tuple, SingleCall] = {}
-        first: dict[int, int] = {}  # the kernel that an operator's FLOPs are put to: its longest
+        first: dict[int, int] = {}  # the kernel that gets an operator's FLOPs: its longest
         kernels = [s for s in slices if s.category in DEVICE_KINDS]
         owners = [self.event_of.get(s.args.get("External id", -1), -1) for s in kernels]
         for i, (s, owner) in enumerate(zip(kernels, owners, strict=True)):
@@ -312,7 +312,7 @@ class ReadRecording:
     # -- memory --------------------------------------------------------------------------------
 
     def read_memory(self, slices: list[ReadSlice]) -> np.ndarray:
-        """Allocations of the device that has most, or of the host; owners are not told."""
+        """Allocations of the device that has most, or of the host; the trace names no owners."""
         records = [s for s in slices if s.name == "[memory]" and "Bytes" in s.args]
         kinds = {s.args.get("Device Type", 0) for s in records}
         records = [s for s in records if s.args.get("Device Type", 0) == max(kinds)]
@@ -393,8 +393,8 @@ def attrs_of(concrete) -> dict:
 
 
 def read_trace(path, rank: int = 0) -> Trace:
-    """The trace in a file that torch.profiler wrote (`export_chrome_trace`), packed or not; of one
-    that we wrote all that was recorded.
+    """Read a trace that torch.profiler wrote (`export_chrome_trace`), packed or not; of one that we
+    wrote the whole recording.
 
     Raises: OptionError for another file.
     """

@@ -1,5 +1,5 @@
-"""A recording as data that JSON can hold, and back: all of it, so its tables and report are those
-of the live recording. A trace file has it after the slices, which are for viewers.
+"""A recording as JSON, and back: all of it, so its tables and report equal those of the live
+recording. A trace file has it after the slices, which are for viewers.
 
 Columns are packed (zlib, base64). What several things refer to (calls, code, tags) is written once
 and referred to by its place."""
@@ -29,7 +29,7 @@ from glasshouse.profile.record import COMPUTED, RecordedRun
 from glasshouse.profile.trace import Trace, line_of
 
 FORMAT = 1  # of this data; another one is not read
-# What a trace has that is written as it is.
+# Fields of a trace that are written as they are.
 PLAIN = (
     "begin_ns end_ns began_at_ns met_at_ns dropped dropped_memory dropped_runs names phases "
     "threads with_stack with_memory before_bytes captures backend memory_limit call_costs script "
@@ -55,7 +55,7 @@ def unpack(data: dict) -> np.ndarray:
 
 
 def records_of(data: dict, dtype: np.dtype) -> np.ndarray:
-    """The records of which the columns were packed; none of what was not written."""
+    """Records from packed columns; no records where there are no columns."""
     columns = {name: unpack(column) for name, column in data.items()}
     rows = np.zeros(max(map(len, columns.values()), default=0), dtype)
     for name, column in columns.items():
@@ -64,14 +64,14 @@ def records_of(data: dict, dtype: np.dtype) -> np.ndarray:
 
 
 class WrittenOnce(dict):
-    """The place of each object in a list of what is written of them."""
+    """Place of each object in a list of descriptions."""
 
     def __init__(self, describe):
         super().__init__()
         self.describe, self.entries, self.alive = describe, [], []
 
     def of(self, thing) -> int:
-        """The place of a thing, which is written at its first use."""
+        """Return the place of an object, which is described at its first use."""
         if id(thing) not in self:
             self[id(thing)] = len(self.entries)
             self.entries.append(self.describe(thing))
@@ -163,7 +163,7 @@ def spec_data(spec: Spec) -> list:
 
 
 def value_data(value) -> Any:
-    """An attr: what JSON has no form for is marked, and what cannot be read back is its text."""
+    """Describe an attr: a value without a JSON form is marked, an unreadable one is its text."""
     if type(value) in WORDS:
         return value
     if isinstance(value, tuple):
@@ -227,14 +227,14 @@ def runs_data(trace: Trace) -> dict:
 
 
 class ShownValue(str):
-    """A value of which only the text was written, and shows as it."""
+    """A value of which only the text was written; prints as it."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 class StoredKind(StepKind):
-    """A kind of step that was read: of its lowerer nothing is there but its label."""
+    """A kind of step from a file: only the label of its lowerer is known."""
 
     def __init__(self, label: str, is_host: bool):
         self.label, self.is_host = label, is_host
@@ -275,7 +275,7 @@ class StoredProgram:
 
 
 class ReadBackend(NamedTuple):
-    """Where the calls of a trace were computed."""
+    """Backend of a trace's calls, by name."""
 
     name: str
 
@@ -353,7 +353,7 @@ def trace_of(data: dict) -> Trace:
 
 
 def call_of(data: dict) -> Call:
-    """A call; of the card, if there is one and all attrs could be written."""
+    """Read a call: with its card, if there is one and all attrs were written."""
     attrs = {name: value_of(value) for name, value in data["attrs"].items()}
     is_whole = not data["library"] and not any(map(is_shown, attrs.values()))
     card = primitives.get(data["name"]) if is_whole else None
@@ -379,7 +379,7 @@ def value_of(data) -> Any:
 
 
 def is_shown(value) -> bool:
-    """Whether there is but a text of a value, or of a part of it."""
+    """Whether only the text of a value, or of a part of it, is known."""
     return isinstance(value, ShownValue) or (isinstance(value, tuple) and any(map(is_shown, value)))
 
 
