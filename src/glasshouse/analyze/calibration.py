@@ -1,10 +1,10 @@
 """Calibration of this machine: rates of kernels (`machine.py`), and the time of Python beside them.
 
 Python's costs are found on training steps of small synthetic networks, each of which has much of
-one thing: calls, nodes, parameters, or runs of Programs. What Python does in each is counted as in
-an analysis, its time is the thread's processor time without that of kernels, and the costs are
-those that explain the times best. Whole steps are measured, for a function that is called in a
-tight loop takes half the time that it takes among others."""
+one thing: calls, nodes, parameters, or runs of Programs. Python's work in each is counted as in an
+analysis, its time is the thread's processor time without that of kernels, and the costs are those
+that explain the times best. Whole steps are measured, because a function in a tight loop takes half
+the time that it takes among others."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -62,7 +62,7 @@ class ManyWeights(nn.Module):
 
 
 class NormBlocks(nn.Module):
-    """Residual blocks whose layers are made of many primitives each."""
+    """Residual blocks whose layers consist of many primitives each."""
 
     def __init__(self, count: int, width: int):
         super().__init__()

@@ -16,9 +16,9 @@ UNITS = (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10))  # bytes, as Colossa
 class NodeCost:
     """One node. Sizes in bytes, times in ns without fusion.
 
-    accumulate    what is saved for backward after this node, in all
-    incremental   what this node adds to it
-    output, temp  its new results: that somebody saves, and that nobody does
+    accumulate    bytes saved for backward after this node, in all
+    incremental   bytes that this node adds to them
+    output, temp  its new results: those that are saved, and those that are not
     param         parameters that it reads
     backward      gradients that its backward makes for its operands"""
 

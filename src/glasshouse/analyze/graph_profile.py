@@ -1,6 +1,6 @@
 """Symbolic profile: a table of the cost of each node of a traced model, before it runs.
 
-`OwnGraph` is how `NodeProfiler` runs our graphs: the tape says what a node saves for backward."""
+`OwnGraph` runs our graphs for `NodeProfiler`: the tape has the values that a node saves."""
 
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -212,7 +212,7 @@ def symbolic_profile(
     convention  "exact", or "colossal": ColossalAI's columns, with a multiply-add as 1
     verbose     print the table
 
-    Raises: OptionError for an unknown convention, or what was not traced
+    Raises: OptionError for an unknown convention, or a module that was not traced
     Example:
         >>> import glasshouse as gh
         >>> from glasshouse.analyze import symbolic_trace

@@ -1,8 +1,8 @@
 """Python's part of a training step: its kinds of work, and their counter.
 
 Between the kernels of a step on our engine, Python calls functions, records a node for each
-primitive, and runs Programs. How often it does each is counted on tensors without storage; what
-each takes is a matter of the machine (`MachineProfile.host_ns`, measured by `calibrate`)."""
+primitive, and runs Programs. The counts come from a run on tensors without storage; the time of
+each depends on the machine (`MachineProfile.host_ns`, measured by `calibrate`)."""
 
 import sys
 from contextlib import AbstractContextManager

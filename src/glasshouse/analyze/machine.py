@@ -48,8 +48,8 @@ ROUNDS = 3  # runs of a calibration, seconds apart; the median counts
 class MachineProfile:
     """Rates by size: [(size, rate)] with sizes ascending, interpolated between them in logarithms.
 
-    `matrix` has FLOP/s by the FLOPs of a product, for each "primitive dtype" ("matmul" stands in
-    for what is missing), and numbers a second for "random_bits uint32"; `bandwidth` bytes/s by the
+    `matrix` has FLOP/s by the FLOPs of a product, for each "primitive dtype" ("matmul" replaces
+    a missing one), and numbers a second for "random_bits uint32"; `bandwidth` bytes/s by the
     bytes that a kernel moves; `elementwise` FLOP/s of all else."""
 
     name: str
@@ -133,7 +133,7 @@ class MachineProfile:
     def load(cls, path) -> "MachineProfile":
         """Load a profile from a file or by a built-in name ("cpu2", "h200"), or return it as it is.
 
-        Raises: OptionError for what is neither
+        Raises: OptionError for any other argument
         """
         if isinstance(path, cls):
             return path

@@ -2,10 +2,10 @@
 each, as the user wrote them.
 
 Methods of tensors, and those functions of ours that the Python modules of the model's classes name,
-go to the tracer; what they are made of is not looked at. A name is looked up in one place by all
-threads; so a patch asks first whether the tracer is among the modes of its own thread, and is else
-the plain call. A thread that keeps a patch keeps the plain function: when the trace is over, the
-patch lets go of the tracer. Traces of several threads take turns."""
+go to the tracer, without the calls inside them. All threads look a name up in one place; so a patch
+first checks that the tracer is among the modes of its own thread, and else makes the plain call. A
+thread that keeps a patch keeps the plain function: when the trace is over, the patch drops the
+tracer. Traces of several threads take turns."""
 
 import functools
 import operator

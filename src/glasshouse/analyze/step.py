@@ -1,7 +1,7 @@
 """A training step, ahead of time: peak memory, FLOPs and time before anything is allocated.
 
 The step runs on meta tensors through the same dispatch, tape, compiler and memory manager as in
-earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
+earnest, up to the plan of each Program; so a run allocates exactly the planned memory."""
 
 import sys
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Analysis of a training step: the parts of its peak, its kernels, its tables.
 
-There is one, of steps on our engine and of PyTorch's. What an engine alone knows it asks a
+One class serves steps on our engine and on PyTorch's. For facts of an engine it asks a
 `StepSource`: ours is `own_source.OwnSource`, PyTorch's `torch.ahead.torch_source.TorchSource`."""
 
 from dataclasses import dataclass, field
@@ -111,7 +111,7 @@ class StepSource:
         raise NotImplementedError
 
     def resident(self, analysis: "StepAnalysis") -> dict[str, int]:
-        """Bytes by which the process grows, in parts."""
+        """Growth of the process in bytes, in parts."""
         return {"tensors": analysis.peak_bytes}
 
     def head(self, analysis: "StepAnalysis") -> str:
@@ -128,7 +128,7 @@ class StepAnalysis:
     """The predicted cost of a training step: the last of `steps` that were analysed. Steps on our
     engine count as compiled, unless GH_COMPILE is never. A short one runs on references at first.
 
-    source            what the engine says of it: ours, or PyTorch's
+    source            the engine's facts about it: ours, or PyTorch's
     runs              the Programs of the last step, in order, with their plans
     peak_bytes        the most bytes that are in use, in the worst step
     peaks             the same for each step
@@ -137,17 +137,17 @@ class StepAnalysis:
     timeline          bytes in use at each step of each Program, or after each allocation
     arena_bytes       the planned arena of the largest Program
     outside           bytes that NumPy holds beside, by kind; `outside_bytes` in all
-    resident          bytes by which the process will grow from before the model, in parts
+    resident          predicted growth of the process in bytes from before the model, in parts
     new_bytes         of memory that the system has to make for PyTorch's operators, about
     counter           the FlopCounter of the last step
-    kernels           all that computes, with FLOPs, bytes and predicted time: the steps of
+    kernels           all kernels, with FLOPs, bytes and predicted time: the steps of
                       Programs, then PyTorch's operators by module and pass
     kernel_ns         their sum
-    sent_bytes        what this rank sends to others, by collective and group
-    communication_ns  what collectives take, and what stages of a pipeline pass on
+    sent_bytes        bytes that this rank sends to others, by collective and group
+    communication_ns  time of collectives, and of messages between stages of a pipeline
     device_ns         kernels and messages, as if nothing could run beside either
-    host_work         what Python does beside them: calls, nodes that it records, runs of Programs
-    host_ns           the time that it takes for them, about
+    host_work         Python's work beside them: calls, nodes that it records, runs of Programs
+    host_ns           the estimated time of that work
     predicted_ns      both
     reference_steps   number of first steps that run on references, in NumPy's memory
     breaks            where Python runs between the graphs of a captured step, and why"""

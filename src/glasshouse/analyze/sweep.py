@@ -1,9 +1,9 @@
 """Sweep the cost of a step over one number, such as the batch or the length.
 
-A step is taken apart into its shape (which steps in which order, what lives how long) and its
-numbers (bytes and FLOPs). Where steps for several values have one shape, their numbers are
-polynomials of the value; for a value between them memory is laid out and handed out again with
-its numbers, as compiler and manager do it, and nothing is recorded or compiled."""
+A step is split into its shape (the order of its steps, the lives of its values) and its numbers
+(bytes and FLOPs). Where steps for several values have one shape, their numbers are polynomials of
+the value; for a value between them memory is laid out and handed out again with its numbers, as
+compiler and manager do it, and nothing is recorded or compiled."""
 
 import warnings
 from collections.abc import Callable
@@ -45,10 +45,10 @@ class Costs(NamedTuple):
 class StepShape(NamedTuple):
     """Shape that steps of different sizes have in common.
 
-    events   what the memory manager does: a kind and the place of the allocation in this list
+    events   of the memory manager: a kind and the place of the allocation in this list
     plans    for each Program that runs, the number of its plan
-    lives    for each plan, (number, first step, last step) of what lies in its arena
-    work     for each step of each Program, what its time depends on besides sizes
+    lives    for each plan, (number, first step, last step) of the values in its arena
+    work     for each step of each Program, its kind and products
     updates  where each parameter is updated in plain descent"""
 
     events: tuple

@@ -1,10 +1,10 @@
 """Swap the optimizer of an analysed step: its update takes the place of plain descent's.
 
-What comes before the update does not depend on it, and parameters are updated by themselves, or
-with those whose gradient is the same value. So the update of a few parameters of each kind is
-analysed alone, what lies between them follows in proportion, and a step with plain descent gets
-the difference: state that is allocated, gradients that are kept as state, bytes and FLOPs of the
-kernels that update. An optimizer that is not of this kind is analysed whole."""
+The step before the update does not depend on it, and each parameter is updated alone, or with those
+whose gradient is the same value. So the updates of a few parameters of each kind are analysed
+alone, sizes between them follow in proportion, and a step with plain descent gets the difference:
+state that is allocated, gradients that are kept as state, bytes and FLOPs of the kernels that
+update. An optimizer that is not of this kind is analysed whole."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -74,7 +74,7 @@ class record_function(Annotation):
 
 
 def quicken() -> None:
-    """Have C do what is plain where it can be compiled: 0.06 µs instead of 0.2."""
+    """Use C for plain annotations where it can be compiled: 0.06 µs instead of 0.2."""
     twin = Annotation
     try:
         quicken = toolchain.extension(toolchain.NATIVE / "annotation.c").quicken

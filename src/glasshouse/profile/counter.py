@@ -305,7 +305,7 @@ def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
 
 
 def ordered(paths: list[str]) -> list[str]:
-    """Paths with each module before what is in it, in the order in which they come."""
+    """Paths with each module before the modules in it, in the order in which they come."""
     place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
     return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])
 

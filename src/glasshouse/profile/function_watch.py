@@ -1,8 +1,8 @@
 """Times at which the user's Python functions run, whether or not they call an operator.
 
-The interpreter tells of each call and return, by `sys.setprofile`, what native/functions.c writes
-down. Python's own library, installed packages and this one are left out: their time is that of the
-user's function that called them. Threads that began before a recording are not seen."""
+The interpreter reports each call and return, by `sys.setprofile`, to native/functions.c, which
+records them. Python's own library, installed packages and this one are left out: their time counts
+for the user's function that called them. Threads from before a recording are not seen."""
 
 import functools
 import sys
@@ -20,7 +20,7 @@ from glasshouse.profile.libraries import GRAPH_CODE, folders
 
 FUNCTION = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i8")])
 TIMED_CALL = np.dtype([*FUNCTION.descr, ("thread", "i8")])
-# Python's own library and what is installed.
+# Python's own library and installed packages.
 FOLDERS = ("stdlib", "platstdlib", "purelib", "platlib")
 INSTALLED = tuple({sysconfig.get_path(name) for name in FOLDERS})
 WRITTEN_BY_CODE = ("<frozen ", "<string>", GRAPH_CODE)  # as methods of named tuples are

@@ -32,7 +32,7 @@ class PythonFunctions(list):
     no operator, module, pass or kernel. Time in libraries that record nothing is included.
 
     Times and calls are those of the median steady step, as in `Breakdown`; without steps those of
-    all that was recorded.
+    the whole recording.
     """
 
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None):

@@ -1,9 +1,9 @@
 """Owners of memory blocks: parameters by their path in a model, their gradients, and optimizer
 state by its name.
 
-Models and optimizers are found among all objects of the process. A recording looks at what they
-hold when it begins and ends, and after passes in which more memory was in use than before. What
-still waits to be computed is noted by the event of its call."""
+Models and optimizers are found among all objects of the process. A recording looks at their tensors
+when it begins and ends, and after passes in which more memory was in use than before. A tensor that
+still waits is recorded by the event of its call."""
 
 import gc
 import itertools

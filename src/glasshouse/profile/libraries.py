@@ -1,7 +1,7 @@
 """Operators of other libraries, passed to watchers as our calls are.
 
-A storey above looks on at a library, where that is there (`base/upper_storeys.py`). A library that
-is imported later, by a script that is counted, is seen from then on."""
+A storey above watches a library, where it is installed (`base/upper_storeys.py`). A library that is
+imported later, by a script that is counted, is watched from then on."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Memory over time: the bytes in use, their owners, and the tensors alive at the peak.
 
-The arena of a Program, in which values share memory, is taken apart by what lies in it."""
+The arena of a Program, in which values share memory, is split into its values."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -288,7 +288,7 @@ def held_after(trace: Trace, count: int) -> list[HeldBlock]:
 
 
 def alive_after(trace: Trace, count: int) -> list[Alive]:
-    """The owners of what is held after some events, the largest first."""
+    """Owners of the memory held after some events, the largest first."""
     sums = Sums()
     for nbytes, tag, _, owner in held_after(trace, count):
         sums.add(owner.tag if owner is not None else tag, nbytes, 1)

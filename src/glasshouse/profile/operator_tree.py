@@ -1,6 +1,6 @@
 """Operators inside of operators: the nesting of calls, with their own and their total times.
 
-Passes are around operators; inside of these is what a library noted of its dispatcher's calls
+Passes contain operators; operators contain the calls that a library's dispatcher recorded
 (`inner_operators=True`), and runs of Programs with their steps."""
 
 from functools import cached_property
@@ -50,7 +50,7 @@ class OperatorTree(list):
     Equal names within one another (an operator that the dispatcher calls again) are one row.
 
     Times and calls are those of the median steady step, as in `Breakdown`; without steps those of
-    all that was recorded.
+    the whole recording.
     """
 
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None):

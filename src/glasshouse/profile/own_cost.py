@@ -1,8 +1,8 @@
 """Cost of recording a call, measured on a small program of each library in the recording.
 
 It is measured once a process for each kind of recording, right after the first recording of that
-kind, so no recording contains the measurement. It runs in a thread of its own, where the user has
-set no modes."""
+kind, so no recording contains the measurement. It runs in a separate thread, where the user has set
+no modes."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

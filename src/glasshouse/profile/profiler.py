@@ -45,7 +45,7 @@ def schedule(
     *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
-    `repeat` 0 goes on for ever.
+    `repeat` 0 repeats for ever.
 
     Raises: OptionError for negative numbers, or active below 1.
     Example:
@@ -79,10 +79,10 @@ class profile:
     with_stack       record the Python stack of every call
     with_modules     record module calls
     with_functions   record when your Python functions run, with or without operators; costs more
-    inner_operators  record what operators of PyTorch call below those that are told; costs more
+    inner_operators  record the operators that PyTorch's recorded operators call; costs more
     with_flops       show FLOPs in tables and traces (they are always known)
     max_events       how many events to keep; more are dropped, counted and reported
-    rank             the number of this process in a merged trace; that in its world, if left out
+    rank             the number of this process in a merged trace; by default its rank in the world
 
     Raises: OptionError for bad options; BackendError if another profile is recording.
     Example:

@@ -1,8 +1,8 @@
 """Recording of events: a fixed record of 40 bytes for each event, written as it ends.
 
-What an event says more than its times is interned: the kind of call (shapes, dtypes, FLOPs), the
-module, the Python stack, the thread. Kernels are not written one by one: a Program run leaves one
-array with the times at which its steps ended."""
+All of an event but its times is interned: the kind of call (shapes, dtypes, FLOPs), the module, the
+Python stack, the thread. Kernels are not written one by one: a Program run leaves one array with
+the times at which its steps ended."""
 
 import functools
 import itertools

@@ -93,8 +93,8 @@ def nearest_around(begin: np.ndarray, end: np.ndarray, thread: np.ndarray) -> np
     """The place of the shortest span of the same thread that each one lies in, or -1; of equal ones
     the first is around the others. Spans of one thread nest.
 
-    All spans look one span further back at once, over all those that the span there has passed, so
-    the number of rounds grows with the logarithm of how many lie side by side."""
+    In each round all spans step back at once, over all spans that the one there has passed, so the
+    number of rounds grows with the logarithm of the number of spans side by side."""
     order = np.lexsort((-end, begin, thread))
     forever = np.iinfo(np.int64).max
     # Place 0 stands for no span; it never ends. The spans follow in order.

@@ -1,6 +1,6 @@
 """Recording of a profile as columns: events of the Python side and steps of the execution side.
 
-Nothing here is worked out before it is asked for; all is done on whole columns."""
+Results are computed on demand, on whole columns."""
 
 import copy
 import os

@@ -29,7 +29,7 @@ class Transfer:
 
 
 def with_transfers(trace: Trace) -> Trace:
-    """The same trace with the transfers of transports in threads of their own."""
+    """The same trace with the transfers of transports in separate threads."""
     if not trace.messages and not any(run.transfers for run in trace.runs):
         return trace
     other = trace.plain_copy()

@@ -34,12 +34,12 @@ class Means(StrEnum):
 class RematBlock(NamedTuple):
     """A module that saves memory by one means, or a single value; with estimates of the effect.
 
-    path          of the module in the model; of a value, that of its module
+    path          of the module in the model; for a value, of its module
     means         how; of single values REMAKE or KEEP
     conv_limit    with ELEMENTWISE, the FLOPs a byte of convolutions that are computed again too
     value         the single value
-    saved_bytes   what it saves, and
-    extra_ns      how much longer a step takes, both estimated"""
+    saved_bytes   the bytes that it saves, and
+    extra_ns      the time that it adds to a step, both estimated"""
 
     path: str
     means: Means = Means.WHOLE

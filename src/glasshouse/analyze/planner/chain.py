@@ -1,8 +1,8 @@
 """A model as a chain of blocks: the bytes that each holds, and the cheapest mixture.
 
-An analysis is taken apart into what each block holds between its two passes, and what is in use
-beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
-then put together, and a dynamic program finds the cheapest that stays within some room.
+An analysis is split into the bytes that each block holds between its two passes, and the bytes in
+use beside them while it runs. Analyses in which the blocks compute in different ways then give any
+mixture, and a dynamic program finds the cheapest that stays within some room.
 
 Source: the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own
 """

@@ -1,8 +1,8 @@
 """Offloading in plans: blocks whose saved values wait in the host's memory between their passes.
 
 A block's values leave while the next block runs forward, and come back while that one runs
-backward: what the link takes longer than that is time paid. Only for machines with memory of their
-own; nothing of it is chosen where the host's memory is the device's."""
+backward: the cost is the time by which the link takes longer. Only for machines with separate
+memory; nothing of it is chosen where the host's memory is the device's."""
 
 from itertools import accumulate
 

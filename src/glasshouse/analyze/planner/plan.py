@@ -19,13 +19,13 @@ SOLVERS = ("auto", "chain", "exact", "min-cut")
 class RematPlan:
     """Recomputation chosen for a step, and its costs.
 
-    budget        what the step is to stay within, and
-    budget_bytes  that in bytes
+    budget        the limit of the step's memory, and
+    budget_bytes  the limit in bytes
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
-    plain_bytes   that without
-    plain_ns      the predicted time of a step without
-    extra_ns      by how much it grows"""
+    plain_bytes   the peak without them
+    plain_ns      the predicted time of a step without them
+    extra_ns      the growth of that time"""
 
     def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget):
         self.budget, plain = parse_budget("plan", budget), planner.check([])

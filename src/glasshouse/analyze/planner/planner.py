@@ -78,10 +78,10 @@ def stand_ins(plain: Chain, model: Module) -> dict[str, str]:
 class Planner:
     """Looks for the cheapest choice that fits a budget; each analysis is done once.
 
-    step       what is planned: `applied(blocks)` and `analyse(steps, machine)`, as ModelStep's
+    step       the planned step: `applied(blocks)` and `analyse(steps, machine)`, as ModelStep's
     paths      of the blocks that may be computed again
-    checked    by what is computed again, the choices that were analysed
-    ways       what is computed again in any case, one way after the other; the first is nothing
+    checked    by their keys, the choices that were analysed
+    ways       blocks that are always computed again, by way; the first way has none
     groups     by the path of the first block of a container, how to checkpoint that"""
 
     def __init__(self, step, paths: list[str], machine: MachineProfile, solver: str = "auto"):
@@ -206,7 +206,7 @@ class Planner:
 
     @cached_property
     def link(self) -> HostLink | None:
-        """Cost model of offloading blocks, where the machine has memory of its own."""
+        """Cost model of offloading blocks, where the machine has separate memory."""
         if not self.machine.host_bytes_per_s:
             return None
         return HostLink(self.plain, self.paths, self.root, self.machine)

@@ -1,9 +1,9 @@
 """Solvers: which values of a forward pass to keep for the backward pass, and which to recompute.
 
-A value that is there in the backward pass is kept, or made of others that are there. Two solvers
-choose: `exact`, a mixed-integer program that also knows when in the backward pass what is made
-again is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best
-choice, and looks for the price at which what is kept fits.
+A value that is there in the backward pass is kept, or computed from others that are there. Two
+solvers choose: `exact`, a mixed-integer program that also knows when a remade value is alive in the
+backward pass; and `min_cut`, which puts a price on a byte, for which a minimum cut is the best
+choice, and looks for the price at which the kept values fit.
 
 Source: Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
     which a value is made again once; Picard 1976 for closures as minimum cuts

@@ -218,12 +218,12 @@ def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -
 
 @functools.cache
 def share_openmp() -> ctypes.CDLL | None:
-    """OpenMP's runtime, from now on one for all: kernels, oneDNN, and what is imported later.
+    """Share one OpenMP runtime among kernels, oneDNN, and libraries that are imported later.
 
-    Packages such as PyTorch bring a copy under a name of their own. Two copies would have threads
-    of their own each, which wait for work in turn on the same cores. What comes first is made
-    visible to all, and what comes later finds it before its own. Where several are there, PyTorch's
-    is taken: the others compute beside us more seldom. None where there is none."""
+    Packages such as PyTorch bring a copy under another name. Two copies would have separate
+    threads, which wait for work in turn on the same cores. The first copy is made visible to all,
+    and later libraries find it before their own. Where several are loaded, PyTorch's is used: the
+    others compute beside us more rarely. Returns None where there is none."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """Values and elementwise cards in C: types, numbers, conversions of narrow floats, kernel texts.
 
-What can be written is what a card declares (`KernelText`); `is_written` says whether that covers a
-call, and all else is done otherwise: by a lowerer, or on the host."""
+A card declares its text (`KernelText`); `is_written` tests whether that covers a call. Other calls
+run otherwise: by a lowerer, or on the host."""
 
 import hashlib
 import math
@@ -97,8 +97,8 @@ class CardCall(NamedTuple):
     attrs: tuple[tuple[str, Any], ...] = ()
 
 
-# Why the kernel text of a call does not do: what a compiler said of it, or what could not be filled
-# in. Such calls are steps of the host.
+# Faults of calls' kernel texts: a compiler's message, or a name that could not be filled in. Such
+# calls are steps of the host.
 faults: dict[CardCall, str] = {}
 
 

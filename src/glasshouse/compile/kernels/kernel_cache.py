@@ -6,8 +6,8 @@ kernel is unloaded, with its library, when no Program uses it any more.
 Sizes are arguments of a kernel's text. Sums of columns and short rows are up to a third faster
 where the compiler knows their sizes; how many rows there are, and how far apart, costs nothing. So
 the first Program of a structure is compiled for the sizes that matter: they become constants of the
-text. Where the same structure comes with other sizes, those that differ stay arguments, and from
-then on such sizes compile nothing. A Program that then runs for long gets kernels of its own sizes
+text. When the same structure appears with other sizes, the ones that differ stay arguments, and
+further such sizes compile nothing. A Program that then runs for long gets kernels for its own sizes
 (`Program.specialise`)."""
 
 import ctypes

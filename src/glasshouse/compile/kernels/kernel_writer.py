@@ -2,7 +2,7 @@
 
 Sizes are arguments, so that kernels which differ in them alone have one text: `n_i` is how many
 positions the loop over i has, `step0` a number of elements between two of them in memory,
-`parallel` whether the cores share the work. How a row is cut stands in the text. kernel_cache.py
+`parallel` whether the cores share the work. The text itself has the cuts of a row. kernel_cache.py
 decides for which of the sizes a text is compiled."""
 
 import re

@@ -1,6 +1,5 @@
 """From a graph to steps: lowerers of nodes, memory for values, and fusion.
 
-`target` is what a Program is compiled for, with its `lowerer`s in order; `lower` asks them and
-picks layouts, `fuse` joins kernels, `source_map` leads back to recorded calls, `missing_kernels`
-says what no kernel computes. A graph enters, steps leave. Read `lowerer`, then `lower`, then
-`fuse`."""
+`target` has the `lowerer`s of a Program in order; `lower` asks them and picks layouts, `fuse` joins
+kernels, `source_map` leads back to recorded calls, `missing_kernels` explains steps of the host. A
+graph enters, steps leave. Read `lowerer`, then `lower`, then `fuse`."""

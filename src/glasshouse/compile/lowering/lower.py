@@ -2,8 +2,8 @@
 
 A value gets memory (a `PlannedBuffer`) if it is an output, an operand or result of a step that is
 no fused kernel, the result of a reduction, or costs more to compute again than to load. All others
-are expressions that their users compute for themselves. Which nodes a step computes is for the
-target's lowerers to say (`lowerer.py`)."""
+are expressions that their users compute for themselves. The target's lowerers decide which nodes a
+step computes (`lowerer.py`)."""
 
 from collections import Counter
 from math import prod

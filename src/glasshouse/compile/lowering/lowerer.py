@@ -1,8 +1,8 @@
 """Lowerers: each turns some nodes of a graph into steps of one kind.
 
-A target asks its lowerers in order. One that knows what to do with a node, perhaps together with
-nodes after it, claims them; it then plans the step, writes its code, says what it is, and how long
-it takes. `docs/how_to/write_a_lowerer.md` builds one."""
+A target asks its lowerers in order. One that can compute a node, perhaps together with nodes after
+it, claims them; it then plans the step, writes its code, describes it, and estimates its time.
+`docs/how_to/write_a_lowerer.md` builds one."""
 
 import inspect
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Claim:
     reads    operands that the step wants in memory; else all that come from outside
     results  nodes whose values the step stores; else the last. Other nodes of the claim that are
              read outside are computed again from these
-    plan     what else the lowerer found out"""
+    plan     the lowerer's further findings"""
 
     nodes: list[Node]
     reads: tuple[Node, ...] | None = None

@@ -1,8 +1,8 @@
 """Targets of the compiler. A target has memory, a dialect of C, an ordered list of lowerers, a way
 to build kernels and to run steps, and a clock.
 
-The target in use is one per thread: `use_target` and `use_lowerer` change it for a while. Programs
-are kept apart by it, in the process and on disk. `docs/how_to/write_a_target.md` builds one."""
+Each thread has a target in use: `use_target` and `use_lowerer` change it for a while. Programs are
+separate by target, in the process and on disk. `docs/how_to/write_a_target.md` builds one."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ from glasshouse.graph.graph import Graph
 class Target:
     """Target for which Programs are compiled.
 
-    lowerers  asked in order for each node; `fused` and the last one, `host`, take what is left
+    lowerers  asked in order for each node; `fused` and the last one, `host`, take the rest
     fused     makes fused kernels of elementwise primitives, movement and reductions
     host      computes anything with the cards' references"""
 
@@ -35,7 +35,7 @@ class Target:
     written_leaves: frozenset[tuple[int, int]] = frozenset()
     keeps_inputs = False  # whether stable inputs may be kept in a second layout
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
-    sets_apart = False  # whether large values in between have memory of their own, while they live
+    sets_apart = False  # whether large values in between have separate memory, while they live
 
     def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None, passes=()):
         self.name, self.dialect = name, dialect or Dialect()
@@ -139,7 +139,7 @@ def target_for(threads: int):
 def use_target(target: Target):
     """Inside, Programs are compiled for this target; earlier recordings are computed first.
 
-    Raises: OptionError for what is no target
+    Raises: OptionError for an object that is no target
     """
     if not isinstance(target, Target):
         raise OptionError("use_target", "a Target", type_name(target), "Make one of Target(…).")
@@ -153,7 +153,7 @@ def use_target(target: Target):
 def use_lowerer(lowerer: Lowerer):
     """Inside, this lowerer is asked before those of the target in use.
 
-    Raises: OptionError for what is no lowerer
+    Raises: OptionError for an object that is no lowerer
     """
     if not isinstance(lowerer, Lowerer):
         fix = "Pass an instance of a subclass of glasshouse.targets.Lowerer."
@@ -166,7 +166,7 @@ def use_lowerer(lowerer: Lowerer):
 def use_pass(rewrite: Callable[[Graph], Graph]):
     """Inside, graphs are rewritten by this function too, after the compiler's own passes.
 
-    Raises: OptionError for what is no function
+    Raises: OptionError for an object that is no function
     """
     if not callable(rewrite):
         fix = "Pass a function from a Graph to a Graph."

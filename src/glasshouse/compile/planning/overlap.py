@@ -1,9 +1,9 @@
 """Early starts and late waits: an order of steps in which others run beside a collective.
 
-A collective starts as soon as its operand is there, and is waited for right before the first step
+A collective starts as soon as its operand is there, and its wait comes right before the first step
 that needs its end. All ranks start the collectives of a Program in the order of their calls, each
-where its own steps allow. Values that have to lie in memory longer for it may not make the peak of
-the arena higher than by a small part; where they would, the steps stay closer together."""
+where its own steps allow. Values that live longer for it may raise the peak of the arena by a small
+part only; else the steps stay closer together."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -13,9 +13,9 @@ from glasshouse.ops.collective_start import asked_by, complete, start
 class CollectiveSteps:
     """The steps of collectives of a Program, which runs once at a time.
 
-    asked      by step, what was asked for, which passes may have rewritten
+    asked      by step, the user's call, which passes may have rewritten
     in_c       by step, the calls that the runner makes
-    under_way  requests of the others, by where results lie
+    under_way  requests of the others, by the place of the result
     transfers  of the last run: (the step that waited, when the transport began, and ended) each"""
 
     def __init__(self, steps: dict[int, CollectiveStep]):

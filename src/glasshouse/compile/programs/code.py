@@ -1,6 +1,6 @@
 """Code: all that a Program needs to run, without the graph that it was made from.
 
-A graph and all that is worked out from it are hundreds of thousands of objects: too many for the
+A graph and all that is derived from it are hundreds of thousands of objects: too many for the
 garbage collector to look through while a model trains. Code is small, and can be stored."""
 
 import pickle

@@ -116,7 +116,7 @@ def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
 def evict_programs(kept_entry: ProgramEntry) -> None:
     """Evict the entries that were used longest ago, until all are within GH_PROGRAM_BYTES.
 
-    What runs meanwhile goes on: who runs a Program refers to it."""
+    A Program that runs meanwhile survives: its runner refers to it."""
     entries = list(programs.items())
     excess = sum(entry.nbytes for _, entry in entries) - flags.program_bytes
     if not flags.program_bytes or excess <= 0:

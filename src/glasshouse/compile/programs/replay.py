@@ -1,17 +1,17 @@
 """Replay: C records calls that were made before, without the Python that made them.
 
-What a call of a primitive records, what a composed function calls, and what the derivative of a
-call calls, depends on specs, attrs and what is in force, not on contents. The first time all of it
-runs in Python (dispatch/bind.py, the cards' rules), and a `CallCollector` notes the calls. From
-then on native/replay.c appends the same calls to the recording and to the tape. A rule has to make
-the same calls for the same specs and attrs, as cards do; what reads a value, or makes a constant,
-runs each time.
+The calls that a primitive, a composed function or a derivative records depend on specs, attrs and
+the modes in force, not on contents. The first time all of it runs in Python (dispatch/bind.py, the
+cards' rules), and a `CallCollector` records the calls. From then on native/replay.c appends the
+same calls to the recording and to the tape. A rule has to make the same calls for the same specs
+and attrs, as cards do; a function that reads a value, or makes a constant, runs each time.
 
-Three things are kept: with a backend, in `replays`, a `ReplayedFunction` for each composed function
-or primitive with such arguments; with a `Call`, in `pulls`, a `ReplayedPull` for each pattern of
-tracked operands. None, or an empty one, says that it has to run each time. C finds the slots of the
-classes that it fills, and the fields of the tuples that it reads, by declarations that are
-generated from the classes (`declarations`)."""
+A backend keeps, in `replays`, a `ReplayedFunction` for each composed function or primitive with
+such arguments; a `Call` keeps, in `pulls`, a `ReplayedPull` for each pattern of tracked operands.
+None, or an empty one, means that it has to run each time. C finds the slots of the classes that it
+fills, and the fields of the tuples that it reads, by declarations generated from the classes
+(`declarations`).
+"""
 
 import functools
 from contextlib import contextmanager

@@ -2,7 +2,7 @@
 
 An entry lies beside the libraries in the folder of `disk_cache`, private to the user, and is
 checked against its digest before it is read. Its name is the digest of all that code depends on:
-the recording, this package's compiler, and what the target in use says of itself.
+the recording, this package's compiler, and the identity of the target in use.
 """
 
 import functools
@@ -96,7 +96,7 @@ def static_text(value) -> str:
 def written_body(body: Body) -> str:
     """Text of the calls of a body.
 
-    Raises: Unwritten for what is not the library's own
+    Raises: Unwritten for calls that are not the library's own
     """
     if any(call.host or call.name not in (*BUILT_IN, *pseudo_primitives) for call, _ in body.calls):
         raise Unwritten

@@ -1,5 +1,5 @@
 """The parts of a plan: buffers, views of memory, expressions, steps and kinds of work.
 
-`view` says where an element lies, `expr` what a fused kernel computes, `steps` has buffers and
-fused kernels, `emitted` what a step is once written, `work` what its time is predicted from.
-Plain data, without a graph or a machine. Read `view`, then `expr`, then `steps`."""
+`view` has the places of elements, `expr` the computation of a fused kernel, `steps` buffers and
+fused kernels, `emitted` steps with their code, `work` the numbers that predict their time. Plain
+data, without a graph or a machine. Read `view`, then `expr`, then `steps`."""

@@ -12,7 +12,7 @@ from glasshouse.compile.steps.view import View
 from glasshouse.dispatch.primitive import primitives
 
 # About how many cycles for a vector of results, beside 1 for an addition: what computing a value
-# again costs, set against a load from memory. Those of cards stand in their kernel texts.
+# again costs, compared with a load from memory. Those of cards are in their kernel texts.
 COSTS = {"random": 40, "gather": 6}
 
 

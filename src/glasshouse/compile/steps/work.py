@@ -1,7 +1,7 @@
 """Kinds of steps: their names, and the numbers that predict their time.
 
-The work of a step is told without a machine: what takes time in it, and how much of each. A kind
-turns that into time on a machine; so the work of a step can be asked about for other sizes."""
+The work of a step does not depend on a machine: its parts that take time, and the amount of each. A
+kind turns that into time on a machine; so the work can be computed for other sizes, too."""
 
 from math import prod
 from typing import Any, NamedTuple

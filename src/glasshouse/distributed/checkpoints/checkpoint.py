@@ -1,9 +1,9 @@
 """Checkpoints of several ranks: each writes its own part, and any number of ranks reads them.
 
 A checkpoint is a folder with a safetensors file for each rank, whose metadata say where in the
-whole each tensor lies, and an index. Tensors that several ranks hold are written once. Written is
-under a name that no reader looks for, index last; it is renamed when all has reached the disk:
-what is there under its name is whole."""
+whole each tensor lies, and an index. Tensors that several ranks hold are written once. The folder
+is written under a name that no reader looks for, the index last, and renamed when all has reached
+the disk: a folder under its final name is whole."""
 
 import json
 import os

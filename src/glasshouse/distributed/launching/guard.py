@@ -1,8 +1,8 @@
 """A folder and processes that end with the process that made them, however that ends.
 
-This file is also the program that sees to it: it reads numbers of processes from its input, "-"
-before one that has ended, and when the input ends it kills those that are left, with all that they
-started, and removes the folder. Its input ends too when its parent is killed."""
+This file is also the guarding program: it reads numbers of processes from its input, with "-"
+before one that has ended. When the input ends it kills the remaining ones, with all that they
+started, and removes the folder. Its input also ends when its parent is killed."""
 
 import contextlib
 import os

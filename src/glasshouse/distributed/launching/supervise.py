@@ -1,5 +1,5 @@
 """Supervisor of `glasshouse launch`: it starts a process for each rank, prints their output, ends
-all when one fails, and starts them again where that was asked for."""
+all when one fails, and starts them again if requested."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 """One pass of a batch through a pipeline: the actions of a schedule, carried out on tensors.
 
-Each forward makes a tape of its own for its microbatch. What goes to another rank is handed to a
-thread for that rank and direction, which sends in order; so is what comes. No rank waits to send,
-and a forward or backward waits for its own operands alone."""
+Each forward makes a separate tape for its microbatch. A thread for each other rank and direction
+sends or receives tensors in order. No rank waits to send, and a forward or backward waits for its
+own operands alone."""
 
 from collections.abc import Callable
 from time import perf_counter_ns

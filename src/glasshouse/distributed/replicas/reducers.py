@@ -1,7 +1,7 @@
 """Reducers: the gradients of all ranks become their mean while the backward pass runs.
 
-Backward tells a reducer of each parameter whose `.grad` is complete, and of its own end. What a
-reducer records between the calls of the backward pass can run beside them."""
+The backward pass reports to a reducer each parameter whose `.grad` is complete, and its own end. A
+reducer's calls that are recorded between those of the backward pass can run beside them."""
 
 import abc
 import math

@@ -1,8 +1,8 @@
 """Status board: memory in which each rank of one machine writes that it lives, and its current
 wait. It gives the errors of collectives that cannot end.
 
-A rank writes only when it has waited for a while already, so that the board costs nothing where all
-is well. The first failure is the world's: all that wait then raise it."""
+A rank writes only when it has waited for a while already, so the board costs nothing while all is
+well. The first failure is the world's: all ranks that wait then raise it."""
 
 import contextlib
 import os

@@ -1,10 +1,10 @@
 """The fast transport of one machine: ranks pass arrays through memory that all have mapped.
 
-native/collectives.c moves and adds up the data, and waits; native/started.c does calls in their
-order, of which several may be under way. They come back here when a wait gets long, and here
-signals, limits, dead ranks and ranks that call something else are seen to. Sums are
-those of the ranks in their order, float16 and bfloat16 in float32 and rounded once, so all ranks
-get the same bits, from run to run too."""
+native/collectives.c moves and adds up the data, and waits; native/started.c runs calls in their
+order, of which several may be under way. They return here when a wait gets long, and this module
+handles signals, limits, dead ranks and ranks that call something else. Sums add the ranks in their
+order, float16 and bfloat16 in float32 and rounded once, so all ranks get the same bits, from run to
+run too."""
 
 import ctypes
 import functools

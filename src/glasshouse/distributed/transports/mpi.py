@@ -2,11 +2,11 @@
 
 Each is one of MPI's calls that do not block, tested until it is done or the time limit has passed.
 MPI would read and write beyond arrays where ranks call different things: so all first gather the
-digest of what each calls (a message has it in front), and nothing else moves where one differs.
-MPI knows nothing of bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce
-them here in rank order (16-bit sums in float32, rounded once), and gather the results, which moves
-as few bytes. What is started without waiting is done by the ordered thread where MPI may be called
-by several threads, and at once where not."""
+digest of what each calls (a message has it in front), and nothing else moves where one differs. MPI
+knows nothing of bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce them
+here in rank order (16-bit sums in float32, rounded once), and gather the results, which moves as
+few bytes. Calls that are started without waiting run in the ordered thread where MPI allows calls
+from several threads, and at once where it does not."""
 
 import atexit
 import faulthandler

@@ -1,7 +1,7 @@
 """Messages between ranks over MPI when a call fails, beside those of the collectives.
 
-Nothing is sent while all is well. A rank whose call fails tells all others why; those who wait look
-for that now and then, answer with what they wait in, and fail too."""
+Nothing is sent while all is well. A rank whose call fails sends all others the reason; ranks that
+wait look for it now and then, answer with their own wait, and fail too."""
 
 import time
 

@@ -1,8 +1,8 @@
 """The clear transport: ranks of one machine that pass arrays through a file in shared memory.
 
-Each rank has a slot. All collectives are made of one step, `exchange`: each rank writes a piece
-into its slot, all wait for each other, each reads what it wants, all wait again. Before any of it
-they `agree` on the call. It is what the fast transports are compared with."""
+Each rank has a slot. All collectives repeat one step, `exchange`: each rank writes a piece into its
+slot, all wait for each other, each reads the pieces that it needs, all wait again. Before any of it
+they `agree` on the call. The fast transports are compared with this one."""
 
 import mmap
 import os

@@ -1,7 +1,7 @@
 """Memory that several processes of one machine map; it ends with the last of them.
 
-The first rank makes it without a name, and writes into a file of the folder where ranks meet how
-the others open it. The file goes as soon as all have."""
+The first rank creates it without a name, and writes its address into a file in the folder where
+ranks meet. The file is removed as soon as all have opened it."""
 
 import mmap
 import os

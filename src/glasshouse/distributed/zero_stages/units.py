@@ -1,7 +1,7 @@
 """Parameters that ranks share out (ZeRO 3): a unit of a model gathers its own when it is called.
 
-What the tape saves of a gathered weight is how to make it again from the rows of all ranks, so a
-whole weight lives while its unit computes, forward and backward, and no longer."""
+For a gathered weight the tape saves the recipe to gather it again from the rows of all ranks, so a
+whole weight lives only while its unit computes, forward and backward."""
 
 import functools
 import inspect

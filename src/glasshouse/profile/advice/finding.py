@@ -9,9 +9,9 @@ from glasshouse.profile.text import milliseconds, scaled
 
 class Advice(NamedTuple):
     """One thing to do. `cause` is its kind in a word or two; `where` the step or operator, and
-    `line` the user's line, if known; `cost_ns` what was measured there and `gain_ns` what can be
-    expected of the change, as `arithmetic` works it out; both are part of `step_ns`, the time of a
-    step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes` is what the
+    `line` the user's line, if known; `cost_ns` is the measured time there and `gain_ns` the
+    expected gain of the change, as `arithmetic` derives it; both are part of `step_ns`, the time of
+    a step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes` is what the
     change would free, of a peak of `peak_bytes`."""
 
     cause: str

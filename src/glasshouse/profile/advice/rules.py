@@ -1,8 +1,8 @@
 """Advice: needless time and memory, where, why, and the gain of a change.
 
-Each rule looks at the evidence and gives advice with the gain to expect, worked out of what was
-measured; the largest gain stands first. A rule knows no program: counts and shares decide. Costs
-and gains are per steady step: time that only the warm-up takes is no reason for advice."""
+Each rule reads the evidence and returns advice with the expected gain, computed from measurements;
+the largest gain comes first. A rule knows no program: counts and shares decide. Costs and gains are
+per steady step: time that only the warm-up takes is no reason for advice."""
 
 from glasshouse.profile.advice.evidence import Evidence
 from glasshouse.profile.advice.finding import Advice

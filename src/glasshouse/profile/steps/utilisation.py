@@ -46,9 +46,9 @@ class Utilisation:
     """Activity of each thread and device stream in so many slices of equal length: `lanes`, with
     shares by kind. `steady` looks at the time from the first steady step to the last alone.
 
-    The program's own thread is never idle: what nothing was recorded of is Python. Other threads
-    are idle outside of their events, streams outside of what runs on them. What transports did has
-    lanes of its own.
+    The program's own thread is never idle: time without a record is Python. Other threads are idle
+    outside of their events, streams outside of their kernels. Transfers of transports have separate
+    lanes.
 
     Units: ns since the recording began, for `edges_ns`.
     """

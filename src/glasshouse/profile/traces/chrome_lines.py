@@ -1,8 +1,8 @@
 """The lines of a trace, made from columns.
 
-`Exporter` makes an object of every slice and encodes it, which is slow and clear. Here what equal
-events and kernels say is encoded once, and only numbers are put in between: the same text, about
-ten times as fast."""
+`Exporter` makes an object of every slice and encodes it, which is slow and clear. Here the texts of
+equal events and kernels are encoded once, and only numbers are put in between: the same result,
+about ten times as fast."""
 
 import json
 from collections.abc import Iterator

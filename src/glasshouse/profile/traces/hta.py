@@ -1,11 +1,11 @@
 """Traces for HolisticTraceAnalysis (HTA): kernels as a device's, and their launches.
 
 HTA knows PyTorch's traces of GPUs, by their names. So whole µs (it rounds others apart), `aten::`
-before primitives, `cudaLaunchKernel` and `ncclKernel` for whatever hands over and whatever
-reduces. What did run is told by the records alone: steps of a device, with the streams and times
-that it gave; where no device took part, the kernels on the CPU as stream 7 of device 0 (8 and more
-of further threads), which is labelled so, each launched by the last call that it computes (a
-recorded call waits as a launched one does), or by its Program's run. Counters are the cards'."""
+before primitives, `cudaLaunchKernel` for every launch and `ncclKernel` for every reduction. The
+records alone show the steps that ran: steps of a device, with its streams and times; without a
+device, the kernels on the CPU as stream 7 of device 0 (8 and more for further threads), which is
+labelled so. Each is launched by the last call that it computes (a recorded call waits as a launched
+one does), or by its Program's run. Counters are the cards'."""
 
 from collections.abc import Iterator
 from itertools import chain

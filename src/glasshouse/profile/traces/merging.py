@@ -43,7 +43,7 @@ def begins_of(files: list[dict]) -> list[int]:
 
 
 def merged(files: list[dict], begins: list[int]) -> Iterator[dict]:
-    """The events of all files: times since the first began, processes and arrows told apart."""
+    """Events of all files: times since the first began, with separate processes and arrows."""
     flows, pids = 0, {}  # processes as numbers, for not all readers know others
     for number, (file, begin) in enumerate(zip(files, begins, strict=True)):
         shift = (begin - min(begins)) / 1000

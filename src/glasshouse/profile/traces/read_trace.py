@@ -1,8 +1,8 @@
 """Reader of traces that torch.profiler wrote, of a CPU or of GPUs, as a profile recorded here.
 
-So it has the same tables, report and comparison. Operators that PyTorch only composes of others
-(aten::linear) are calls without a kernel; what lies within one that computes is left out, as the
-FLOP counter does. Kernels of a device are found by the operator that launched them. FLOPs are known
+It has the same tables, report and comparison. Operators that PyTorch only composes from others
+(aten::linear) are calls without a kernel; operators within one that computes are left out, as the
+FLOP counter does. Kernels of a device belong to the operator that launched them. FLOPs are known
 where the trace has shapes and PyTorch is installed.
 
 Source: the trace event format; names and args as Kineto writes them"""

@@ -1,8 +1,8 @@
 """A recording as JSON, and back: all of it, so its tables and report equal those of the live
 recording. A trace file has it after the slices, which are for viewers.
 
-Columns are packed (zlib, base64). What several things refer to (calls, code, tags) is written once
-and referred to by its place."""
+Columns are packed (zlib, base64). Shared objects (calls, code, tags) are written once, and others
+refer to their places."""
 
 import base64
 import zlib
