@@ -266,9 +266,9 @@ class sweep:
             tape: list = []
             analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
             self.records[n] = record_step(analysis, tape)
-            self.costs[n] = costs_told(analysis)
+            self.costs[n] = costs_of_analysis(analysis)
         elif n not in self.costs:
-            self.costs[n] = costs_told(self.step_for(n).analyse(self.steps, self.machine))
+            self.costs[n] = costs_of_analysis(self.step_for(n).analyse(self.steps, self.machine))
         return self.costs[n]
 
     def record(self, n: int) -> StepRecord:
@@ -306,7 +306,7 @@ class sweep:
         return total
 
 
-def costs_told(analysis: StepAnalysis) -> Costs:
+def costs_of_analysis(analysis: StepAnalysis) -> Costs:
     """Costs of a step, from its analysis."""
     flops, ns = analysis.counter.total(), analysis.predicted_ns
     return Costs(analysis.peak_bytes, analysis.peaks, flops, ns)

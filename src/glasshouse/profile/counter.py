@@ -124,7 +124,7 @@ class FlopCounter(Watcher):
         self.digest()
         sums = Sums()
         counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
-        for call, origin, calls in taken_apart(counted):
+        for call, origin, calls in split_loops(counted):
             cost, phase = call.cost, origin.phase
             matrix, exact_matrix = cost.matrix_flops, cost.exact_matrix_flops
             flops = matrix if view == "matrix" else cost.flops
@@ -188,7 +188,7 @@ class FlopCounter(Watcher):
         for (name, nbytes), times in self.messages.items():
             sums["send", name] += nbytes * times
         counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
-        for call, _, calls in taken_apart(counted):
+        for call, _, calls in split_loops(counted):
             if call.is_collective:
                 sums[call.name, call.attrs["group"].name] += sent_bytes_of(call) * calls
         return dict(sums)
@@ -258,7 +258,7 @@ class FlopCounter(Watcher):
         return self.table()
 
 
-def taken_apart(counted):
+def split_loops(counted):
     """(call, origin, how often); a loop is replaced by the calls in its body."""
     for call, origin, calls in counted:
         if call.primitive.parts is None:
@@ -266,7 +266,7 @@ def taken_apart(counted):
             continue
         for part, times, is_again in call.primitive.parts(*call.specs, **call.attrs):
             place = origin._replace(phase="recompute") if is_again else origin
-            yield from taken_apart([(part, place, times * calls)])
+            yield from split_loops([(part, place, times * calls)])
 
 
 def counting(counts: dict, thread: int):

@@ -38,7 +38,7 @@ class PythonFunctions(list):
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
         self.trace = trace
         self.breakdown = breakdown or Breakdown(trace)
-        super().__init__(self.made_rows() if len(trace.functions) else ())
+        super().__init__(self.build_rows() if len(trace.functions) else ())
 
     @property
     def step_ns(self) -> float:
@@ -50,7 +50,7 @@ class PythonFunctions(list):
         """Own ns, in a step, of functions that call no operator."""
         return sum(row.self_ns for row in self if not row.operators)
 
-    def made_rows(self) -> list[FunctionRow]:
+    def build_rows(self) -> list[FunctionRow]:
         """A row for each function that took time in the steps around the median."""
         calls, spans = self.trace.functions, self.breakdown.steps.middle
         count, scale = len(self.trace.function_names), self.breakdown.scale

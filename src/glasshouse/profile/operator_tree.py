@@ -56,7 +56,7 @@ class OperatorTree(list):
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
         self.trace, self.breakdown = trace, breakdown or Breakdown(trace)
         self.numbers = Numbers()
-        super().__init__(self.made_rows())
+        super().__init__(self.build_rows())
 
     @cached_property
     def timed(self) -> TimedNames:
@@ -109,7 +109,7 @@ class OperatorTree(list):
             number, steps.begin[host_steps], steps.end[host_steps], steps.thread[host_steps]
         )
 
-    def made_rows(self) -> list[TreeRow]:
+    def build_rows(self) -> list[TreeRow]:
         """Rows of the tree in order."""
         timed, spans = self.timed, self.breakdown.steps.middle
         times = nested_within(spans, timed.begin, timed.end, timed.thread)

@@ -121,14 +121,16 @@ class StepValues:
     def blocks(self, choice: solvers.ValueChoice) -> list[RematBlock]:
         """Convert a choice to the blocks of a plan."""
         remade = [
-            self.block(i, Means.REMAKE, self.values[i].nbytes or 0, self.ns_with_behind(i, choice))
+            self.block(
+                i, Means.REMAKE, self.values[i].nbytes or 0, self.ns_with_unstored(i, choice)
+            )
             for i in choice.remade
             if self.nodes[i].number in self.waiting
         ]
         parents = {p for i in choice.remade for p in self.values[i].parents if p in choice.kept}
         return [*remade, *(self.block(i, Means.KEEP, 0, 0.0) for i in sorted(parents))]
 
-    def ns_with_behind(self, i: int, choice: solvers.ValueChoice) -> float:
+    def ns_with_unstored(self, i: int, choice: solvers.ValueChoice) -> float:
         """Ns of a value that is made again, and of the values without memory before it."""
         ns, stack = self.values[i].ns or 0.0, list(self.values[i].parents)
         while stack:

@@ -167,10 +167,10 @@ class Lowering:
             return self.gather(node)
         operands = [self.expr[x.number] for x in node.inputs]
         if node.number in self.is_summed and node.spec.size >= MANY_TURNED:
-            operands = self.brought_into_line(node, operands)
+            operands = self.align_operands(node, operands)
         return make(op, operands, node.dtype, value=numbers_of(node.attrs) or None)
 
-    def brought_into_line(self, node: Node, operands: list[Expr]) -> list[Expr]:
+    def align_operands(self, node: Node, operands: list[Expr]) -> list[Expr]:
         """Bring operands into one order in memory: that of an operand which is not row by row, such
         as a step of a convolution prefers. Kernels that sum operands read across memory would read
         them again for each sum, each element in another cache line."""

@@ -345,12 +345,12 @@ def make_program(recording: Recording) -> Program:
     if program is None:
         with let_through(), no_collection():
             try:
-                program = make_anew(recording, key, common)
+                program = compile_and_store(recording, key, common)
             except CompileError as error:
                 graph = rewritten(graph_of(recording))
                 if not find_faults(graph):
                     raise explained(error, graph) from error
-                program = make_anew(recording, key, common)  # without the texts at fault
+                program = compile_and_store(recording, key, common)  # without the texts at fault
         if program.key:
             note_stored(program, key, structure)
     if program.collectives is not None:
@@ -360,7 +360,7 @@ def make_program(recording: Recording) -> Program:
     return program
 
 
-def make_anew(recording: Recording, key: str, common: CommonSizes) -> Program:
+def compile_and_store(recording: Recording, key: str, common: CommonSizes) -> Program:
     """Compile a recording, and store its code under the key if it has one. Such code is then read
     back as by another process, and the graph's memory returns to the system: code made beside the
     graph would hold on to most of its pages."""

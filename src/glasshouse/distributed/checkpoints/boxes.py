@@ -1,5 +1,5 @@
 """Boxes of tensors: a rank's part of a tensor that ranks share out, as a checkpoint names it, and
-how a part is assembled from boxes that were cut in another way."""
+how a part is assemble from boxes that were cut in another way."""
 
 import math
 from collections.abc import Callable
@@ -43,7 +43,7 @@ def boxes_of(key: str, dtype: str, sharding: Sharding) -> list[tuple[Box, Slices
     return boxes
 
 
-def assembled(
+def assemble(
     boxes: list[tuple[Box, Slices]], shape, dtype, saved: list[Box], read: Callable
 ) -> np.ndarray:
     """Assemble a part of this shape, which consists of `boxes`, from the results of `read(box)` for

@@ -88,7 +88,7 @@ def save_checkpoint(
     check_integer(WHERE, "keep", keep, 1)
     if folder in under_way:
         under_way.pop(folder).wait()
-    state, extra = held_now(model, optimizer, more)
+    state, extra = snapshot(model, optimizer, more)
     steps = step, next_step(folder) if step is None else check_integer(WHERE, "step", step, 0)
     rank_states = all_gather_object((steps, uuid.uuid4().hex, list(state.boxes()), state.rest))
     if len({number for (number, _), *_ in rank_states}) > 1:
@@ -99,7 +99,7 @@ def save_checkpoint(
     return saving
 
 
-def held_now(model, optimizer, more: dict) -> tuple[Tensors, dict]:
+def snapshot(model, optimizer, more: dict) -> tuple[Tensors, dict]:
     """State as it is now; training later does not change it."""
     state = Tensors({}, {}, {})
     parts = [model_state(model)] if model is not None else []

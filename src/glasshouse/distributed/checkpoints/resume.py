@@ -8,7 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import CheckpointError, suggest
 from glasshouse.dispatch.value import adopt
-from glasshouse.distributed.checkpoints.boxes import Box, assembled, boxes_of
+from glasshouse.distributed.checkpoints.boxes import Box, assemble, boxes_of
 from glasshouse.distributed.checkpoints.checkpoint import (
     FORMAT,
     INDEX,
@@ -148,7 +148,7 @@ class Reading:
             raise CheckpointError(WHERE, f"{expected} in {self.path}", got, "Build the same model.")
         boxes = boxes_of(key, dtype, sharding)
         # In the saved dtype: the object that takes it casts.
-        return adopt(assembled(boxes, shape, self.read(saved[0]).dtype, saved, self.read))
+        return adopt(assemble(boxes, shape, self.read(saved[0]).dtype, saved, self.read))
 
     def model_state(self, model) -> dict:
         """Return the argument of `model.load_state_dict`."""

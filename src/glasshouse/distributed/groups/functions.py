@@ -106,7 +106,7 @@ def barrier(group: ProcessGroup | None = None) -> None:
         process.transport(group).barrier()
 
 
-def heard(result: Tensor, expected: list) -> list:
+def read_result(result: Tensor, expected: list) -> list:
     """Return a collective's result as a list, to decide by; ahead of time, `expected`, its result
     where all ranks are like this one."""
     backend = backends.current()

@@ -16,9 +16,9 @@ def gathered_objects(transport: Collectives, x) -> list:
     transport.all_gather(np.array(data.size, np.int64), sizes)
     padded = np.zeros(sizes.max(), np.uint8)
     padded[: data.size] = data
-    heard = np.empty((transport.size, padded.size), np.uint8)
-    transport.all_gather(padded, heard)
-    return [pickle.loads(part[:size]) for part, size in zip(heard, sizes, strict=True)]
+    parts = np.empty((transport.size, padded.size), np.uint8)
+    transport.all_gather(padded, parts)
+    return [pickle.loads(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
 
 def all_gather_object(x, group: ProcessGroup | None = None) -> list:

@@ -8,7 +8,7 @@ import math
 import zlib
 
 from glasshouse.base import DType, DTypeError
-from glasshouse.distributed.groups.functions import broadcast, heard
+from glasshouse.distributed.groups.functions import broadcast, read_result
 from glasshouse.ops import collective
 from glasshouse.ops.collective import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, astype, concat, reshape, zeros
@@ -148,7 +148,7 @@ class OverlappedReducer(Reducer):
             range(len(self.parameters)), key=lambda i: came.get(self.parameters[i], len(came))
         )
         result = broadcast(asarray(order, dtype="int32"), 0, group=self.group)
-        ordered = [self.parameters[i] for i in heard(result, order)]
+        ordered = [self.parameters[i] for i in read_result(result, order)]
         self.buckets, self.is_ordered = buckets_of(ordered, self.bucket_bytes), True
 
 

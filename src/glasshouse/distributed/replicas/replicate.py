@@ -6,7 +6,7 @@ from itertools import zip_longest
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END
 from glasshouse.base import OptionError, as_dtype, check_known
-from glasshouse.distributed.groups.functions import all_gather, all_reduce, broadcast, heard
+from glasshouse.distributed.groups.functions import all_gather, all_reduce, broadcast, read_result
 from glasshouse.distributed.groups.mesh import DeviceMesh
 from glasshouse.distributed.groups.objects import all_gather_object
 from glasshouse.distributed.replicas.reducers import (
@@ -72,7 +72,7 @@ class Replica:
         parameters = self.reducer.parameters
         has = [p.grad is not None for p in parameters]
         if self.find_unused:
-            has = heard(all_reduce(asarray(has), "max", group=self.reducer.group), has)
+            has = read_result(all_reduce(asarray(has), "max", group=self.reducer.group), has)
         return [p for p, is_used in zip(parameters, has, strict=True) if is_used]
 
 
@@ -159,7 +159,7 @@ def check_same(module: Module, group: ProcessGroup) -> None:
     lines = [f"{name} {x.spec}{', frozen' * (name in frozen)}" for name, x in state]
     digest = zlib.crc32("\n".join(lines).encode())
     digests = all_gather(asarray([digest], dtype="int64"), group=group)
-    digests = heard(digests, [digest] * group.size)
+    digests = read_result(digests, [digest] * group.size)
     if all(other == digests[0] for other in digests):
         return
     all_lines = all_gather_object(lines, group)

@@ -97,7 +97,7 @@ def ring_attention(
     return RingAttention.apply(q, k, v, (group, is_causal, scale))
 
 
-def attended_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, weights: tuple):
+def attend_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, weights: tuple):
     """Compute a MultiheadAttention for this rank's part of the sequence."""
     widths = (attention.embed_dim, attention.kdim, attention.vdim)
     where = "MultiheadAttention"

@@ -21,7 +21,7 @@ def counted(axis: int, x: Tensor) -> int:
     return axis + x.ndim if axis < 0 else axis
 
 
-def entered(x: Tensor, layout: Layout) -> Tensor:
+def whole_input(x: Tensor, layout: Layout) -> Tensor:
     """The whole input, for ranks that use it in different ways."""
     if isinstance(layout.input, Shard):
         axis = counted(layout.input.axis, x)
@@ -42,7 +42,7 @@ def own_part_of(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     return collective.shard(x, group=group, axis=counted(axis, x), index=group.rank)
 
 
-def joined_parts(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
+def join_parts(x: Tensor, axis: int, group: ProcessGroup) -> Tensor:
     """All ranks' parts, on each of them alike."""
     return collective.all_gather(x, group=group, axis=counted(axis, x), replicated=True)
 

@@ -18,16 +18,16 @@ from glasshouse.distributed.groups.randomness import drawn_apart
 from glasshouse.distributed.replicas.replicate import check_same, share
 from glasshouse.distributed.tensor_parallel.context import (
     PositionEmbedding,
-    attended_in_ring,
+    attend_in_ring,
     check_ring,
 )
 from glasshouse.distributed.tensor_parallel.layout import (
     Layout,
     check_layout,
-    entered,
-    joined_parts,
+    join_parts,
     own_part_of,
     reduced_output,
+    whole_input,
 )
 from glasshouse.distributed.tensor_parallel.patterns import matching
 from glasshouse.distributed.tensor_parallel.vocabulary import (
@@ -47,11 +47,11 @@ class ColumnLinear(Linear):
     """A Linear whose outputs the ranks share out."""
 
     def forward(self, input):
-        x = entered(input, self.layout)
+        x = whole_input(input, self.layout)
         y = linear(x, self.weight, self.bias, _where="Linear")
         if isinstance(self.layout.output, Shard):
             return y
-        return joined_parts(y, -1, self.layout.group)
+        return join_parts(y, -1, self.layout.group)
 
 
 class RowLinear(Linear):
@@ -93,14 +93,14 @@ class ParallelAttention(MultiheadAttention):
     ):
         operands = (query, key, value)
         if self.layout is not None:
-            inputs = {id(x): entered(x, self.layout) for x in operands}
+            inputs = {id(x): whole_input(x, self.layout) for x in operands}
             operands = tuple(inputs[id(x)] for x in operands)
         if self.ring is not None:
             masks = (key_padding_mask, attn_mask)
             check_ring("MultiheadAttention", self, masks, need_weights)
             separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
             weights = (self.in_proj_weight, separate, self.in_proj_bias)
-            return attended_in_ring(self, self.ring, operands, is_causal, weights)
+            return attend_in_ring(self, self.ring, operands, is_causal, weights)
         if need_weights:
             fix = "Pass need_weights=False."
             raise OptionError("MultiheadAttention", "no weights of all heads", "need_weights", fix)

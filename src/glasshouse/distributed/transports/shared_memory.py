@@ -24,7 +24,7 @@ def share(
     whole, end = nbytes + mmap.PAGESIZE, time.monotonic() + timeout_s
     path = Path(folder, name)
     if rank:
-        memory = opened(path, whole, end)
+        memory = open_memory(path, whole, end)
     else:
         memory, descriptor = create(path, whole)
     if memory is None:
@@ -66,7 +66,7 @@ def create(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
     return mmap.mmap(descriptor, nbytes), descriptor
 
 
-def opened(path: Path, nbytes: int, end: float) -> mmap.mmap | None:
+def open_memory(path: Path, nbytes: int, end: float) -> mmap.mmap | None:
     """Open the memory that the file at `path` names, once it does; None if it is too late."""
     while time.monotonic() < end:
         try:

@@ -128,10 +128,10 @@ class Evidence:
     @cached_property
     def groups(self) -> list[CallGroup]:
         """All calls, the groups that took longest first."""
-        groups = self.told_groups() + self.captured_groups()
+        groups = self.event_groups() + self.captured_groups()
         return sorted(groups, key=lambda g: -(g.kernel_ns + g.own_ns))
 
-    def told_groups(self) -> list[CallGroup]:
+    def event_groups(self) -> list[CallGroup]:
         """Groups of calls that have events."""
         trace, plain = self.trace, self.plain
         places = np.flatnonzero(trace.is_op & ~self.is_inside)
