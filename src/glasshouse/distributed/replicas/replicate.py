@@ -46,13 +46,13 @@ class Replica:
         return type(None), ()  # a copy of a model belongs to one process
 
     def add(self, parameter: Tensor) -> None:
-        """Pass on that a parameter's gradient has grown."""
+        """Report to the reducer that a parameter's gradient is complete."""
         if self.syncs:
             with no_grad():
                 self.reducer.add(parameter)
 
     def finish(self) -> None:
-        """Backward has ended, or all backward passes that are to be reduced together."""
+        """Finish the reduction after a backward pass, or after all that are reduced together."""
         if self.syncs:
             with no_grad():
                 self.reducer.finish(self.used_parameters())

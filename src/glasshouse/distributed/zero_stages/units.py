@@ -127,7 +127,7 @@ class Trail:
                 unit.finish()
 
     def begin(self) -> None:
-        """Reset at the begin or end of a forward pass."""
+        """Reset the state between forward passes."""
         self.last: Unit | None = None
         self.gathering: Gathering | None = None
         for unit in self.units:
