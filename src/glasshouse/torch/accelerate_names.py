@@ -1,7 +1,7 @@
-"""The name of our backend in accelerate, which has a list of its own of what torch.compile takes.
+"""Adds our backend to accelerate's own list of torch.compile backends.
 
 transformers' Trainer compiles through it, and refuses a name that is not in the list. The list is
-an enumeration, so the name is added to it, as soon as accelerate is imported."""
+an enumeration, so we add the name to it as soon as accelerate is imported."""
 
 from glasshouse.base.import_watch import when_imported
 
@@ -10,7 +10,7 @@ NAME = "GLASSHOUSE"
 
 
 def add_backend(module) -> None:
-    """Add our name to the enumeration; nothing where it is there, or there is no enumeration."""
+    """Add our name to the enumeration, unless it has it, or there is no enumeration."""
     names = getattr(module, "DynamoBackend", None)
     if names is None or NAME in names.__members__:
         return

@@ -475,7 +475,7 @@ def test_all_that_a_graph_says_of_its_tensors_is_kept(dtype):
     graph.placeholder("several").meta["val"] = (views[0], [views[1], 3], None, True, 1j)
     graph.output(())
     expected = [pytree.tree_map(facts_of, x.meta["val"]) for x in graph.nodes if "val" in x.meta]
-    module = graph_cache.unpacked(graph_cache.packed(torch.fx.GraphModule({}, graph)))
+    module = graph_cache.unpack(graph_cache.pack(torch.fx.GraphModule({}, graph)))
     nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
     assert [pytree.tree_map(facts_of, node.meta["val"]) for node in nodes] == expected
 

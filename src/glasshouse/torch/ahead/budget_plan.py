@@ -1,8 +1,8 @@
-"""Plans of recomputation for PyTorch's models on our engine: which `memory_budget` among the
-options of torch.compile keeps the peak of a whole step within a budget.
+"""Plans of recomputation for PyTorch models on our engine: the option `memory_budget` of
+torch.compile that keeps the peak of a whole step within a budget.
 
-The option bounds what a forward pass keeps for its backward pass. What peak follows is known ahead
-of time, to the byte; so the largest part is looked for whose peak fits."""
+The option bounds what a forward pass saves for its backward pass. The resulting peak is known ahead
+of time, to the byte, so we search for the largest part whose peak fits."""
 
 from typing import NamedTuple
 
@@ -17,11 +17,11 @@ from glasshouse.torch.ahead.compiled import CompiledStep
 from glasshouse.torch.patches.dynamo import BackendFailed, uncompiled
 
 TRIALS = 6  # of halving the interval of parts
-STEPS = 2  # that are analysed: the second finds the optimizer's state
+STEPS = 2  # analysed steps: the second one has the optimizer's state
 
 
 class Trial(NamedTuple):
-    """A part of what the forward pass would keep, and the step that follows."""
+    """A part of what the forward pass would save, and the analysis of its step."""
 
     part: float
     analysis: StepAnalysis
@@ -31,12 +31,12 @@ class TorchPlan:
     """A plan of recomputation for a compiled step, with its peak and time.
 
     options       for torch.compile; None where the step fits as it is
-    analysis      that of the step with them
-    budget_bytes  what the peak is to stay within
-    peak_bytes    the planned peak of a step with them; at most the budget
-    plain_bytes   that without
-    plain_ns      the predicted time of a step without
-    extra_ns      by how much it grows"""
+    analysis      of the step with these options
+    budget_bytes  the largest peak allowed
+    peak_bytes    the planned peak of a step with these options; at most the budget
+    plain_bytes   the planned peak without them
+    plain_ns      the predicted time of a step without them
+    extra_ns      the predicted time that recomputation adds"""
 
     def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget):
         self.step, self.machine, self.budget = step, machine, budget
@@ -51,9 +51,9 @@ class TorchPlan:
         self.extra_ns = self.analysis.predicted_ns - self.plain_ns
 
     def search(self) -> Trial:
-        """The largest part that is found to fit.
+        """The largest part that fits.
 
-        Raises: OptionError, with the least peak that was found, where none does
+        Raises: OptionError, with the lowest peak, where none fits
         """
         low, high, best = 0.0, 1.0, None
         for _ in range(TRIALS):
@@ -71,7 +71,7 @@ class TorchPlan:
         return best
 
     def try_part(self, part: float) -> Trial | None:
-        """The step whose forward passes keep this part; None where they have to keep more."""
+        """The step whose forward passes save this part; None where they must save more."""
         step = self.step
         step.options = {"memory_budget": part}
         try:
@@ -104,23 +104,23 @@ class TorchPlan:
         """The plan as text."""
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
-        kept = "nothing is computed again"
+        detail = "nothing is computed again"
         if self.options is not None:
             part = self.options["memory_budget"]
-            kept = f"forward passes keep {part:.3g} of what they would for their backward passes"
-        return f"{head}\nbudget {self.describe_budget()}\n{kept}\n"
+            detail = f"forward passes keep {part:.3g} of what they would for their backward passes"
+        return f"{head}\nbudget {self.describe_budget()}\n{detail}\n"
 
     def __str__(self):
         return self.table()
 
 
-def plan(step: tuple, budget: MemoryBudget, machine: MachineProfile, given: dict) -> TorchPlan:
-    """The plan for a `step`: model, loss, optimizer, inputs and autocast. `given`: the options of
-    plans for our own models, which are none of these.
+def plan(step: tuple, budget: MemoryBudget, machine: MachineProfile, options: dict) -> TorchPlan:
+    """The plan for a `step`: model, loss, optimizer, inputs and autocast. `options` are those of
+    plans for our own models; none of them applies here.
 
     Raises: OptionError for a budget that cannot be met, and for such an option
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             fix = "Leave it out: PyTorch's partitioner plans what is computed again."
             raise OptionError("plan", f"no {name} for a torch.nn.Module", repr(value), fix)

@@ -1,8 +1,8 @@
-"""A whole training step that gh.optimize captures, of a PyTorch model, ahead of time.
+"""A PyTorch training step captured by gh.optimize, ahead of time.
 
-The step is that of a user of `gh.optimize(step)`: forward and backward pass and the update are one
+The step is that of a user of `gh.optimize(step)`: forward pass, backward pass and update are one
 graph, whose calls run as Programs. It is captured on tensors without contents, by the same hook,
-interpreter and compiler as in earnest; its Programs are planned, and compute nothing."""
+interpreter and compiler as in a real run; its Programs are planned, and compute nothing."""
 
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.ahead.planned import Simulation, simulating
 from glasshouse.torch.observe.ledger import Ledger
 
-MOST_FIRST_CALLS = 8  # until nothing is captured or compiled any more
+MOST_FIRST_CALLS = 8  # calls until capture and compilation are over
 
 
 class GraphBreak(NamedTuple):
-    """Where a step leaves its graph, and why."""
+    """A place where a step leaves its graph, and the reason."""
 
     line: str
     reason: str
@@ -59,8 +59,8 @@ class WholeStep(CompiledStep):
             self.run(optimizer, inputs)
 
     def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
-        """The peak of each step, and the FlopCounter of the last. What the graph owns is first seen
-        in a step before them."""
+        """The peak of each step, and the FlopCounter of the last. An extra step comes first, in
+        which the graph's own tensors are first seen."""
         peaks, counter = super().watch(ledger, steps + 1, optimizer, inputs)
         return peaks[1:], counter
 
@@ -69,5 +69,5 @@ class WholeStep(CompiledStep):
         self.captured(self, optimizer, inputs)
 
     def breaks(self) -> list[GraphBreak]:
-        """Where the step leaves its graph."""
+        """The places where the step leaves its graph."""
         return [GraphBreak(*one) for one in self.capture.breaks]

@@ -1,9 +1,9 @@
 """A training step of a PyTorch model on our engine, ahead of time.
 
-The step is the one of a user of `torch.compile(model, backend="glasshouse")`: the model's forward
-and backward pass are Programs, the loss function and the optimizer are PyTorch's own. It runs on
-tensors without contents through TorchDynamo, AOTAutograd and our lowering as in earnest; each
-Program is planned, takes its arena and results from a simulated manager, and computes nothing."""
+The step is that of a user of `torch.compile(model, backend="glasshouse")`: the model's forward and
+backward pass are Programs, the loss function and the optimizer are PyTorch's. It runs on tensors
+without contents through TorchDynamo, AOTAutograd and our lowering as in a real run. Each Program is
+planned, takes its arena and results from a simulated manager, and computes nothing."""
 
 from contextlib import ExitStack, contextmanager
 
@@ -13,7 +13,7 @@ from glasshouse.torch.ahead.eager import EagerStep
 from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.ahead.planned import PlannedRun, Simulation, simulating
 from glasshouse.torch.observe.ledger import Ledger
-from glasshouse.torch.observe.observer import own
+from glasshouse.torch.observe.observer import thread_mode
 from glasshouse.torch.patches.dynamo import (
     compiling_often,
     entries_of,
@@ -32,8 +32,8 @@ class CompiledStep(EagerStep):
 
     @contextmanager
     def running(self, mode: ContentlessMode, optimizer, inputs: list):
-        """Inside, the model is compiled and its Programs are planned. What TorchDynamo keeps of it
-        goes afterwards."""
+        """Inside, the model is compiled and its Programs are planned. TorchDynamo's entries of it
+        are removed afterwards."""
         model = uncompiled(self.model)
         self.simulation = Simulation(mode)
         with ExitStack() as stack:
@@ -47,12 +47,12 @@ class CompiledStep(EagerStep):
                 self.forward = self.model
 
     def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
-        """Enter what is there before the first step."""
+        """Report all tensors that exist before the first step."""
         super().note_all(ledger, modules, optimizer, inputs)
-        self.simulation.storages = [own.mode.storages[ledger]]
+        self.simulation.storages = [thread_mode.mode.storages[ledger]]
 
     def begin_step(self, ledger: Ledger) -> None:
-        """Another step begins."""
+        """Begin another step."""
         super().begin_step(ledger)
         self.simulation.runs.clear()
 
@@ -63,8 +63,8 @@ class CompiledStep(EagerStep):
 
 @contextmanager
 def own_entries():
-    """Inside, TorchDynamo compiles as often as it has to; of functions that it had compiled nothing
-    of before, it then forgets what it compiled."""
+    """Inside, TorchDynamo has no limit of recompilations. Afterwards it forgets the functions that
+    it had not compiled before."""
     met: dict = {}
 
     def note(code, _):

@@ -1,8 +1,8 @@
 """A training step of PyTorch's own, ahead of time: peak memory, FLOPs and time of *eager*.
 
 The step runs on tensors without contents through PyTorch's own Python, autograd and optimizers.
-What eager would allocate and give back is told by the mode below autograd that tells our counter
-and profiler of operators, so each storage lives as long as it would."""
+The mode below autograd that reports operators to our counter and profiler also reports allocations
+and frees, so each storage lives as long as in eager."""
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
@@ -25,7 +25,7 @@ from glasshouse.torch.ahead.no_contents import (
 from glasshouse.torch.ahead.torch_source import TorchSource
 from glasshouse.torch.lowering.interpreter import TORCH
 from glasshouse.torch.observe.ledger import Ledger
-from glasshouse.torch.observe.observer import observe, own
+from glasshouse.torch.observe.observer import observe, thread_mode
 from glasshouse.torch.patches.fakes import UnsupportedOperator
 from glasshouse.torch.patches.trees import tree_leaves
 
@@ -34,9 +34,9 @@ class EagerStep:
     """A model of PyTorch's with its loss, optimizer and inputs, to run without contents."""
 
     convention = "torch"
-    holds_output = False  # whether the model's output lives until the next step has another
-    output: object = None  # that is held
-    micro_batches = 1  # whose gradients are added up before an update
+    holds_output = False  # whether the model's output lives until the next step's output
+    output: object = None  # the held output
+    micro_batches = 1  # batches whose gradients are added up before an update
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
         if not callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
@@ -48,7 +48,7 @@ class EagerStep:
         self.inputs = [inputs] if is_alone else list(inputs)
 
     def run(self, optimizer, inputs: list) -> None:
-        """One step, as users write it: output and loss are there until it ends."""
+        """Run one step, as users write it: output and loss live until it ends."""
         optimizer.zero_grad()
         first, *targets = inputs
         for _ in range(self.micro_batches):
@@ -73,7 +73,7 @@ class EagerStep:
         return self.forward(*first) if isinstance(first, tuple) else self.forward(first)
 
     def loss_of(self, output, targets: list) -> torch.Tensor:
-        """The loss function's, or the model's own."""
+        """The loss: of the loss function, or of the model's output."""
         if self.loss is not None:
             return self.loss(output, *targets)
         loss = getattr(output, "loss", None)
@@ -85,12 +85,12 @@ class EagerStep:
 
     @contextmanager
     def running(self, mode: ContentlessMode, optimizer, inputs: list):
-        """Inside, the model is called as it will be; nothing that was compiled is."""
+        """Inside, the model runs eagerly; compiled functions run as plain ones."""
         with mode, torch.compiler.set_stance("force_eager"):
             yield
 
     def begin_step(self, ledger: Ledger) -> None:
-        """Another step begins."""
+        """Begin another step."""
         ledger.begin_step()
 
     def runs(self) -> list:
@@ -98,7 +98,7 @@ class EagerStep:
         return []
 
     def breaks(self) -> list:
-        """Where the step leaves a captured graph."""
+        """The places where the step leaves a captured graph."""
         return []
 
     def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
@@ -143,8 +143,8 @@ class EagerStep:
         return peaks, counter
 
     def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
-        """Enter what is there before the first step."""
-        storages = own.mode.storages[ledger]
+        """Report all tensors that exist before the first step."""
+        storages = thread_mode.mode.storages[ledger]
         tensors = [x for module in modules for x in (*module.parameters(), *module.buffers())]
         tensors += [x.grad for x in tensors if x.grad is not None]
         leaves = tree_leaves((list(optimizer.state.values()), inputs))
@@ -152,7 +152,7 @@ class EagerStep:
         self.name_owners(ledger, modules, optimizer, inputs)
 
     def name_owners(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
-        """Say what parameters, gradients, buffers, the optimizer and the inputs hold."""
+        """Name the owners of storages: parameters, gradients, buffers, the optimizer, inputs."""
         owners: dict[torch.Tensor, tuple[str, str]] = {}  # path and module of each parameter
         for module in modules:
             root = type(module).__name__
@@ -174,7 +174,7 @@ class EagerStep:
 
     @contextmanager
     def explaining(self, mode: ContentlessMode):
-        """Errors of operators that ask for contents, or have no sizes, say which one and where."""
+        """Inside, errors of operators without contents or sizes name the operator and its place."""
         try:
             yield
         except NEEDS_CONTENTS as error:
@@ -205,7 +205,7 @@ def place_of(mode: ContentlessMode, error: Exception, model) -> str:
 
 
 def module_of(path: str, root: str) -> str:
-    """The path of the module that has a parameter or buffer; the model's class for its own."""
+    """The path of a parameter's or buffer's module; for the model's own, its class."""
     return first_path(path).rpartition(".")[0] or root
 
 

@@ -1,8 +1,7 @@
-"""A step of a PyTorch model that `gh.estimate.fits` is asked about, and how it is analysed when
-something of it is changed.
+"""The subject of `gh.estimate.fits` for a PyTorch model: its step, and variants of it.
 
-ZeRO is not run: the ledger of an analysed step is gone through once more, with what ranks share out
-divided by their number, and what they gather added."""
+ZeRO is not run. A second pass through the ledger of an analysed step divides sharded bytes by the
+number of ranks, and adds gathered ones."""
 
 from collections import Counter, defaultdict
 from contextlib import contextmanager, nullcontext
@@ -36,7 +35,7 @@ ENGINES = {
     "exact": 'torch.compile(backend="glasshouse")',
     "captured": "gh.optimize",
 }
-GATHERED_BLOCKS = 2  # the one that computes, and the next
+GATHERED_BLOCKS = 2  # the running one, and the next
 
 
 class TorchSubject(StepSubject):
@@ -74,7 +73,7 @@ class TorchSubject(StepSubject):
         return self.analysed[variant]
 
     def analyse(self, variant: StepVariant) -> StepAnalysis:
-        """The same, made now."""
+        """Analyse a variant on one device."""
         model, optimizer, inputs = self.model, self.optimizer, self.inputs_of(variant)
         if variant.dtype:
             dtype = getattr(torch, variant.dtype)
@@ -88,7 +87,7 @@ class TorchSubject(StepSubject):
             return step.analyse(STEPS, self.options["machine"])
 
     def checkpoints(self, model):
-        """Context: blocks compute again in the backward pass, as transformers' own models do it."""
+        """A context in which blocks are checkpointed, by transformers' own models in their way."""
         if getattr(model, "supports_gradient_checkpointing", False):
             return own_checkpoints(model)
         return forwards_replaced(model, self.blocks, checkpointed)
@@ -111,9 +110,9 @@ class TorchSubject(StepSubject):
 
 
 class SharedLedger:
-    """The ledger of a step, of whose allocations each of some ranks has a part.
+    """The ledger of a step whose allocations are sharded over ranks.
 
-    added   bytes that a rank has besides while a pass runs, by kind"""
+    added   extra bytes of a rank while a pass runs, by kind"""
 
     def __init__(self, ledger: Ledger, stage: int, ranks: int):
         self.ledger, self.ranks = ledger, ranks
@@ -128,12 +127,12 @@ class SharedLedger:
         return allocation.nbytes
 
     def peak(self) -> tuple[int, dict[str, int]]:
-        """The most bytes that a rank has, and what they are by kind."""
+        """The peak of a rank in bytes, and these by kind."""
         now = most = sum(map(self.bytes_of, self.ledger.began))
         at, phase = 0, ""
         for place, (allocation, nbytes) in enumerate(self.ledger.events, 1):
-            own = self.bytes_of(allocation)
-            now += own if nbytes > 0 else -own
+            rank_bytes = self.bytes_of(allocation)
+            now += rank_bytes if nbytes > 0 else -rank_bytes
             whole = now + self.added[allocation.tag.phase].total()
             if nbytes > 0 and whole > most:
                 most, at, phase = whole, place, allocation.tag.phase
@@ -144,13 +143,13 @@ class SharedLedger:
 
 
 def checkpointed(path: str, module):
-    """The forward of a block, which computes again in the backward pass."""
+    """The forward of a block, as a checkpoint."""
     return partial(checkpoint, module.forward, use_reentrant=False)
 
 
 @contextmanager
 def own_checkpoints(model):
-    """Inside, a model of transformers makes its checkpoints, and no cache of keys and values."""
+    """Inside, a model of transformers uses its own checkpoints, and no cache of keys and values."""
     before = model.is_gradient_checkpointing
     model.gradient_checkpointing_enable({"use_reentrant": False})
     try:
@@ -161,7 +160,7 @@ def own_checkpoints(model):
 
 
 def bytes_in(module, itemsize: int | None) -> int:
-    """Bytes of a module's parameters, each of `itemsize`, or of its own."""
+    """Bytes of a module's parameters, with elements of `itemsize`, by default their own."""
     return sum(p.numel() * (itemsize or p.itemsize) for p in module.parameters())
 
 
@@ -169,11 +168,11 @@ def bare_copy(model, optimizer, dtype: torch.dtype) -> tuple:
     """Model and optimizer copied to the meta device, with floats in a dtype."""
     memo: dict[int, Any] = {}
     for x in (*model.parameters(), *model.buffers()):
-        own = dtype if x.is_floating_point() else x.dtype
-        made = torch.empty_like(x, device="meta", dtype=own)
+        x_dtype = dtype if x.is_floating_point() else x.dtype
+        copy = torch.empty_like(x, device="meta", dtype=x_dtype)
         if isinstance(x, torch.nn.Parameter):
-            made = torch.nn.Parameter(made, x.requires_grad)
-        memo[id(x)] = made
+            copy = torch.nn.Parameter(copy, x.requires_grad)
+        memo[id(x)] = copy
     copied = deepcopy(model, memo)
     if makes_optimizer(optimizer):
         return copied, optimizer

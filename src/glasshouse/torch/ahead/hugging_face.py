@@ -1,10 +1,10 @@
-"""Models of Hugging Face's transformers, made of their configuration on the meta device."""
+"""Models of Hugging Face's transformers, made from a configuration on the meta device."""
 
 from collections.abc import Mapping
 
 from glasshouse.base.errors import BackendError, OptionError, optional, type_name
 
-# Which head a configuration is given whose `architectures` name none, in order.
+# Heads for a configuration whose `architectures` name none, in order.
 HEADS = (
     "AutoModelForSeq2SeqLM",
     "AutoModelForMaskedLM",
@@ -16,11 +16,11 @@ WHERE = "fits"
 
 
 def build(config, batch) -> tuple:
-    """(model, inputs) of a configuration, and of a number of examples, or of (examples, tokens);
+    """(model, inputs) for a configuration and a batch: a number of examples, or (examples, tokens);
     other inputs are returned as they are.
 
     Raises: BackendError where torch or transformers is missing, OptionError for a configuration
-        that no model with a loss is made of
+        without a model that has a loss
     """
     torch = optional(WHERE, "PyTorch, for configurations of Hugging Face's", "torch", "torch")
     transformers = load_transformers()
@@ -85,7 +85,7 @@ def is_other(name: str, config) -> bool:
 
 
 def inputs_of(model, config, batch):
-    """The model's inputs with labels, so that it returns its loss.
+    """The model's inputs with labels, so that the model returns its loss.
 
     Raises: OptionError for a model whose input is neither tokens nor images
     """

@@ -1,5 +1,5 @@
-"""Models, optimizers and inputs of PyTorch whose tensors have no contents, for as long as they are
-analysed. Sizes, strides, and which tensors share one memory stay; then all is as it was."""
+"""PyTorch models, optimizers and inputs without contents while they are analysed. Sizes, strides
+and shared memory are kept; afterwards the contents are back."""
 
 from collections import OrderedDict, deque
 from contextlib import contextmanager, nullcontext
@@ -27,9 +27,9 @@ from glasshouse.torch.patches.trees import tree_map
 
 Tensor, Parameter = torch.Tensor, torch.nn.Parameter
 NEEDS_CONTENTS = (DataDependentOutput, DynamicOutputShape)
-KNOWN_BYTES = 1 << 26  # of a tensor of whole numbers that is computed
+KNOWN_BYTES = 1 << 26  # the largest tensor of whole numbers that is computed
 aten = torch.ops.aten
-# Losses that the processor reduces where it put their elements: the number keeps all that memory.
+# Losses that the processor reduces in place: the scalar keeps the memory of all elements.
 ELEMENTWISE_LOSSES = {
     aten.mse_loss.default,
     aten.smooth_l1_loss.default,
@@ -39,11 +39,10 @@ ELEMENTWISE_LOSSES = {
 
 
 class ContentlessMode(FakeTensorMode):
-    """Runs operators on sizes alone, and remembers which one failed, in which module.
+    """Runs operators on sizes alone, and notes which one failed, in which module.
 
-    Whole numbers that are known stay known: positions, masks and indices that are made of them are
-    computed, so that what a program asks of them is answered as in eager. While `computes` is false
-    nothing is."""
+    Known whole numbers stay known: positions, masks and indices made of them are computed, so that
+    a program reads the values of eager. While `computes` is false, nothing is computed."""
 
     computes = True
 
@@ -69,7 +68,7 @@ class ContentlessMode(FakeTensorMode):
             compute = partial(super().dispatch, func, types, args, named)
             result = self.remembered.result(func, args, named, compute)
             if args and type(args[0]) is Tensor and schema_of(func).name.endswith("_"):
-                return args[0]  # known whole numbers, that are written to
+                return args[0]  # known whole numbers that the operator writes to
             if func in ELEMENTWISE_LOSSES and result.dim() == 0:
                 with self:
                     elements = torch.broadcast_shapes(args[0].shape, args[1].shape)
@@ -88,20 +87,20 @@ class ContentlessMode(FakeTensorMode):
 
 
 class Contentless:
-    """Gives for each tensor one without contents on the processor, always the same one."""
+    """Makes for each tensor one contentless copy on the processor."""
 
     def __init__(self, mode: ContentlessMode):
         self.mode = mode
         self.tensors: dict[int, Tensor] = {}  # by id
         self.memories: dict[int, Tensor] = {}  # the first of each storage, by address
-        self.kept: list[Tensor] = []  # so that ids stay theirs
+        self.originals: list[Tensor] = []  # keeps their ids in use
 
     def of(self, x):
         """The contentless copy of a tensor; any other value as it is."""
         if not isinstance(x, Tensor):
             return x
         if id(x) not in self.tensors:
-            self.kept.append(x)
+            self.originals.append(x)
             self.tensors[id(x)] = self.make(x)
         return self.tensors[id(x)]
 
@@ -115,21 +114,21 @@ class Contentless:
             expected, fix = "a model whose parameters have sizes", "Run a lazy model once before."
             raise OptionError("step", expected, type_name(x), fix)
         with torch.no_grad():
-            made = self.number(x) if is_number(x) else self.part_of_memory(x)
+            copy = self.number(x) if is_number(x) else self.part_of_memory(x)
         if isinstance(x, Parameter):
-            made = Parameter(made, x.requires_grad)
-            made.__dict__.update(x.__dict__)
-            copy_hooks(x, made)
+            copy = Parameter(copy, x.requires_grad)
+            copy.__dict__.update(x.__dict__)
+            copy_hooks(x, copy)
         elif x.requires_grad:
-            made.requires_grad_()
+            copy.requires_grad_()
         if x.is_leaf and x.grad is not None:
-            made.grad = self.of(x.grad)
-        return made
+            copy.grad = self.of(x.grad)
+        return copy
 
     def forget(self) -> None:
-        """Keep nothing that was made: it goes when its user lets go of it."""
-        for made in (self.tensors, self.memories, self.kept):
-            made.clear()
+        """Drop all copies: each lives as long as its user holds it."""
+        for table in (self.tensors, self.memories, self.originals):
+            table.clear()
 
     def number(self, x: Tensor) -> Tensor:
         """A number that is known, such as an optimizer's count of its steps."""
@@ -137,7 +136,7 @@ class Contentless:
         return converter.from_real_tensor(self.mode, x.detach().clone(), make_constant=True)
 
     def part_of_memory(self, x: Tensor) -> Tensor:
-        """A view of the memory that stands for the tensor's."""
+        """A view of the memory that replaces the tensor's."""
         storage = x.untyped_storage()
         address = storage_address(storage)
         if address not in self.memories:
@@ -148,7 +147,8 @@ class Contentless:
             return memory.as_strided(x.size(), x.stride(), x.storage_offset()).detach()
 
     def memory(self, x: Tensor) -> Tensor:
-        """All that a tensor's storage holds: a copy of known whole numbers, else nothing."""
+        """A replacement of a tensor's whole storage: a copy of known whole numbers, else without
+        contents."""
         storage = x.untyped_storage()
         size = storage.nbytes() // x.itemsize
         if x.device.type == "cpu" and not isinstance(x, FakeTensor) and may_be_known(x):
@@ -156,12 +156,12 @@ class Contentless:
         return self.unknown((size,), x.dtype)
 
     def unknown(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor whose contents nobody knows, of whole numbers too."""
+        """A tensor with unknown contents, of whole numbers too."""
         with having(self.mode, computes=False), self.mode:
             return torch.empty(shape, dtype=dtype, device="cpu")
 
     def input_of(self, x):
-        """An input: of a tensor, of (shape, dtype), or of what has both, inside containers."""
+        """An input from a tensor, (shape, dtype), or an object with both, also in containers."""
         if isinstance(x, Tensor):
             return self.of(x)
         if is_pair(x) or is_pair_of_torch(x) or hasattr(x, "shape") and hasattr(x, "dtype"):
@@ -188,7 +188,7 @@ def grouped_product(a, b, offs=None, bias=None, out_dtype=None) -> Tensor:
 
 
 def with_batch(inputs, batch: int):
-    """The inputs with another first axis; examples of whole numbers come again and again."""
+    """The inputs with another batch size; examples of whole numbers are repeated."""
     if isinstance(inputs, Tensor):
         if not inputs.dim():
             return inputs
@@ -206,13 +206,13 @@ def with_batch(inputs, batch: int):
 
 
 def is_number(x: Tensor) -> bool:
-    """Whether it is one number with a memory of its own, which is not on the meta device."""
+    """Whether a tensor is one float with its own memory on the processor."""
     is_alone = x.dim() == 0 and x.untyped_storage().nbytes() == x.itemsize
     return is_alone and x.is_floating_point() and x.device.type == "cpu"
 
 
 def may_be_known(x: Tensor) -> bool:
-    """Whether it is whole numbers or truth values, and few enough to compute with."""
+    """Whether a tensor has whole numbers or booleans, few enough to compute with."""
     is_whole = not x.is_floating_point() and not x.is_complex()
     return is_whole and x.untyped_storage().nbytes() <= KNOWN_BYTES
 
@@ -229,7 +229,7 @@ def all_known(args) -> bool:
 
 
 def is_pair_of_torch(x) -> bool:
-    """Whether it is (shape, dtype) with a dtype of PyTorch's."""
+    """Whether a value is (shape, dtype) with a PyTorch dtype."""
     return isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], torch.dtype)
 
 
@@ -246,31 +246,31 @@ def dtype_of(dtype) -> torch.dtype:
 
 @contextmanager
 def without_contents(modules: list, optimizer, contentless: Contentless):
-    """Inside, what modules and an optimizer hold has no contents; then all is as it was, the state
-    of random numbers too."""
+    """Inside, the tensors of modules and an optimizer have no contents. Afterwards all is restored,
+    the state of random numbers too."""
     parts = [part for module in modules for part in module.modules()]
     contents = contents_of([*map(vars, parts), *([vars(optimizer)] if optimizer else [])])
-    own = optimizer.state if optimizer else {}
-    before = dict(own)
+    optimizer_state = optimizer.state if optimizer else {}
+    before = dict(optimizer_state)
     try:
         with torch.random.fork_rng(devices=[]):
             for x, _ in contents:
                 replace_tensors(x, contentless)
-            own.clear()
+            optimizer_state.clear()
             for p, entry in before.items():
-                own[contentless.of(p)] = tree_map(contentless.of, entry)
+                optimizer_state[contentless.of(p)] = tree_map(contentless.of, entry)
             yield
     finally:
-        for x, held in contents:
+        for x, original in contents:
             if not isinstance(x, tuple):
                 x.clear()
-                (x.extend if isinstance(x, (list, deque)) else x.update)(held)
-        own.clear()
-        own.update(before)
+                (x.extend if isinstance(x, (list, deque)) else x.update)(original)
+        optimizer_state.clear()
+        optimizer_state.update(before)
 
 
 def replace_tensors(x: Any, contentless: Contentless) -> None:
-    """Put tensors without contents in the places of a container's."""
+    """Replace a container's tensors by contentless copies."""
     if isinstance(x, (dict, OrderedDict)):
         x.update({key: contentless.all_of(value) for key, value in x.items()})
     elif isinstance(x, (list, deque)):

@@ -1,7 +1,7 @@
-"""Graphs of torch.fx for the node profiler: how their nodes run, and what their tensors are.
+"""Graphs of torch.fx for the node profiler: runs their nodes, and describes their tensors.
 
-PyTorch's hooks say what a node saves for its backward pass; to the convention "colossal",
-ColossalAI's formulas say what both passes take."""
+PyTorch's hooks say what a node saves for its backward pass. In the convention "colossal",
+ColossalAI's formulas count both passes."""
 
 from contextlib import ExitStack, contextmanager
 from math import prod, sqrt
@@ -42,7 +42,7 @@ ELEMENTWISE = {
 
 
 class ColossalMode(DispatchMode):
-    """Adds up what operators take, a multiply-add as 1."""
+    """Adds up the FLOPs of operators, a multiply-add as 1."""
 
     def __init__(self):
         super().__init__()
@@ -86,8 +86,8 @@ def of_convolution(out, weight, is_transposed: bool, x) -> int:
 
 
 def unfused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **_):
-    """Attention as PyTorch 1.12 composed it, of operators that keep what they read. No mask changes
-    what is counted, but that of its addition."""
+    """Attention as PyTorch 1.12 composed it, of operators that save their operands. A mask changes
+    the count only by its addition."""
     query = query / sqrt(query.shape[-1])
     scores = torch.matmul(query, key.transpose(-2, -1))
     if attn_mask is not None and attn_mask.is_floating_point():
@@ -99,8 +99,8 @@ def unfused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
 
 
 def separate_projections(q, k, v, w, b=None):
-    """Packed projections as PyTorch 1.12 composed them: query, key and value have memory of their
-    own, where later versions have parts of one tensor."""
+    """Packed projections as PyTorch 1.12 composed them: query, key and value have separate memory;
+    later versions return parts of one tensor."""
     linear, width = torch.nn.functional.linear, q.shape[-1]
     if q is k and k is v:
         parts = linear(q, w, b).chunk(3, dim=-1)
@@ -112,7 +112,7 @@ def separate_projections(q, k, v, w, b=None):
     return [part.contiguous() for part in parts]
 
 
-# What PyTorch 1.12, which ColossalAI's analyzer ran on, composed of other operators than now.
+# Functions that PyTorch 1.12, which ColossalAI's analyzer ran on, composed of other operators.
 FORMER = (
     (FUSED_ATTENTION, unfused_attention),
     (IN_PROJECTION, separate_projections),
@@ -120,18 +120,18 @@ FORMER = (
 
 
 class TorchGraph(ProfiledGraph, Interpreter):
-    """A graph of torch.fx, that runs on tensors without contents."""
+    """A graph of torch.fx that runs on tensors without contents."""
 
     parameter_type = torch.nn.Parameter
-    unknown = ()  # nodes of which no more is known than a shape
+    unknown = ()  # nodes of which only the shape is known
 
     def __init__(self, module: torch.fx.GraphModule, is_colossal: bool, machine: MachineProfile):
         super().__init__(module, garbage_collect_values=False)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
         self.keeps_results = not is_colossal
-        held = (*module.parameters(), *module.buffers())
-        self.own = set(map(storage, held))  # of parameters and buffers
-        self.held: list[torch.Tensor] = []  # what autograd saves, so that storages stay theirs
+        members = (*module.parameters(), *module.buffers())
+        self.member_storages = set(map(storage, members))  # of parameters and buffers
+        self.saved: list[torch.Tensor] = []  # by autograd; keeps the storages in use
 
     @staticmethod
     def argument_names(module: torch.fx.GraphModule) -> list[str]:
@@ -141,11 +141,11 @@ class TorchGraph(ProfiledGraph, Interpreter):
     @staticmethod
     @contextmanager
     def without_contents(module: torch.fx.GraphModule, is_colossal: bool):
-        """Inside, a model has no contents; gives what makes arguments so."""
-        with contentless([module]) as made, torch.enable_grad(), ExitStack() as patched:
+        """Inside, a model has no contents; yields a function that makes arguments so."""
+        with contentless([module]) as maker, torch.enable_grad(), ExitStack() as patched:
             for place, compose in FORMER if is_colossal else ():
                 patched.enter_context(place.holding(compose))
-            yield made.input_of
+            yield maker.input_of
 
     def run_node(self, n: torch.fx.Node):
         """The value of a node, cut off from those before it."""
@@ -168,9 +168,9 @@ class TorchGraph(ProfiledGraph, Interpreter):
 
     def run_saving(self, compute, node: torch.fx.Node, operands: list, save):
         def pack(x: torch.Tensor) -> torch.Tensor:
-            if storage(x) not in self.own:
+            if storage(x) not in self.member_storages:
                 save(storage(x), self.bytes_of(x))
-                self.held.append(x)
+                self.saved.append(x)
             return x
 
         with saved_tensors_hooks(pack, same):
@@ -181,13 +181,14 @@ class TorchGraph(ProfiledGraph, Interpreter):
         return x.nbytes if self.is_colossal else x.untyped_storage().nbytes()
 
     def new_storages(self, results: list, operands: list, saved: dict) -> dict[int, int]:
-        """To ColossalAI, all results are new that are not saved yet."""
-        old = (saved.keys() if self.is_colossal else set(map(storage, operands))) | self.own
+        """Bytes of new storages; for ColossalAI, all results that are not saved yet are new."""
+        old = saved.keys() if self.is_colossal else set(map(storage, operands))
+        old = old | self.member_storages
         return {storage(x): self.bytes_of(x) for x in results if storage(x) not in old}
 
     def pull(self, node: torch.fx.Node, results: list, operands: list) -> int:
-        """ColossalAI lists a gradient for each argument that is a tensor, as often as it is one;
-        else there are those that are made."""
+        """Run a node's backward pass; returns the bytes of gradients. ColossalAI counts a gradient
+        for each tensor argument, repeated ones too; otherwise only existing gradients count."""
         outputs = [x for x in results if x.requires_grad and x.grad_fn is not None]
         if outputs:
             torch.autograd.backward(outputs, [torch.zeros_like(x) for x in outputs])
@@ -226,7 +227,7 @@ def same(x: torch.Tensor) -> torch.Tensor:
 
 
 def alone(x):
-    """A value as the beginning of a graph of its own."""
+    """A value as a leaf of a new autograd graph."""
     if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
         return x
     return x.detach().requires_grad_(x.requires_grad)

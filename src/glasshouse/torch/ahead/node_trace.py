@@ -1,8 +1,7 @@
-"""A PyTorch model's forward as a graph of torch.fx, for arguments of given sizes.
+"""A PyTorch model's forward as a graph of torch.fx, for arguments with known sizes.
 
-Each value of the trace has a tensor without contents beside it, on which what the model does is
-done at once. So what it asks of sizes, dtypes and known whole numbers is answered, and no node
-stands for it."""
+Each value of the trace has a tensor without contents, on which the model's operations run at once.
+So sizes, dtypes and known whole numbers have values, and need no nodes."""
 
 import functools
 import inspect
@@ -28,7 +27,7 @@ from glasshouse.torch.patches.trees import tree_leaves, tree_map
 from glasshouse.torch.tensors.dtypes import FROM_TORCH, spec_of
 
 WHERE = "symbolic_trace"
-CREATING = {  # functions without tensors among their arguments that make one
+CREATING = {  # functions that make a tensor from no tensors
     getattr(torch, name)
     for name in """arange empty eye full linspace logspace ones rand randint randn randperm
         scalar_tensor tensor zeros""".split()
@@ -36,7 +35,7 @@ CREATING = {  # functions without tensors among their arguments that make one
 
 
 class ValueProxy(torch.fx.Proxy):
-    """A value of the trace, with what stands for it: `value`."""
+    """A proxy in the trace, with its contentless `value`."""
 
     def __init__(self, node: torch.fx.Node, tracer: "ForwardTracer"):
         super().__init__(node, tracer)
@@ -79,7 +78,7 @@ class ValueProxy(torch.fx.Proxy):
 
 
 class CreatingMode(TorchFunctionMode):
-    """Has functions that make tensors be nodes."""
+    """Records functions that make tensors as nodes."""
 
     def __init__(self, tracer: "ForwardTracer"):
         super().__init__()
@@ -92,15 +91,15 @@ class CreatingMode(TorchFunctionMode):
 
 
 class ForwardTracer(torch.fx.Tracer):
-    """Traces a forward; modules that `is_leaf` names are one node."""
+    """Traces a forward; a module for which `is_leaf` is true is one node."""
 
     proxy_buffer_attributes = True
 
-    def __init__(self, given: dict[str, Any], is_leaf: Callable | None, mode: ContentlessMode):
+    def __init__(self, inputs: dict[str, Any], is_leaf: Callable | None, mode: ContentlessMode):
         super().__init__()
-        self.given, self.is_leaf, self.mode = given, is_leaf, mode
-        self.is_inside = False  # of what is done for a node
-        self.paths = [""]  # of the modules that run
+        self.inputs, self.is_leaf, self.mode = inputs, is_leaf, mode
+        self.is_inside = False  # whether a node's call runs
+        self.paths = [""]  # of the running modules
 
     # -- what torch.fx calls -------------------------------------------------------------------
 
@@ -129,13 +128,13 @@ class ForwardTracer(torch.fx.Tracer):
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
     def create_args_for_root(self, root_fn, is_module, concrete_args=None):
-        """The forward, and its arguments: placeholders for what has tensors."""
+        """The forward, and its arguments: placeholders for values with tensors."""
         parameters = list(inspect.signature(root_fn).parameters.values())[1:]
         args, named = [self.root], {}
         for parameter in parameters:
-            if parameter.name not in self.given:
+            if parameter.name not in self.inputs:
                 continue
-            value = self.argument(parameter.name, self.given[parameter.name])
+            value = self.argument(parameter.name, self.inputs[parameter.name])
             named[parameter.name] = value
         return functools.partial(root_fn, **named), args
 
@@ -143,7 +142,7 @@ class ForwardTracer(torch.fx.Tracer):
         """The result of a call: a proxy where it has tensors, else the value itself."""
         if kind in ("placeholder", "output"):
             return super().create_proxy(kind, target, args, kwargs, name, type_expr)
-        value = self.done(kind, target, *tree_map(value_of, (args, kwargs)))
+        value = self.run_call(kind, target, *tree_map(value_of, (args, kwargs)))
         has_tensors = any(isinstance(x, torch.Tensor) for x in tree_leaves(value))
         is_part = target is operator.getitem and isinstance(args[0].value, (tuple, list))
         if not has_tensors and not is_part:
@@ -153,14 +152,14 @@ class ForwardTracer(torch.fx.Tracer):
         proxy.node.meta |= {"module": self.paths[-1], "value": value, "spec": specs_in(value)}
         return proxy if has_tensors else value
 
-    # -- what is done for nodes ----------------------------------------------------------------
+    # -- calls of nodes ------------------------------------------------------------------------
 
     def create_method(self, name: str, *args, **named):
         """The result of a method's call, as `create_proxy` gives it."""
         return self.create_proxy("call_method", name, args, named)
 
     def argument(self, name: str, value):
-        """A placeholder; what has no tensors is itself."""
+        """A placeholder for a value with tensors; any other value as it is."""
         if not any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
             return value
         proxy = super().create_proxy("placeholder", name, (), {})
@@ -168,7 +167,7 @@ class ForwardTracer(torch.fx.Tracer):
         proxy.node.meta |= {"module": "", "value": value, "spec": specs_in(value)}
         return proxy
 
-    def done(self, kind: str, target, args, named: dict):
+    def run_call(self, kind: str, target, args, named: dict):
         """The result of a call on tensors without contents."""
         self.is_inside = True
         try:
@@ -200,42 +199,43 @@ def specs_in(value):
     return tree_map(of, value)
 
 
-def arguments_of(model, given, concrete: dict) -> dict[str, Any]:
+def arguments_of(model, inputs, concrete: dict) -> dict[str, Any]:
     """The arguments of the forward, by name.
 
     Raises: OptionError for a name that it does not have
     """
-    is_alone = isinstance(given, torch.Tensor) or is_pair_of_torch(given) or is_named_pair(given)
-    given = [given] if is_alone else [] if given is None else given
+    is_alone = isinstance(inputs, torch.Tensor) or is_pair_of_torch(inputs) or is_named_pair(inputs)
+    inputs = [inputs] if is_alone else [] if inputs is None else inputs
     what = inspect.signature(model.forward)
     names = dict.fromkeys(what.parameters)
-    for name in (*concrete, *(given if isinstance(given, dict) else ())):
+    for name in (*concrete, *(inputs if isinstance(inputs, dict) else ())):
         check_known(WHERE, f"arguments of {type(model).__name__}.forward", name, names)
     free = [name for name in names if name not in concrete]
-    if not isinstance(given, dict):
-        if len(given) > len(free):
+    if not isinstance(inputs, dict):
+        if len(inputs) > len(free):
             expected, fix = f"at most {len(free)} arguments", "Give them by name."
-            raise OptionError(WHERE, expected, len(given), fix)
-        given = dict(zip(free, given, strict=False))
-    return {**given, **concrete}
+            raise OptionError(WHERE, expected, len(inputs), fix)
+        inputs = dict(zip(free, inputs, strict=False))
+    return {**inputs, **concrete}
 
 
 def is_named_pair(x) -> bool:
-    """Whether it is (shape, dtype) with the name of a dtype."""
+    """Whether a value is (shape, dtype) with the name of a dtype."""
     is_pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], (tuple, list))
     return is_pair and isinstance(x[1], str)
 
 
 @contextmanager
 def contentless(modules: list):
-    """Inside, modules have no contents; gives what makes arguments so. Errors tell the place."""
+    """Inside, modules have no contents; yields the maker of such arguments. Errors name the
+    place."""
     mode = ContentlessMode()
-    made = Contentless(mode)
+    maker = Contentless(mode)
     try:
         with ExitStack() as stack:
-            stack.enter_context(without_contents(modules, None, made))
+            stack.enter_context(without_contents(modules, None, maker))
             stack.enter_context(mode)
-            yield made
+            yield maker
     except NEEDS_CONTENTS as error:
         expected, fix = "a program that reads no values", "Decide by shapes or dtypes there."
         raise BackendError(WHERE, expected, place_of(mode, error, modules[0]), fix) from error
@@ -247,19 +247,19 @@ def traced(
     concrete_args: dict | None = None,
     is_leaf: Callable[[torch.nn.Module], bool] | None = None,
 ) -> torch.fx.GraphModule:
-    """The graph of a model's forward, as torch.fx has it; `meta` of a node has its "spec" and the
-    "module" that it stands in.
+    """The graph of a model's forward, as torch.fx has it; `meta` of a node has its "spec" and its
+    "module".
 
     Raises: OptionError for arguments; BackendError, with the line, if a value is read
     """
-    given = arguments_of(model, meta_args, concrete_args or {})
-    with contentless([model]) as made:
+    inputs = arguments_of(model, meta_args, concrete_args or {})
+    with contentless([model]) as maker:
         try:
-            values = {name: made.input_of(x) for name, x in given.items()}
+            values = {name: maker.input_of(x) for name, x in inputs.items()}
         except TypeError as error:
             expected, fix = "tensors, or pairs of shape and dtype", "Write ((8, 3), torch.float32)."
             raise DTypeError(WHERE, expected, type_name(meta_args), fix) from error
-        tracer = ForwardTracer(values, is_leaf, made.mode)
+        tracer = ForwardTracer(values, is_leaf, maker.mode)
         with CreatingMode(tracer):
             graph = tracer.trace(model)
     for node in graph.nodes:

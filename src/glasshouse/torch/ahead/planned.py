@@ -1,7 +1,7 @@
-"""A compiled graph on tensors without contents: planned as in earnest, and nothing is computed.
+"""A compiled graph on tensors without contents: planned as in a real run, without computation.
 
 A run takes its arena and results from a simulated manager. Its results are tensors without contents
-too, and their memory goes back when PyTorch lets go of them, as that of real ones does."""
+too. Their memory is freed when PyTorch releases them, like that of real ones."""
 
 import threading
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from glasshouse.torch.lowering.host import results_in_torch, run_in_torch
 from glasshouse.torch.lowering.interpreter import LoweredGraph
 from glasshouse.torch.lowering.results import Output
 from glasshouse.torch.lowering.variant import OWN_ARENA_BYTES, ProgramVariant
-from glasshouse.torch.observe.observer import own
+from glasshouse.torch.observe.observer import thread_mode
 from glasshouse.torch.observe.storages import StorageWatch
 from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode
 from glasshouse.torch.patches.modes import without_modes
@@ -53,15 +53,15 @@ class PlannedProgram:
 
 
 class PlannedRun(NamedTuple):
-    """A Program that would have run: its plan, and where its arena would have lain (0: nowhere)."""
+    """A simulated run of a Program: its plan, and the address of its arena (0: none)."""
 
     plan: ProgramPlan
     arena: int
 
 
 class Simulation:
-    """The memory of Programs that are planned only. `runs` lists them; `storages` are told of what
-    comes and goes."""
+    """The memory of Programs that are only planned. `runs` lists them; `storages` get their
+    allocations and frees."""
 
     def __init__(self, mode: FakeTensorMode):
         self.mode, self.manager = mode, memory.current().simulate()
@@ -70,7 +70,7 @@ class Simulation:
 
     @contextmanager
     def contentless(self) -> Iterator[None]:
-        """Inside, what is made has no contents, and nobody is told of it."""
+        """Inside, new tensors have no contents, and are not reported."""
         knows = isinstance(self.mode, ContentlessMode)
         unknown = having(self.mode, computes=False) if knows else nullcontext()
         with without_modes(), self.mode, unknown:
@@ -78,7 +78,7 @@ class Simulation:
 
     @contextmanager
     def arena(self, plan: ProgramPlan) -> Iterator[None]:
-        """Inside, a Program has its arena; a small one is no manager's."""
+        """Inside, a Program has its arena; a small one does not come from the manager."""
         if plan.arena_bytes <= OWN_ARENA_BYTES:
             self.runs.append(PlannedRun(plan, 0))
             yield
@@ -93,16 +93,16 @@ class Simulation:
             storages.tell("free", buffer.address, nbytes, ARENA_TAG)
 
     def result(self, spec: tuple, what: tuple) -> torch.Tensor:
-        """A tensor for an output of a Program, which keeps memory of the manager if it is large."""
+        """A tensor for an output of a Program; a large one owns memory of the manager."""
         nbytes, tag = spec[3:]
         dtype, sizes, strides, _ = what
-        buffer, taken = None, nbytes
+        buffer, block_bytes = None, nbytes
         if nbytes >= SMALL_BYTES:
             buffer = self.manager.alloc(nbytes, tag)
-            taken = self.manager.leases[buffer.address].size
+            block_bytes = self.manager.leases[buffer.address].size
         tensor = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
         for storages in self.storages:
-            storages.hold(tensor.untyped_storage(), taken, "alloc", tag, buffer)
+            storages.hold(tensor.untyped_storage(), block_bytes, "alloc", tag, buffer)
         return tensor
 
     def compute(self, node: Node) -> None:
@@ -112,17 +112,17 @@ class Simulation:
         operator, arguments, orders = (node.attrs[x] for x in ("operator", "arguments", "orders"))
         note = partial(self.note, name=operator)
         specs = [x.spec for x in node.inputs]
-        given = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
-        note(results_in_torch(operator, arguments, orders, given, note))
+        tensors = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
+        note(results_in_torch(operator, arguments, orders, tensors, note))
 
     def note(self, tensors, name: str) -> None:
-        """Tell of what PyTorch itself would have made."""
+        """Report tensors that PyTorch itself would make."""
         for storages in self.storages:
             storages.results(tensors, name)
 
 
 class CurrentSimulation(threading.local):
-    """The simulation of a thread, where one goes on."""
+    """The simulation of a thread, if one is active."""
 
     simulation: Simulation | None = None
 
@@ -141,8 +141,8 @@ def simulating(simulation: Simulation) -> Iterator[Simulation]:
 
 
 def observed():
-    """Inside, those who watch PyTorch's operators are told of them, as in earnest."""
-    return own.mode if current.simulation and own.mode else nullcontext()
+    """A context in which operators are reported to watchers, as in a real run."""
+    return thread_mode.mode if current.simulation and thread_mode.mode else nullcontext()
 
 
 def are_contentless(inputs) -> bool:
@@ -163,7 +163,7 @@ class PlannedVariant(ProgramVariant):
         return PlannedProgram(lowered.recording)
 
     def run(self, args) -> list:
-        """The results, in the order in which a Program that runs takes and gives back memory."""
+        """The results, with allocations and frees in the order of a real run."""
         simulation = current.simulation or simulation_of(args)
         with simulation.contentless():
             with observed():
@@ -209,11 +209,11 @@ class PlannedVariant(ProgramVariant):
 
     def keep(self, manager) -> None:
         """Take the memory of what the first run makes for later ones."""
-        if self.stable and not self.kept:
+        if self.stable and not self.kept_buffers:
             specs = self.program.output_specs[self.count_results() :]
-            self.kept = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
+            self.kept_buffers = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
 
 
 def simulation_of(args) -> Simulation:
-    """A simulation for who gives tensors without contents, and looks at none."""
+    """A simulation for a call with contentless tensors outside of any other simulation."""
     return Simulation(next(x.fake_mode for x in args if isinstance(x, FakeTensor)))

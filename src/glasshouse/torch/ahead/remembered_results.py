@@ -1,8 +1,8 @@
 """Results of operators on tensors without contents, remembered by sizes.
 
-An analysed step makes the same few calls for each layer and each parameter. What PyTorch has worked
-out of one serves the others: a view is made at once, an update in place gives its operand, and of
-new tensors sizes and strides are known. Whatever else there is, PyTorch works out each time."""
+An analysed step makes the same few calls for each layer and each parameter. One result that PyTorch
+computed serves the others: a view is made at once, an update in place returns its operand, and new
+tensors have known sizes and strides. PyTorch computes all other results each time."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from glasshouse.torch.patches.operators import DispatchKey, has_kernel, schema_o
 from glasshouse.torch.patches.tensors import storage_address
 
 PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.layout, torch.memory_format}
-MOST_KINDS = 1 << 16  # of calls that are remembered
+MOST_KINDS = 1 << 16  # the most kinds of calls in the cache
 COMPOSITE = DispatchKey.CompositeImplicitAutograd
-UNKNOWN = object()  # the result of a call that nobody has seen
+UNKNOWN = object()  # for a kind of call that is not in the cache
 
 
 class RememberedResults:
@@ -27,7 +27,7 @@ class RememberedResults:
         self.makers: dict[tuple, Any] = {}
 
     def result(self, func, args, named: dict, compute):
-        """The result of a call, which `compute` works out if it is not known."""
+        """The result of a call; `compute` makes it if it is not known."""
         key = key_of(func, args, named)
         if key is None:
             return compute()
@@ -40,14 +40,14 @@ class RememberedResults:
         return compute() if make is None else make(func, args, named)
 
     def maker_of(self, func, args, result):
-        """How to make the result of a call again, if that is simple."""
+        """A function that makes the result of such a call again; None where that is not simple."""
         if type(result) is not FakeTensor or result.constant is not None:
             return None
         name, tensors = schema_of(func).name, [x for x in args if type(x) is FakeTensor]
         if torch.Tag.inplace_view in func.tags or not name.startswith("aten::"):
             return None
         if has_kernel(func.name(), COMPOSITE):
-            return None  # it may give an operand, or a view of one
+            return None  # it may return an operand, or a view of one
         if schema_of(func).is_mutable:
             return first_operand if name.endswith("_") and result is args[0] else None
         if any(result is x for x in tensors):
@@ -64,8 +64,8 @@ class RememberedResults:
     def view(self, func, args, named):
         """A view, made by PyTorch's own kernel."""
         with in_kernel(self.mode):
-            made = func(*args, **named)
-        return FakeTensor(self.mode, made, args[0].fake_device)
+            tensor = func(*args, **named)
+        return FakeTensor(self.mode, tensor, args[0].fake_device)
 
     def new_tensor(self, like: FakeTensor):
         """A function that makes tensors with memory of their own."""
@@ -74,8 +74,8 @@ class RememberedResults:
 
         def make(func, args, named):
             with in_kernel(self.mode):
-                made = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
-            return FakeTensor(self.mode, made, device)
+                tensor = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+            return FakeTensor(self.mode, tensor, device)
 
         return make
 

@@ -18,9 +18,9 @@ from glasshouse.profile.counter import Sums
 from glasshouse.torch.observe.ledger import Ledger
 from glasshouse.torch.observe.operator_cost import Operator
 
-PROGRAM_NS = 100_000.0  # what TorchDynamo, autograd and our call take around a Program, about
-PYTHON_NS = 5_000.0  # what Python takes from one of PyTorch's operators to the next, about
-CALL_NS = 2_000.0  # what a call takes in PyTorch's dispatcher, about
+PROGRAM_NS = 100_000.0  # of TorchDynamo, autograd and our call around a Program, about
+PYTHON_NS = 5_000.0  # of Python from one PyTorch operator to the next, about
+CALL_NS = 2_000.0  # of a call in PyTorch's dispatcher, about
 
 
 class OperatorKind(StepKind):
@@ -29,7 +29,7 @@ class OperatorKind(StepKind):
     label = "operator"
 
     def work_of(self, info) -> StepWork:
-        """The work of the call, which its time is predicted from."""
+        """The work of the call, from which its time is predicted."""
         (source,) = info.sources
         cost, name = source.call.cost, source.call.name
         if not cost.matrix_flops:
@@ -54,7 +54,7 @@ TITLES = {  # by convention
 
 @dataclass(eq=False)
 class TorchSource(StepSource):
-    """A step whose storages a ledger lists: by PyTorch itself, or with Programs of ours."""
+    """A step whose storages a ledger lists: run by PyTorch alone, or with our Programs."""
 
     ledger: Ledger
     convention: str
@@ -82,10 +82,10 @@ class TorchSource(StepSource):
         return sorted(rows, key=lambda row: -row.nbytes)
 
     def run_at_peak(self, runs: list):
-        """The Program whose arena was the last to be made before the peak."""
+        """The Program whose arena was allocated last before the peak."""
         events = self.ledger.events[: self.ledger.peak_place]
-        made = sum(allocation.tag == ARENA_TAG and nbytes > 0 for allocation, nbytes in events)
-        return [run for run in runs if run.arena][made - 1]
+        count = sum(allocation.tag == ARENA_TAG and nbytes > 0 for allocation, nbytes in events)
+        return [run for run in runs if run.arena][count - 1]
 
     def timeline(self, runs: list) -> list[Moment]:
         """Bytes in use after each allocation."""
@@ -97,7 +97,7 @@ class TorchSource(StepSource):
         return moments
 
     def operators(self, analysis: StepAnalysis) -> list[KernelCost]:
-        """Operators by module and pass; the time is that of each call as a kernel of its own."""
+        """Operators by module and pass; the time is for each call as a separate kernel."""
         sums, machine = Sums(), analysis.machine
         for (call, origin), (times,) in analysis.counter.counts.items():
             if is_torchs(call) and call.primitive.kind != "movement":
@@ -127,12 +127,12 @@ class TorchSource(StepSource):
 
     def to_dict(self, analysis: StepAnalysis) -> dict:
         peak_at, new_bytes = self.peak_at._asdict(), self.new_bytes
-        own = {"convention": self.convention, "peak_at": peak_at, "new_bytes": new_bytes}
+        fields = {"convention": self.convention, "peak_at": peak_at, "new_bytes": new_bytes}
         if self.convention != "torch":
-            own["arena_bytes"] = analysis.arena_bytes
+            fields["arena_bytes"] = analysis.arena_bytes
         if self.convention == "captured":
-            own["breaks"] = [one._asdict() for one in analysis.breaks]
-        return own
+            fields["breaks"] = [one._asdict() for one in analysis.breaks]
+        return fields
 
 
 def is_torchs(call) -> bool:

@@ -1,7 +1,7 @@
-"""Draws in a checkpoint, which the backward pass makes again: of a key that the forward pass keeps.
+"""Random draws in a checkpoint, repeated in the backward pass from a key of the forward pass.
 
-PyTorch's graphs keep the state of its generator, and draw with that. Here the key of a draw takes
-its place, 16 bytes; also where PyTorch computes the backward graph."""
+PyTorch's graphs save the state of its generator, and draw with that. We save the key of a draw
+instead, 16 bytes, also where PyTorch computes the backward graph."""
 
 import torch
 
@@ -19,12 +19,12 @@ DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
 
 
 def is_ours(tensor) -> bool:
-    """Whether what stands for a generator's state is a key."""
+    """Whether a saved state of a generator is a key of ours."""
     return isinstance(tensor, torch.Tensor) and tensor.dtype == TO_TORCH[KEY.dtype]
 
 
 def keep_keys(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> None:
-    """Have the graphs of both passes keep keys in place of states."""
+    """Have the graphs of both passes save keys in place of states."""
     saving = forward.graph.find_nodes(op="call_function", target=SAVES)
     states = [user for node in saving for user in node.users if user.args[1] == 0]
     drawing = backward.graph.find_nodes(op="call_function", target=DRAWS_AGAIN)
@@ -33,16 +33,16 @@ def keep_keys(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> 
             node.meta["val"] = torch.empty(KEY.shape, dtype=TO_TORCH[KEY.dtype])
 
 
-def drawn(key: Value, target, given, fakes):
-    """The results of an operator that draws with a key. `given` are its arguments by position and
-    by name, `fakes` the same as PyTorch has them.
+def draw_with_key(key: Value, target, arguments, fakes):
+    """The results of an operator that draws with a key. `arguments` are those by position and by
+    name, `fakes` the same as PyTorch has them.
 
     Raises: LookupError for an operator without an entry
     """
     entry = TABLE.get(name_of(target))
     if entry is None:
         raise LookupError(f"{target}, which draws in a checkpoint, and has no entry")
-    args, named = in_order(target, *given)
+    args, named = in_order(target, *arguments)
     fake_args, fake_named = in_order(target, *fakes)
     with keys_from(OneKey(key)):
         return call_entry(entry, args, named, (*fake_args, *fake_named.values()))
@@ -58,15 +58,15 @@ def draw_again(saved: torch.Tensor, target, *args, **named):
         return box(to_array(x), spec_of(x), backend) if isinstance(x, torch.Tensor) else x
 
     with having(state, backend=backend, records=False, modes=()):
-        given = tree_map(value_of, (args, named))
-        results = drawn(value_of(saved), target, given, (args, named))
+        arguments = tree_map(value_of, (args, named))
+        results = draw_with_key(value_of(saved), target, arguments, (args, named))
         several = isinstance(results, (tuple, list))
         tensors = [from_array(x.payload.copy()) for x in (results if several else [results])]
     return tuple(tensors) if several else tensors[0]
 
 
 def for_pytorch(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph, or one that draws with keys where it draws again."""
+    """The graph for PyTorch; if it repeats draws, a copy that draws with keys."""
     if not module.graph.find_nodes(op="call_function", target=DRAWS_AGAIN):
         return module
     graph = torch.fx.Graph()

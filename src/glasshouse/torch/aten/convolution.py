@@ -43,8 +43,8 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
 
 
 def without_more_steps(g: Value, output_padding, options: dict) -> tuple[Value, dict]:
-    """(g, options) whose convolution has the size of what a transposed one was given: where its
-    result was padded by a stride or more, there is room for more steps."""
+    """(g, options) whose convolution has the size of a transposed convolution's input: where its
+    result was padded by a stride or more, there is room for extra steps."""
     paddings = []
     pads = spread(output_padding, g.ndim - 2)
     for axis, (pad, stride) in enumerate(zip(pads, options["stride"], strict=True), start=2):

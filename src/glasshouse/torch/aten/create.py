@@ -1,4 +1,4 @@
-"""Operators that make tensors of numbers alone."""
+"""Operators that make tensors from numbers."""
 
 import torch
 
@@ -10,7 +10,7 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
 
 def dtype_of(dtype, *numbers):
-    """The dtype that is asked for, or the one that PyTorch gives these numbers."""
+    """Our dtype for PyTorch's `dtype`; for None, PyTorch's default for these numbers."""
     if dtype is not None:
         return FROM_TORCH[dtype]
     if any(isinstance(n, complex) for n in numbers):
@@ -96,15 +96,15 @@ def arange(end, **options):
 
 @aten("arange.start", "arange.start_step")
 def arange_from(start, end, step=1, dtype=None, **_):
-    wanted = dtype_of(dtype, start, end, step)
-    if wanted.is_integer or not any(isinstance(n, float) for n in (start, end, step)):
-        return cast(arange_of_integers(start, end, step, dtype), wanted)
-    return gh.arange(start, end, step, dtype=wanted)
+    result_dtype = dtype_of(dtype, start, end, step)
+    if result_dtype.is_integer or not any(isinstance(n, float) for n in (start, end, step)):
+        return cast(arange_of_integers(start, end, step, dtype), result_dtype)
+    return gh.arange(start, end, step, dtype=result_dtype)
 
 
 def arange_of_integers(start, end, step, dtype):
-    """Start and step are cut to integers. The length is PyTorch's: up to 2.13 that of int64 comes
-    from numbers that are cut, since 2.14 from those that the call has."""
+    """A range whose start and step are truncated to integers. The length is PyTorch's: up to 2.13
+    int64 takes it from the truncated numbers, since 2.14 from the call's numbers."""
     length = torch.arange(start, end, step, dtype=dtype, device="meta").shape[0]
     start, step = int(start), int(step)
     if step == 0:
@@ -124,7 +124,7 @@ def eye_of(n, m, dtype=None, **_):
 
 @aten("linspace")
 def linspace(start, end, steps, dtype=None, **_):
-    wanted = dtype_of(dtype)
-    if wanted.is_integer:
-        raise NotImplementedError  # PyTorch rounds each place in a way of its own
-    return gh.linspace(start, end, steps, dtype=wanted)
+    result_dtype = dtype_of(dtype)
+    if result_dtype.is_integer:
+        raise NotImplementedError  # PyTorch rounds each element differently
+    return gh.linspace(start, end, steps, dtype=result_dtype)

@@ -1,4 +1,4 @@
-"""Where traced programs get their random keys: words of PyTorch's generator, drawn at each call."""
+"""Random keys of traced programs: words of PyTorch's generator, drawn at each call."""
 
 from contextlib import contextmanager
 
@@ -13,14 +13,14 @@ KEY = Spec((4,), as_dtype("uint32"))
 
 
 class KeyInputs(Generator):
-    """A generator whose keys are inputs of the program that is being traced."""
+    """A generator whose keys are inputs of the traced program."""
 
     def __init__(self, make_input):
         super().__init__(0)
         self.make_input, self.keys = make_input, []
 
     def key(self) -> Value:
-        """An input of its own for one draw."""
+        """A new input for one draw."""
         key = self.make_input(KEY)
         self.keys.append(key)
         return key
@@ -34,7 +34,7 @@ class OneKey(Generator):
         self.keys = [key]
 
     def key(self) -> Value:
-        """That key.
+        """The only key.
 
         Raises: LookupError for a second draw
         """
@@ -44,7 +44,7 @@ class OneKey(Generator):
 
 
 class Tracing:
-    """The generator of the trace that runs."""
+    """The generator of the running trace."""
 
     generator: KeyInputs | None = None
 

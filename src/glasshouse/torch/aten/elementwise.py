@@ -15,17 +15,17 @@ functional = nn.functional
 
 
 def values_of(*operands):
-    """The operands as values: a number takes the dtype and shape () of its fellow."""
+    """The operands as values: a number takes the dtype of the other operand, and shape ()."""
     like = next(x for x in operands if isinstance(x, Value))
     return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]
 
 
 def divided_by(x, y):
-    """Both as values, for a division. Whole numbers over 0 are an error in PyTorch: a table of a
-    single element is read outside then, upon which PyTorch does the call and says so."""
-    given = y
+    """Both operands as values, for a division. Dividing whole numbers by 0 is an error in PyTorch:
+    we then index a table out of range, so that PyTorch runs the call and raises its error."""
+    divisor = y
     x, y = values_of(x, y)
-    if y.dtype.is_inexact or (isinstance(given, int) and given != 0):
+    if y.dtype.is_inexact or (isinstance(divisor, int) and divisor != 0):
         return x, y
     ones = primitives["gather"](full((1,), 1, y.dtype), cast(y == 0, as_dtype("int64")), axis=0)
     return x, y * ones
@@ -80,9 +80,8 @@ def divide_rounded(x, y, rounding_mode=None):
 
 
 def floor_quotient(x, y):
-    """The largest whole number not above x / y, as Python has it: NaN for an infinite x, and -1
-    where x / y is below 0 by however little. The array API standard has it otherwise there, which
-    `x // y` of ours follows."""
+    """The largest whole number not above x / y, as in Python: NaN for an infinite x, and -1 for any
+    small negative x / y. Our `x // y` follows the array API standard, which differs there."""
     if not x.dtype.is_floating:
         return x // y
     exact = gh.round((x - x % y) / y)
@@ -173,11 +172,11 @@ def minimum(x, y):
 
 @aten("clamp.default", "clamp.Tensor", promotion=DEFAULT)
 def clamp(x, min=None, max=None):
-    given = [bound for bound in (min, max) if bound is not None]
-    x, *given = values_of(x, *given)
+    bounds = [bound for bound in (min, max) if bound is not None]
+    x, *bounds = values_of(x, *bounds)
     if min is not None:
-        x = gh.maximum(x, given.pop(0))
-    return gh.minimum(x, given.pop(0)) if max is not None else x
+        x = gh.maximum(x, bounds.pop(0))
+    return gh.minimum(x, bounds.pop(0)) if max is not None else x
 
 
 @aten("clamp_min.default", "clamp_min.Tensor", promotion=DEFAULT)

@@ -80,7 +80,7 @@ def unscaled(gradients, found_inf: Tensor, inverse: Tensor) -> tuple[list[Tensor
 def updated_scale(
     scale: Tensor, steps: Tensor, found_inf: Tensor, growth: float, backoff: float, interval: int
 ) -> tuple[Tensor, Tensor]:
-    """The scale of losses after a step, and how many steps there were since it last changed."""
+    """The scale of losses after a step, and the number of steps since its last change."""
     is_found, more = found_inf != 0, steps + 1
     grown = (scale.double() * growth).float()
     grows = (more == interval) & grown.isfinite()

@@ -1,9 +1,9 @@
-"""Operators on functions, as graphs have them: conditions and loops, regions that are called, draws
-that a checkpoint makes again, and effects.
+"""Higher-order operators in graphs: conditions and loops, regions that are called, draws that a
+checkpoint repeats, and effects.
 
-A region is lowered where it is called. Of a condition or a loop the graphs become Programs of their
-own, and the operator is a step of the host that calls PyTorch's: which branch, and how often, is
-known then. Others are such steps too, with the graphs as PyTorch has them."""
+A region is lowered where it is called. The graphs of a condition or a loop become separate
+Programs, and the operator is a step of the host that runs PyTorch's, which decides the branch or
+the number of iterations. Other operators are such steps too, with PyTorch's graphs."""
 
 from collections.abc import Callable
 from itertools import count
@@ -13,18 +13,18 @@ from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 
 from glasshouse.dispatch import Value
-from glasshouse.torch.aten.checkpoint_draws import drawn, is_ours
+from glasshouse.torch.aten.checkpoint_draws import draw_with_key, is_ours
 from glasshouse.torch.aten.draws import KEY
 from glasshouse.torch.patches.trees import tree_map
 
 ENTRIES: dict[str, Callable] = {}
-# Those that call their graphs with tensors, and nothing else: not under a transform, as others do.
+# Operators that call their graphs with plain tensors; others call them under a transform.
 CALLING = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
 numbers = count()
 
 
 class Subgraph:
-    """A graph among the arguments of an operator. Each is another one: no two print alike."""
+    """A graph among the arguments of an operator, with a unique repr."""
 
     def __init__(self, call: Callable):
         self.call, self.number = call, next(numbers)
@@ -66,13 +66,13 @@ def by_pytorch(lowering, node: FxNode, *args, **named):
             return x
         return Subgraph(as_function(lowering.nested(x), x) if name in CALLING else x)
 
-    given = tree_map(callable_of, (args, named))
+    arguments = tree_map(callable_of, (args, named))
     fakes = map_arg((node.args, node.kwargs), lambda x: x.meta.get("val"))
-    return lowering.host_step(node.target, given, fakes, node.meta.get("val"))
+    return lowering.host_step(node.target, arguments, fakes, node.meta.get("val"))
 
 
 def as_function(program: Callable, graph: torch.fx.GraphModule) -> Callable:
-    """A Program as a function of tensors, which gives what its graph does."""
+    """A Program as a function of tensors, with the results of its graph."""
     if program is graph:
         return graph
     (output,) = graph.graph.find_nodes(op="output")
@@ -82,7 +82,7 @@ def as_function(program: Callable, graph: torch.fx.GraphModule) -> Callable:
 
 @entry("invoke_subgraph")
 def region(lowering, node: FxNode, graph, name: str, *operands):
-    """The results of a region that is compiled once, and called several times."""
+    """The results of a region of `nested_compile_region`."""
     output = lowering.lower(graph, lambda x, number: lowering.values.update({x: operands[number]}))
     return map_arg(output.args[0], lowering.values.__getitem__)
 
@@ -99,19 +99,19 @@ def with_effects(lowering, node: FxNode, token, target, *args, **named):
 
 @entry("run_and_save_rng_state")
 def draw_and_save(lowering, node: FxNode, target, *args, **named):
-    """(key, results) of an operator that draws, and will draw the same again."""
+    """(key, results) of an operator that draws, and whose draw is repeated later."""
     states = [user.meta.get("val") for user in node.users if user.args[1] == 0]
     if not all(map(is_ours, states)):
         raise LookupError("a draw whose state is to be PyTorch's")
     key = lowering.keys.key()
     fakes = map_arg((node.args[1:], node.kwargs), lambda x: x.meta.get("val"))
-    return key, drawn(key, target, (args, named), fakes)
+    return key, draw_with_key(key, target, (args, named), fakes)
 
 
 @entry("run_with_rng_state")
 def draw_again(lowering, node: FxNode, key, target, *args, **named):
-    """The results of an operator that draws as it did before."""
+    """The results of an operator that repeats an earlier draw."""
     if not isinstance(key, Value) or key.spec != KEY:
         raise LookupError("a draw whose state is PyTorch's")
     fakes = map_arg((node.args[2:], node.kwargs), lambda x: x.meta.get("val"))
-    return drawn(key, target, (args, named), fakes)
+    return draw_with_key(key, target, (args, named), fakes)

@@ -23,15 +23,15 @@ def from_front(indices: Value, size: int) -> Value:
 
 
 def refusable(indices: Value, size: int, count: int) -> Value:
-    """Indices of an axis of some size; where one is outside, negative ones too, it is `count`: that
-    many elements are there in all, so that cards refuse it."""
+    """Indices of an axis of `size`, where those out of range, negative ones too, become `count`:
+    the number of all elements, which cards refuse."""
     indices = cast(indices, INT64)
     is_inside = (indices >= 0) & (indices < size)
     return gh.where(is_inside, indices, full((), count, INT64))
 
 
 def rows_of(indices: Value, size: int) -> Value:
-    """Indices of rows, of which cards refuse those that are too large; negative ones are here."""
+    """Indices of rows, where negative ones become `size`: cards refuse indices from there on."""
     indices = cast(indices, INT64)
     return gh.where(indices < 0, full((), size, INT64), indices)
 
@@ -77,8 +77,8 @@ def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
     rows = reshape(indices, (indices.size,))
     parts = reshape(g, (indices.size, g.shape[-1]))
     if padding_idx >= 0:
-        kept = reshape(rows != padding_idx, (indices.size, 1))
-        parts = gh.where(kept, parts, full((), 0, parts.dtype))
+        is_kept = reshape(rows != padding_idx, (indices.size, 1))
+        parts = gh.where(is_kept, parts, full((), 0, parts.dtype))
     zeros = full((count, g.shape[-1]), 0, g.dtype)
     return primitives["scatter_add"](zeros, cast(rows, INT64), parts, axis=0)
 
@@ -87,21 +87,21 @@ def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
 
 
 class Places:
-    """The elements of x that a list of index tensors (None: the whole axis) names: `rows` of x with
-    the indexed axes in front and merged, and how the result is laid out. Places that are not there
-    are refused where `is_checked`."""
+    """The elements of x at a list of index tensors (None: the whole axis): `rows` of x with the
+    indexed axes in front and merged, and the layout of the result. With `is_checked`, indices out
+    of range are refused."""
 
     def __init__(self, x: Value, indices, is_checked: bool = True):
         self.x = x
         indices = [*indices, *[None] * (x.ndim - len(indices))]
         self.axes = [i for i, index in enumerate(indices) if index is not None]
         self.others = [i for i in range(x.ndim) if i not in self.axes]
-        given = gh.broadcast_arrays(*[indices[i] for i in self.axes])
-        self.shape = given[0].shape
+        index_arrays = gh.broadcast_arrays(*[indices[i] for i in self.axes])
+        self.shape = index_arrays[0].shape
         self.count = prod(x.shape[i] for i in self.axes)
         self.rest = tuple(x.shape[i] for i in self.others)
         flat = full((), 0, INT64)
-        for axis, index in zip(self.axes, given):
+        for axis, index in zip(self.axes, index_arrays):
             size = x.shape[axis]
             along = from_front(index, size)
             along = refusable(along, size, self.count) if is_checked else along
@@ -126,17 +126,17 @@ class Places:
 
     def take(self) -> Value:
         """The elements, in the shape that indexing gives."""
-        taken = primitives["gather"](self.merged(self.x), self.rows, axis=0)
-        taken = reshape(taken, (*self.shape, *self.rest))
-        own, lead = len(self.shape), self.begin
-        order = (*range(own, own + lead), *range(own), *range(own + lead, own + len(self.rest)))
-        return permute(taken, axes=order) if order else taken
+        elements = primitives["gather"](self.merged(self.x), self.rows, axis=0)
+        elements = reshape(elements, (*self.shape, *self.rest))
+        n, lead = len(self.shape), self.begin
+        order = (*range(n, n + lead), *range(n), *range(n + lead, n + len(self.rest)))
+        return permute(elements, axes=order) if order else elements
 
     def put(self, values: Value, accumulate: bool) -> Value:
         """x with these values at the places, or added there."""
         values = gh.broadcast_to(cast(values, self.x.dtype), self.result_shape)
-        own, lead = len(self.shape), self.begin
-        order = (*range(lead, lead + own), *range(lead), *range(lead + own, values.ndim))
+        n, lead = len(self.shape), self.begin
+        order = (*range(lead, lead + n), *range(lead), *range(lead + n, values.ndim))
         values = permute(values, axes=order) if order else values
         values = reshape(values, (self.rows.size, *self.rest))
         card = primitives["scatter_add" if accumulate else "scatter_set"]
@@ -144,7 +144,7 @@ class Places:
 
 
 def with_masks_refused(indices) -> None:
-    """A mask gives a result whose shape depends on contents: a step of PyTorch's own."""
+    """Leave masks to PyTorch: the shape of the result depends on contents."""
     if any(index is not None and index.dtype.is_bool for index in indices):
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ def index(x, indices):
 
 @aten("_unsafe_index.Tensor")
 def index_within(x, indices):
-    """The same of places that are there."""
+    """Indexing with indices that are in range."""
     with_masks_refused(indices)
     return Places(x, indices, is_checked=False).take()
 
@@ -183,7 +183,7 @@ def put_in_mask(x: Value, indices, value: Value) -> Value:
 
 
 def flat_places(x: Value, axis: int, indices: Value) -> Value:
-    """The row-major place in x of each element that is written along one axis."""
+    """The row-major place in x of each element written along one axis."""
     places, step = full((), 0, INT64), 1
     for i in reversed(range(x.ndim)):
         if i == axis:
@@ -221,7 +221,7 @@ def scatter_add(x, axis, indices, source):
 
 
 def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value) -> Value:
-    """x with rows of source written or added along one axis; a scalar has one."""
+    """x with rows of source written or added along one axis; a scalar has one row."""
     if x.ndim == 0:
         row = rows_scattered(card, reshape(x, (1,)), 0, indices, reshape(source, (source.size,)))
         return reshape(row, ())
@@ -245,7 +245,7 @@ def index_copy(x, axis, indices, source):
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(x, axis, indices, value):
-    """One value in all elements of these rows; negative indices are taken."""
+    """x with one value in all elements of these rows; negative indices count from the end."""
     axis = axis % x.ndim if x.ndim else 0
     rows = tuple(indices.size if i == axis else n for i, n in enumerate(x.shape or (1,)))
     if not isinstance(value, Value):
@@ -256,7 +256,7 @@ def index_fill(x, axis, indices, value):
 
 @aten("scatter_reduce.two")
 def scatter_reduce(x, axis, indices, source, reduce, include_self=True):
-    """Elements of source joined with those of x at the places that indices name along one axis."""
+    """x with elements of source reduced into it at indices along one axis."""
     if not include_self and reduce in ("sum", "mean"):
         x = scatter_value(x, axis, indices, 0)
     if reduce == "sum":
@@ -269,7 +269,7 @@ def scatter_reduce(x, axis, indices, source, reduce, include_self=True):
 
 
 def scattered_mean(x: Value, axis: int, indices: Value, source: Value, include_self: bool) -> Value:
-    """The means of what `scatter_add` adds up; whole numbers are rounded down."""
+    """The means of the sums of `scatter_add`; whole numbers are rounded down."""
     total = scattered("scatter_add", wide(x), axis, indices, wide(source))
     count = full(x.shape, int(include_self), INT64)
     count = scattered("scatter_add", count, axis, indices, full(indices.shape, 1, INT64))
@@ -279,7 +279,7 @@ def scattered_mean(x: Value, axis: int, indices: Value, source: Value, include_s
 
 
 def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self: bool) -> Value:
-    """The largest or smallest elements: written in order of size, the last one at a place stays."""
+    """The largest or smallest elements: written in order of size, so that the last one stays."""
     indices = reshape(indices, indices.shape or (1,))
     whole = reshape(x, x.shape or (1,))
     source = cut_to(reshape(source, source.shape or (1,)), indices.shape, -1)
@@ -291,13 +291,13 @@ def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self
     values = primitives["gather"](values, order, axis=0)
     places = primitives["gather"](places, order, axis=0)
     flat = reshape(x, (x.size,))
-    written = primitives["scatter_set"](flat, places, values, axis=0)
+    result = primitives["scatter_set"](flat, places, values, axis=0)
     if include_self:
-        joined = (gh.maximum if largest else gh.minimum)(flat, written)
+        joined = (gh.maximum if largest else gh.minimum)(flat, result)
         hits = full((x.size,), False, as_dtype("bool"))
         ones = full(places.shape, True, as_dtype("bool"))
-        written = gh.where(primitives["scatter_set"](hits, places, ones, axis=0), joined, flat)
-    return reshape(written, x.shape)
+        result = gh.where(primitives["scatter_set"](hits, places, ones, axis=0), joined, flat)
+    return reshape(result, x.shape)
 
 
 @aten("masked_scatter")
@@ -309,5 +309,5 @@ def masked_scatter(x, mask, source):
     flat_mask = reshape(mask, (x.size,))
     place = gh.cumulative_sum(cast(flat_mask, INT64), axis=0) - 1
     place = gh.minimum(gh.maximum(place, full((), 0, INT64)), full((), source.size - 1, INT64))
-    taken = primitives["gather"](reshape(source, (source.size,)), place, axis=0)
-    return reshape(gh.where(flat_mask, taken, reshape(x, (x.size,))), x.shape)
+    values = primitives["gather"](reshape(source, (source.size,)), place, axis=0)
+    return reshape(gh.where(flat_mask, values, reshape(x, (x.size,))), x.shape)

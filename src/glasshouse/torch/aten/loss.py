@@ -15,8 +15,8 @@ NONE, MEAN, SUM = range(3)  # PyTorch's numbers of reductions
 
 @aten("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss(x, target, weight, reduction, ignore_index):
-    """(-weight[y] · x at the class y, reduced; the sum of these weights). PyTorch's own rule for it
-    would say of a class that is not there what `gather` says of an index."""
+    """(-weight[y] · x at the class y, reduced; the sum of these weights). PyTorch's decomposition
+    would raise `gather`'s error for a class out of range."""
     axis = 0 if x.ndim < 2 else 1
     is_kept, zero = target != ignore_index, full((), 0, wide(x).dtype)
     classes = gh.where(is_kept, target, full((), 0, target.dtype))
@@ -24,8 +24,8 @@ def nll_loss(x, target, weight, reduction, ignore_index):
     loss = -reshape(wide(gather(x, axis, at)), target.shape)
     weights = cast(is_kept, zero.dtype)
     if weight is not None:
-        taken = primitives["gather"](wide(weight), rows_of(classes, weight.size), axis=0)
-        loss, weights = loss * taken, gh.where(is_kept, taken, zero)
+        class_weights = primitives["gather"](wide(weight), rows_of(classes, weight.size), axis=0)
+        loss, weights = loss * class_weights, gh.where(is_kept, class_weights, zero)
     loss = gh.where(is_kept, loss, zero)
     if reduction == NONE and axis == 1:
         return cast(loss, x.dtype), full((), 0, x.dtype)
@@ -37,8 +37,8 @@ def nll_loss(x, target, weight, reduction, ignore_index):
 
 @aten("nll_loss_backward", "nll_loss2d_backward")
 def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weight):
-    """-weight[y] · g at the class y; 0 elsewhere, and where y is ignored. Selected, not scattered:
-    the kernel that reads it computes it, without memory of its own."""
+    """-weight[y] · g at the class y; 0 elsewhere, and where y is ignored. It selects instead of
+    scattering: then the kernel that reads it computes it, without extra memory."""
     axis = 0 if x.ndim < 2 else 1
     classes, along = x.shape[axis], (-1,) + (1,) * (x.ndim - axis - 1)
     rows = (*x.shape[:axis], 1, *x.shape[axis + 1 :])  # one value for each target
@@ -54,7 +54,7 @@ def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weigh
 
 @aten("smooth_l1_loss_backward", promotion=DEFAULT)
 def smooth_l1_loss_backward(g, x, target, reduction, beta):
-    """The gradient of x. PyTorch's own rule takes the sign of NaN, which is 0, for its slope."""
+    """The gradient of x. PyTorch's decomposition would have slope 0, the sign of NaN, for NaN."""
     difference = x - target
     slope = gh.where(gh.abs(difference) < beta, difference / beta, gh.sign(difference))
     return g * slope / max(1, x.size) if reduction == MEAN else g * slope

@@ -17,7 +17,7 @@ from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
 
 INT64 = as_dtype("int64")
-PART = 128  # queries of causal attention that see as many keys
+PART = 128  # queries of causal attention in a part, which shares its keys
 
 
 @aten("mm", "bmm")
@@ -162,9 +162,9 @@ def scaling_of(q: Value, scale) -> float:
 
 
 def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float, start=0) -> Value:
-    """q k' · scale, with what is masked at -inf or added to: (..., L, S); `start` is the number of
-    the first query. They are never narrow: rounding one of 100 to bfloat16 changes its exponential
-    by up to a quarter."""
+    """q k' · scale, with masked scores at -inf, or a mask added: (..., L, S); `start` is the number
+    of the first query. Scores are never narrow: rounding a score of 100 to bfloat16 changes its
+    exponential by up to a quarter."""
     scores = matmul(wide(q) * scale, wide(transposed(k)))
     if mask is not None and mask.dtype.is_bool:
         scores = gh.where(mask, scores, full((), -math.inf, scores.dtype))
@@ -191,27 +191,27 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, 
     scale, lead = scaling_of(q, scale), q.shape[:-2]
     blocks = blocks_of(lead, q.shape[-2], k.shape[-2], attn_mask)
     if blocks is None:
-        out, sums = attended(q, k, v, attn_mask, is_causal, scale)
+        out, sums = attend(q, k, v, attn_mask, is_causal, scale)
         return out, reshape(sums, sums.shape[:-1])
 
     parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
 
     def of_group(mask, q, k, v):
-        def of_rows(carry, start, q, *own):
-            masks = own[0] if own else mask
-            return carry, attended(q, k, v, masks, is_causal, scale, start)
+        def of_rows(carry, start, q, *row_masks):
+            masks = row_masks[0] if row_masks else mask
+            return carry, attend(q, k, v, masks, is_causal, scale, start)
 
         if parts:
             cut = ((cut_rows(q, a, b), cut_rows(k, 0, b), cut_rows(v, 0, b), a) for a, b in parts)
-            done = [attended(*x, None, True, scale, start) for *x, start in cut]
-            return tuple(gh.concat(list(x), axis=-2) for x in zip(*done, strict=True))
+            results = [attend(*x, None, True, scale, start) for *x, start in cut]
+            return tuple(gh.concat(list(x), axis=-2) for x in zip(*results, strict=True))
         return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
 
     out, sums = blocks.each(of_group, *map(blocks.grouped, (q, k, v)))
     return reshape(out, (*lead, *out.shape[-2:])), reshape(sums, q.shape[:-1])
 
 
-def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
+def attend(q, k, v, mask, is_causal: bool, scale: float, start=0):
     """Attention of queries to all keys, and the logarithms of the sums, a column."""
     scores = scores_of(q, k, mask, is_causal, scale, start)
     largest = gh.max(scores, axis=-1, keepdims=True)
@@ -221,7 +221,7 @@ def attended(q, k, v, mask, is_causal: bool, scale: float, start=0):
     if mask is not None:  # a row that sees no key gives zeros
         total = gh.where(total == 0, full((), 1, total.dtype), total)
     sums = largest + gh.log(total)
-    if v.dtype.itemsize < scores.dtype.itemsize:  # rounded once, as they are made narrow
+    if v.dtype.itemsize < scores.dtype.itemsize:  # weights are rounded once, to the narrow dtype
         return matmul(cast(e / total, v.dtype), v), sums
     return matmul(e, v) / total, sums
 
@@ -241,17 +241,17 @@ def flash_attention_backward(
     blocks = blocks_of(lead, q.shape[-2], k.shape[-2], attn_mask)
     if blocks is None:
         rows = (g, q, sums, inner)
-        grad_q, grad_k, grad_v = pulled(*rows, keys, values, attn_mask, is_causal, scale)
+        grad_q, grad_k, grad_v = pull_back(*rows, keys, values, attn_mask, is_causal, scale)
     else:
         parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
 
         def of_group(mask, k, v, *rows):
             if parts:
-                return pulled_by_parts(parts, rows, k, v, scale)
+                return pull_back_by_parts(parts, rows, k, v, scale)
 
-            def of_rows(carry, start, g, q, sums, inner, *own):
-                masks = own[0] if own else mask
-                grads = pulled(g, q, sums, inner, k, v, masks, is_causal, scale, start)
+            def of_rows(carry, start, g, q, sums, inner, *row_masks):
+                masks = row_masks[0] if row_masks else mask
+                grads = pull_back(g, q, sums, inner, k, v, masks, is_causal, scale, start)
                 totals = (total + wide(x) for total, x in zip(carry, grads[1:], strict=True))
                 return tuple(totals), grads[:1]
 
@@ -259,8 +259,8 @@ def flash_attention_backward(
             totals, (grad_q,) = by_rows(of_rows, blocks.rows, begin, *rows, *rows_of_mask(mask, q))
             return grad_q, *(cast(x, k.dtype) for x in totals)
 
-        given = (keys, values, g, q, sums, inner)
-        grads = blocks.each(of_group, *map(blocks.grouped, given))
+        operands = (keys, values, g, q, sums, inner)
+        grads = blocks.each(of_group, *map(blocks.grouped, operands))
         grad_q, grad_k, grad_v = (reshape(x, (*lead, *x.shape[-2:])) for x in grads)
     if heads != shared:
         grad_k, grad_v = (summed_heads(x, shared) for x in (grad_k, grad_v))
@@ -268,8 +268,9 @@ def flash_attention_backward(
 
 
 def visible_parts(q: Value, k: Value, rows: int) -> list[tuple[int, int]]:
-    """Queries in parts, each of which sees keys up to its last query, where `rows` of a block are
-    all of them and there is a key for each: up to half of the scores are then not computed."""
+    """The (start, stop) of parts of the queries, each of which sees keys up to its last query: up
+    to half of the scores are not computed. Empty unless a block has all queries, and as many
+    keys."""
     count = q.shape[-2]
     if rows != count or k.shape[-2] != count or count < 2 * PART:
         return []
@@ -282,15 +283,14 @@ def cut_rows(x: Value, start: int, stop: int) -> Value:
     return x if x.shape[-2] == stop - start else x[..., start:stop, :]
 
 
-def pulled_by_parts(parts, rows, k, v, scale: float):
-    """The gradients of queries, keys and values from those of each part, which sees the keys up to
-    its last query."""
-    done = []
+def pull_back_by_parts(parts, rows, k, v, scale: float):
+    """The gradients of queries, keys and values, from those of each part with its keys."""
+    results = []
     for start, stop in parts:
-        own = (cut_rows(x, start, stop) for x in rows)
+        part_rows = (cut_rows(x, start, stop) for x in rows)
         visible = (cut_rows(x, 0, stop) for x in (k, v))
-        done.append(pulled(*own, *visible, None, True, scale, start))
-    grad_q, *key_grads = zip(*done, strict=True)
+        results.append(pull_back(*part_rows, *visible, None, True, scale, start))
+    grad_q, *key_grads = zip(*results, strict=True)
     totals = []
     for grads in key_grads:
         sums = []
@@ -300,9 +300,9 @@ def pulled_by_parts(parts, rows, k, v, scale: float):
     return gh.concat(list(grad_q), axis=-2), *totals
 
 
-def pulled(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0):
-    """The gradients of queries, and what these queries add to those of keys and values."""
-    with having(state, phase="recompute"):  # the forward pass did not keep them
+def pull_back(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0):
+    """The gradients of queries, and their terms in the gradients of keys and values."""
+    with having(state, phase="recompute"):  # the forward pass saved none
         scores = scores_of(q, k, mask, is_causal, scale, start)
     weights = gh.exp(scores - sums)
     grad_v = matmul(transposed(cast(weights, q.dtype)), g)

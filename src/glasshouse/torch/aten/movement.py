@@ -61,7 +61,7 @@ def slice_(x, dim=0, start=None, end=None, step=1):
 
 
 def bounds(size: int, start, end) -> tuple[int, int]:
-    """Where a slice begins and ends, within an axis of `size`."""
+    """The begin and end of a slice within an axis of `size`."""
     start, stop, _ = slice(start, end).indices(size)
     return start, max(start, stop)
 
@@ -69,20 +69,20 @@ def bounds(size: int, start, end) -> tuple[int, int]:
 @aten("select.int")
 def select(x, axis, index):
     axis, index = axis % x.ndim, index % x.shape[axis % x.ndim]
-    taken = section(x, axis, index, index + 1)
-    return reshape(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
+    row = section(x, axis, index, index + 1)
+    return reshape(row, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 @aten("slice_scatter")
 def slice_scatter(x, source, dim=0, start=None, end=None, step=1):
     axis = axis_of(dim, x.ndim)
     start, stop = bounds(x.shape[axis], start, end)
-    return written(x, cast(source, x.dtype), axis, start, stop, step)
+    return with_slice(x, cast(source, x.dtype), axis, start, stop, step)
 
 
-def written(x: Value, source: Value, axis: int, start: int, stop: int, step: int) -> Value:
-    """x with `source` in a slice of one axis: what lies around it is joined, or what lies between
-    chosen by position."""
+def with_slice(x: Value, source: Value, axis: int, start: int, stop: int, step: int) -> Value:
+    """x with `source` in a slice of one axis: a slice with step 1 is concatenated with the parts
+    around it, another one is selected by position."""
     count = len(range(start, stop, step))
     if count == 0:
         return x
@@ -101,7 +101,7 @@ def written(x: Value, source: Value, axis: int, start: int, stop: int, step: int
 def select_scatter(x, source, axis, index):
     axis, index = axis % x.ndim, index % x.shape[axis % x.ndim]
     row = reshape(cast(source, x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
-    return written(x, row, axis, index, index + 1, 1)
+    return with_slice(x, row, axis, index, index + 1, 1)
 
 
 def amid_zeros(g: Value, size: int, axis: int, start: int, step: int) -> Value:
@@ -177,7 +177,7 @@ def roll(x, shifts, axes=()):
 
 @aten("constant_pad_nd")
 def constant_pad(x, widths, value=0):
-    """Widths come from the last axis on; negative ones cut."""
+    """x padded by widths that start with the last axis; negative ones cut."""
     pairs = [(0, 0)] * (x.ndim - len(widths) // 2)
     pairs += list(zip(widths[0::2], widths[1::2]))[::-1]
     for axis, (low, high) in enumerate(pairs):
@@ -202,8 +202,8 @@ def triu(x, diagonal=0):
 def triangle(x: Value, inside) -> Value:
     rows, columns = x.shape[-2:]
     row = reshape(gh.arange(rows, dtype=int64), (rows, 1))
-    kept = inside(row, gh.arange(columns, dtype=int64))
-    return gh.where(kept, x, full((), 0, x.dtype))
+    mask = inside(row, gh.arange(columns, dtype=int64))
+    return gh.where(mask, x, full((), 0, x.dtype))
 
 
 @aten("diagonal")
@@ -253,8 +253,7 @@ def unfold(x, axis, size, step):
 
 @aten("unfold_backward")
 def unfold_backward(g, sizes, axis, size, step):
-    """Every slice added where it was taken; slices that are the same for several may be there
-    once."""
+    """The sum of all slices at their places; equal slices may be broadcast."""
     if g.size == 0:
         return full(tuple(sizes), 0, g.dtype)
     if not sizes:

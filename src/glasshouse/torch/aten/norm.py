@@ -8,7 +8,7 @@ from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
 
-FLOAT64 = as_dtype("float64")  # of numbers that each stand for a whole channel, as in eager
+FLOAT64 = as_dtype("float64")  # for statistics of a channel, as in eager
 
 
 def along(vector: Value | None, x: Value) -> Value | None:
@@ -30,7 +30,7 @@ def over_batch(x: Value) -> tuple[int, ...]:
 
 
 def scale_of(var: Value, eps: float) -> Value:
-    """1 / standard deviation, in float64: its error is that of all elements of a channel."""
+    """1 / standard deviation, in float64: its error affects all elements of a channel."""
     return gh.rsqrt(cast(var, FLOAT64) + eps)
 
 
@@ -101,7 +101,7 @@ def batch_norm_backward(g, x, weight, running_mean, running_var, mean, scale, tr
         grad_x = wide_g - along(grad_bias / count, x) - centred * along(slope, x)
     grads = grad_x * along(factor, x), products * scale, grad_bias
     dtypes = x.dtype, *(wide(x).dtype if weight is None else weight.dtype,) * 2
-    return [cast(v, d) if wanted else None for v, d, wanted in zip(grads, dtypes, mask)]
+    return [cast(v, d) if is_needed else None for v, d, is_needed in zip(grads, dtypes, mask)]
 
 
 # -- over the last axes -----------------------------------------------------------------------
@@ -174,7 +174,7 @@ def group_norm_backward(g, x, mean, scale, weight, images, channels, size, group
     grad_bias = reshape(gh.sum(wide_g, axis=(0, 3)), (channels,))
     dtypes = x.dtype, *(x.dtype if weight is None else weight.dtype,) * 2
     grads = zip((grad_x, grad_weight, grad_bias), dtypes, mask)
-    return [cast(v, d) if wanted else None for v, d, wanted in grads]
+    return [cast(v, d) if is_needed else None for v, d, is_needed in grads]
 
 
 # -- of weights -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pooling, resizing, and their gradients, which the tape makes of the forward forms."""
+"""Pooling, resizing, and their gradients, which the tape derives from the forward forms."""
 
 from glasshouse import nn
 from glasshouse.dispatch.value import Value, full
@@ -11,7 +11,7 @@ functional = nn.functional
 
 
 def pulled_back(function, x: Value, g: Value) -> Value:
-    """The gradient of x, where `function` of it has the gradient g."""
+    """The gradient of x for the gradient g of `function(x)`."""
     _, pull = vjp(function, x)
     (grad,) = pull(g)
     return grad
@@ -40,7 +40,7 @@ def max_pool3d(x, *options):
 
 
 def max_pool_backward(n: int, g, x, kernel, stride, padding, dilation, ceil_mode, places):
-    """g at the places that were chosen, added up where windows overlap."""
+    """g at the places of the largest elements, added up where windows overlap."""
     kernel, stride, padding = window_options(n, kernel, stride, padding)
     function = getattr(functional, f"max_pool{n}d")
     dilation = spread(dilation, n)
@@ -121,7 +121,7 @@ def resize(x: Value, sizes, factors, mode: str, align_corners=False, antialias=F
 
 
 def sizes_of(x: Value, count: int, sizes, factors) -> tuple[list[int], list]:
-    """(new sizes, factors or None) of a resize as PyTorch is asked for one."""
+    """(new sizes, factors or None) of a resize, from PyTorch's arguments."""
     if sizes is not None:
         return list(sizes), [None] * count
     new_sizes = [int(n * f) for n, f in zip(x.shape[-count:], factors)]

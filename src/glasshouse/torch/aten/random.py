@@ -1,4 +1,4 @@
-"""Operators that draw: from keys of `lowering`'s own, which follow torch.manual_seed."""
+"""Operators that draw random numbers, from keys that follow torch.manual_seed."""
 
 from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
@@ -18,12 +18,12 @@ def drawn_below(shape, p) -> Value:
 
 @aten("native_dropout")
 def native_dropout(x, p, train):
-    """(x with elements dropped and the others scaled up, which were kept)."""
+    """(x with elements dropped and the others scaled up, the mask of the others)."""
     if train is False or p == 0:
         return x, full(x.shape, True, as_dtype("bool"))
-    kept = drawn_below(x.shape, 1 - p)
+    mask = drawn_below(x.shape, 1 - p)
     scale = 0.0 if p == 1 else 1 / (1 - p)
-    return x * cast(kept, x.dtype) * scale, kept
+    return x * cast(mask, x.dtype) * scale, mask
 
 
 @aten("bernoulli.p", "bernoulli.default")
@@ -81,9 +81,9 @@ def randint(high, shape, dtype=None, **_):
 
 @aten("randint.low")
 def randint_from(low, high, shape, dtype=None, **_):
-    wanted = dtype_of(dtype, 0)
+    result_dtype = dtype_of(dtype, 0)
     whole = random.randint(low, high, tuple(shape), generator=generator())
-    return cast(whole, wanted)
+    return cast(whole, result_dtype)
 
 
 @aten("randperm")

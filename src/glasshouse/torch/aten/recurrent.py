@@ -12,7 +12,7 @@ from glasshouse.transforms.scan import scan
 
 
 def product(x, weight):
-    """x weight, of the weight's dtype, for what is computed with its elements."""
+    """x weight, multiplied in the weight's dtype, then widened for elementwise operations."""
     return widened(matmul(cast(x, weight.dtype), weight))
 
 
@@ -24,14 +24,14 @@ def before_steps(outputs, first, reverse: bool):
 
 @aten("glasshouse.lstm_loop")
 def lstm_loop(gates, h, c, weight, projection, reverse):
-    def step(state, given):
+    def step(state, inputs):
         h, wide = state
-        gates_now = widened(given) + product(h, matrix_transpose(weight))
-        output, wide, own = lstm_cell(gates_now, wide)
+        gates_now = widened(inputs) + product(h, matrix_transpose(weight))
+        output, wide, cell_gates = lstm_cell(gates_now, wide)
         if projection is not None:
             output = product(output, matrix_transpose(projection))
         h = cast(output, h.dtype)
-        return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in own))
+        return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in cell_gates))
 
     return list(scan(step, (h, widened(c)), gates, reverse=reverse)[1])
 
@@ -44,64 +44,64 @@ def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, 
     zeros = gh.zeros((batch, weight.shape[1]), wide), gh.zeros(c.shape, wide)
     from_later = {name: x for name, x in (("h", grad_outputs), ("c", grad_cells)) if x is not None}
 
-    def step(state, given):
+    def step(state, inputs):
         dh, dc = state
-        from_loss, *others = given
+        from_loss, *others = inputs
         before, c, i, f, g, o = (widened(x) for x in others)
         dh = dh + widened(from_loss["h"]) if "h" in from_loss else dh
         dc = dc + widened(from_loss["c"]) if "c" in from_loss else dc
-        own = dh if projection is None else product(dh, projection)
+        d_out = dh if projection is None else product(dh, projection)
         t = tanh(c)
-        dc = dc + own * o * (1 - t * t)
+        dc = dc + d_out * o * (1 - t * t)
         gates = gh.concat(
             [
                 dc * g * i * (1 - i),
                 dc * before * f * (1 - f),
                 dc * i * (1 - g * g),
-                own * t * o * (1 - o),
+                d_out * t * o * (1 - o),
             ],
             axis=-1,
         )
         gates = cast(gates, weight.dtype)
         return (product(gates, weight), dc * f), (gates, cast(dh, weight.dtype))
 
-    given = (from_later, before, *stacks)
-    (grad_h, grad_c), (grad_gates, grad_all) = scan(step, zeros, given, reverse=not reverse)
+    inputs = (from_later, before, *stacks)
+    (grad_h, grad_c), (grad_gates, grad_all) = scan(step, zeros, inputs, reverse=not reverse)
     return [grad_gates, cast(grad_h, weight.dtype), cast(grad_c, c.dtype), grad_all]
 
 
 @aten("glasshouse.gru_loop")
 def gru_loop(gates, h, weight, bias, reverse):
-    def step(wide, given):
+    def step(wide, inputs):
         of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
         of_state = widened(of_state if bias is None else of_state + bias)
-        wide, own = gru_cell(widened(given), of_state, wide)
-        return wide, (cast(wide, h.dtype), *(cast(x, gates.dtype) for x in own))
+        wide, cell_values = gru_cell(widened(inputs), of_state, wide)
+        return wide, (cast(wide, h.dtype), *(cast(x, gates.dtype) for x in cell_values))
 
     return list(scan(step, widened(h), gates, reverse=reverse)[1])
 
 
 @aten("glasshouse.gru_loop_backward")
 def gru_loop_backward(grad_outputs, outputs, stacks, h, weight, reverse):
-    def step(dh, given):
-        from_output, before, r, z, n, own = (widened(x) for x in given)
+    def step(dh, inputs):
+        from_output, before, r, z, n, state_n = (widened(x) for x in inputs)
         dh = dh + from_output
         dn = dh * (1 - z) * (1 - n * n)
-        dr, dz = dn * own * r * (1 - r), dh * (before - n) * z * (1 - z)
+        dr, dz = dn * state_n * r * (1 - r), dh * (before - n) * z * (1 - z)
         of_state = cast(gh.concat([dr, dz, dn * r], axis=-1), weight.dtype)
         of_input = cast(gh.concat([dr, dz, dn], axis=-1), weight.dtype)
         return dh * z + product(of_state, weight), (of_input, of_state)
 
-    given = (grad_outputs, before_steps(outputs, h, reverse), *stacks)
+    inputs = (grad_outputs, before_steps(outputs, h, reverse), *stacks)
     zeros = gh.zeros(h.shape, widened(h).dtype)
-    grad_h, stacked = scan(step, zeros, given, reverse=not reverse)
+    grad_h, stacked = scan(step, zeros, inputs, reverse=not reverse)
     return [*stacked, cast(grad_h, h.dtype)]
 
 
 @aten("glasshouse.rnn_loop")
 def rnn_loop(gates, h, weight, relu, reverse):
-    def step(h, given):
-        h = widened(given) + product(h, matrix_transpose(weight))
+    def step(h, inputs):
+        h = widened(inputs) + product(h, matrix_transpose(weight))
         h = cast(rectified(h) if relu else tanh(h), gates.dtype)
         return h, h
 
@@ -110,8 +110,8 @@ def rnn_loop(gates, h, weight, relu, reverse):
 
 @aten("glasshouse.rnn_loop_backward")
 def rnn_loop_backward(grad_outputs, outputs, weight, relu, reverse):
-    def step(dh, given):
-        from_output, y = (widened(x) for x in given)
+    def step(dh, inputs):
+        from_output, y = (widened(x) for x in inputs)
         dh = dh + from_output
         gates = gh.where(y <= 0, 0, dh) if relu else dh * (1 - y * y)
         return product(gates, weight), cast(gates, outputs.dtype)

@@ -1,12 +1,12 @@
-"""Recurrent layers of PyTorch as few operators: the loop over the steps of one direction is one.
+"""PyTorch's recurrent layers as few operators: one for the loop over the steps of a direction.
 
-PyTorch keeps nn.LSTM, nn.GRU and nn.RNN out of graphs, or takes their loops apart into operators
-for each step. Here the product of all inputs with their weights is one operator, the loop one of
-ours, and the gradient of a weight one product of all steps. Programs compute the entries of
+PyTorch keeps nn.LSTM, nn.GRU and nn.RNN out of graphs, or decomposes their loops into operators for
+each step. Here the product of all inputs with their weights is one operator, the loop is one of
+ours, and the gradient of a weight is one product over all steps. Programs compute the entries of
 `aten/recurrent.py`; where a graph is left to PyTorch, the operators' bodies run the same entries.
 
-In bfloat16 and float16 products are of that dtype; sums, gates, and states on their way from step
-to step are float32. What is kept of gates for the backward pass is narrow again."""
+In bfloat16 and float16, products have that dtype; sums, gates and the states between steps are
+float32. Gates saved for the backward pass are narrow again."""
 
 import contextlib
 import functools
@@ -37,7 +37,7 @@ DTYPES = (torch.float32, torch.float64, *NARROW)
 
 
 def widened(x: Tensor) -> Tensor:
-    """A tensor in the dtype that its elements are computed with: float32 where it is narrower."""
+    """A tensor in the dtype of its elementwise operations: float32 where it is narrower."""
     return x.float() if x.dtype in NARROW else x
 
 
@@ -48,21 +48,21 @@ def by_entry(entry: Callable, *args):
         state, backend=backends.load("numpy"), modes=(), records=False, values_hidden=False
     )
     with unwatched(), plain:
-        given = tree_map_only(Tensor, lambda x: from_numpy(to_array(x)), args)
-        results = entry(*given)
+        values = tree_map_only(Tensor, lambda x: from_numpy(to_array(x)), args)
+        results = entry(*values)
         return tree_map(lambda x: from_array(x.numpy().copy()), results)
 
 
 def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
     """The state that each step of a loop got from the step before."""
-    given = [outputs[1:], first[None]] if reverse else [first[None], outputs[:-1]]
-    return torch.cat(given)
+    parts = [outputs[1:], first[None]] if reverse else [first[None], outputs[:-1]]
+    return torch.cat(parts)
 
 
-def over_steps(gradient: Tensor, given: Tensor) -> Tensor:
-    """The gradient of a weight (N, K) from those of its results (T, B, N) and what it was given
-    (T, B, K): one product of all steps."""
-    return gradient.flatten(0, 1).t() @ given.to(gradient.dtype).flatten(0, 1)
+def over_steps(gradient: Tensor, operand: Tensor) -> Tensor:
+    """The gradient of a weight (N, K), from the gradient of its results (T, B, N) and its operand
+    (T, B, K): one product over all steps."""
+    return gradient.flatten(0, 1).t() @ operand.to(gradient.dtype).flatten(0, 1)
 
 
 # -- LSTM --------------------------------------------------------------------------------------
@@ -86,8 +86,8 @@ def lstm_loop(
 @lstm_loop.register_fake
 def _(gates, h, c, weight, projection, reverse):
     shape = (gates.shape[0], *c.shape)
-    kept = [gates.new_empty(shape) for _ in range(4)]
-    return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *kept
+    gate_stacks = [gates.new_empty(shape) for _ in range(4)]
+    return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *gate_stacks
 
 
 @torch.library.custom_op("glasshouse::lstm_loop_backward", mutates_args=())
@@ -101,12 +101,12 @@ def lstm_loop_backward(
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
-    with what comes by way of later steps. `stacks` are those of c, i, f, g, o.
+    with the terms of later steps. `stacks` are those of c, i, f, g, o.
 
-    Dtypes: that of c is of c's, all others of the weight's.
+    Dtypes: the gradient of c has c's dtype, all others have the weight's.
     """
-    given = grad_outputs, grad_cells, stacks, c, weight, projection, reverse
-    return tuple(by_entry(entries.lstm_loop_backward, *given))
+    arguments = grad_outputs, grad_cells, stacks, c, weight, projection, reverse
+    return tuple(by_entry(entries.lstm_loop_backward, *arguments))
 
 
 @lstm_loop_backward.register_fake
@@ -118,7 +118,7 @@ def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
 
 
 def keep_lstm(ctx, inputs, output) -> None:
-    """Keep what the backward pass of an LSTM's loop reads."""
+    """Save the tensors that the backward pass of an LSTM's loop reads."""
     _, h, c, weight, projection, ctx.reverse = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[2:])
@@ -170,7 +170,7 @@ def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], revers
 def gru_loop(
     gates: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The stacks of outputs h of a GRU, of its gates r, z, n, and of what the state gives to n:
+    """The stacks of outputs h of a GRU, of its gates r, z, n, and of hₙ, the state's term in n:
     n = tanh(xₙ + σ(r) hₙ), h' = n + σ(z) (h - n).
 
     Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
@@ -194,10 +194,10 @@ def gru_loop_backward(
     weight: Tensor,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of a GRU's gates by what the inputs and by what the state gave to them, and of
-    its first h. `stacks` are those of r, z, n and what the state gives to n."""
-    given = grad_outputs, outputs, stacks, h, weight, reverse
-    return tuple(by_entry(entries.gru_loop_backward, *given))
+    """The gradients of the inputs' and of the state's terms in a GRU's gates, and of its first h.
+    `stacks` are those of r, z, n and hₙ."""
+    arguments = grad_outputs, outputs, stacks, h, weight, reverse
+    return tuple(by_entry(entries.gru_loop_backward, *arguments))
 
 
 @gru_loop_backward.register_fake
@@ -207,7 +207,7 @@ def _(grad_outputs, outputs, stacks, h, weight, reverse):
 
 
 def keep_gru(ctx, inputs, output) -> None:
-    """Keep what the backward pass of a GRU's loop reads."""
+    """Save the tensors that the backward pass of a GRU's loop reads."""
     _, h, weight, bias, ctx.reverse = inputs
     ctx.has_bias = bias is not None
     ctx.mark_non_differentiable(*output[1:])
@@ -232,8 +232,8 @@ def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse
     """(outputs, [last h]) of one direction of a GRU."""
     w_input, w_state, *biases = weights
     gates = input_product(x, w_input, biases[:1])
-    own = biases[1].to(w_state.dtype) if biases else None
-    outputs, *_ = torch.ops.glasshouse.gru_loop(gates, *state, w_state, own, reverse)
+    state_bias = biases[1].to(w_state.dtype) if biases else None
+    outputs, *_ = torch.ops.glasshouse.gru_loop(gates, *state, w_state, state_bias, reverse)
     return outputs, [outputs[0 if reverse else -1]]
 
 
@@ -259,8 +259,8 @@ def rnn_loop_backward(
     grad_outputs: Tensor, outputs: Tensor, weight: Tensor, relu: bool, reverse: bool
 ) -> tuple[Tensor, Tensor]:
     """The gradients of a plain layer's gates and of its first h."""
-    given = grad_outputs, outputs, weight, relu, reverse
-    return tuple(by_entry(entries.rnn_loop_backward, *given))
+    arguments = grad_outputs, outputs, weight, relu, reverse
+    return tuple(by_entry(entries.rnn_loop_backward, *arguments))
 
 
 @rnn_loop_backward.register_fake
@@ -269,7 +269,7 @@ def _(grad_outputs, outputs, weight, relu, reverse):
 
 
 def keep_rnn(ctx, inputs, output) -> None:
-    """Keep what the backward pass of a plain layer's loop reads."""
+    """Save the tensors that the backward pass of a plain layer's loop reads."""
     _, h, weight, ctx.relu, ctx.reverse = inputs
     ctx.save_for_backward(h, weight, output)
 
@@ -316,8 +316,8 @@ def run_layers(direction: Callable, x: Tensor, states, params, *options) -> list
         for turn in range(directions):
             at = layer * directions + turn
             weights = params[at * count : (at + 1) * count]
-            made, last = direction(x, [state[at] for state in states], weights, turn == 1)
-            outputs.append(made)
+            output, last = direction(x, [state[at] for state in states], weights, turn == 1)
+            outputs.append(output)
             lasts.append(last)
         x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
         if train and layer < layers - 1:
@@ -332,8 +332,8 @@ def autocast_dtype() -> torch.dtype | None:
 
 
 def dtype_of_products(dtypes: set[torch.dtype], autocast: torch.dtype | None) -> torch.dtype | None:
-    """The dtype in which recurrent layers with operands of these multiply, under autocast to one;
-    None where they are left to eager: under autocast to float16, and where dtypes differ."""
+    """The dtype of products in recurrent layers, by the operands' dtypes and that of autocast; None
+    where layers are left to eager: under autocast to float16, and where dtypes differ."""
     if autocast is not None:
         is_taken = autocast == torch.bfloat16 and dtypes <= {torch.float32, torch.bfloat16}
         return autocast if is_taken else None
@@ -342,16 +342,15 @@ def dtype_of_products(dtypes: set[torch.dtype], autocast: torch.dtype | None) ->
 
 
 def is_taken(tensors: list[Tensor]) -> bool:
-    """Whether recurrent layers with these operands are computed here, but for their dtypes."""
+    """Whether recurrent layers with these operands are computed here, regardless of dtypes."""
     is_plain = not any(is_wrapper(x) or x.numel() == 0 for x in tensors)
     is_transformed = innermost_transform() is not None
     return is_plain and not is_transformed and all(x.device.type == "cpu" for x in tensors)
 
 
 def first_states(operator, states, dtype: torch.dtype) -> list[Tensor]:
-    """First states in the dtypes that eager's outputs and last states have. Those of an LSTM that
-    oneDNN computes are as narrow as its products, those of a GRU and the cells of another LSTM as
-    they were given."""
+    """First states in the dtypes of eager's outputs and last states. For an LSTM of oneDNN they
+    have the dtype of products. A GRU, and the cells of another LSTM, keep their own dtype."""
     if operator is torch.ops.aten.gru.input:
         return list(states)
     if operator is not torch.ops.aten.lstm.input:
@@ -400,7 +399,7 @@ def in_place_of(operator) -> Callable:
 @contextlib.contextmanager
 def recurrent_layers_captured() -> Iterator[None]:
     """Inside, TorchDynamo captures recurrent layers, whose operators are those of this file."""
-    # The user has loops taken apart, or this is inside already.
+    # The user wants decomposed loops, or this context is active already.
     if are_found(RECURRENT) and RECURRENT.value:
         yield
         return

@@ -19,19 +19,19 @@ def axes_of(axes, ndim: int) -> tuple[int, ...] | None:
 
 
 def reduced(function, x: Value, axes, keepdim: bool, **options) -> Value:
-    """A reduction over axes as PyTorch has them; of a scalar over its one axis too."""
+    """A reduction over PyTorch's axes; a scalar counts as having one axis."""
     if x.ndim == 0:
         return function(reshape(x, (1,)), axis=0, **options)
     return function(x, axis=axes_of(axes, x.ndim), keepdims=keepdim, **options)
 
 
 def wide(x: Value) -> Value:
-    """Narrow floats as float32, in which PyTorch adds them up."""
+    """Narrow floats as float32, PyTorch's dtype for their sums."""
     return cast(x, FLOAT32) if x.dtype.is_floating and x.dtype.itemsize < 4 else x
 
 
 def summed_dtype(x: Value, dtype):
-    """The dtype of a sum: the one asked for, int64 for whole numbers, else that of x."""
+    """The dtype of a sum: `dtype` if set, int64 for whole numbers, else that of x."""
     if dtype is not None:
         return FROM_TORCH[dtype]
     return INT64 if x.dtype.is_integer or x.dtype.is_bool else x.dtype
@@ -119,7 +119,7 @@ def argmin(x, axis=None, keepdim=False):
 
 
 def not_bool(x: Value) -> Value:
-    """x; PyTorch itself says that it takes no booleans."""
+    """x; booleans are left to PyTorch, which raises its error."""
     if x.dtype.is_bool:
         raise NotImplementedError
     return x
@@ -201,13 +201,13 @@ def sort(x, *args, stable=None, dim=-1, descending=False):
 def sorted_along(x: Value, axis: int, descending: bool, count: int | None = None):
     """(x sorted along an axis, places), the first `count` of them: NaN is the largest, equal
     elements keep their order."""
-    kept = x.shape[axis] if count is None else count
+    stop = x.shape[axis] if count is None else count
     pair = primitives["sort"](x, axis=axis, descending=descending)
-    return tuple(y[along(axis, 0, kept)] for y in pair)
+    return tuple(y[along(axis, 0, stop)] for y in pair)
 
 
 def along(axis: int, start: int, stop: int) -> tuple[slice, ...]:
-    """An index of what lies between two places along an axis."""
+    """An index of the elements between two places along an axis."""
     return (*[slice(None)] * axis, slice(start, stop))
 
 
@@ -222,12 +222,12 @@ def topk(x, k, axis=-1, largest=True, sorted=True):
 
 
 def shifted(x: Value, axis: int) -> Value:
-    """x less its largest element along an axis, so that exp stays finite."""
+    """x minus its largest element along an axis, so that exp stays finite."""
     return x - (gh.max(x, axis=axis, keepdims=True) if x.ndim else x)
 
 
 def total(x: Value, axis: int) -> Value:
-    """Sums along an axis; a single number is its own."""
+    """Sums along an axis; a scalar is its own sum."""
     return gh.sum(x, axis=axis, keepdims=True) if x.ndim else x
 
 
@@ -242,7 +242,7 @@ def softmax(x, axis, half_to_float):
 
 @aten("_safe_softmax")
 def safe_softmax(x, axis, dtype=None):
-    """Rows of nothing but -inf give zeros."""
+    """Softmax with zeros for rows of only -inf."""
     x = cast(x, FROM_TORCH[dtype]) if dtype else x
     lost = gh.all(x == float("-inf"), axis=axis, keepdims=True)
     return gh.where(lost, full((), 0, x.dtype), softmax(x, axis, False))

@@ -1,4 +1,4 @@
-"""Images read at places that are given as numbers, and the gradients of that."""
+"""Images sampled at a grid of places, and their gradients."""
 
 from glasshouse.nn.functional.sample import OUTSIDE, SAMPLE_MODES, grid_sample
 from glasshouse.torch.aten.table import aten
@@ -22,4 +22,4 @@ def grid_sampler_backward(g, x, grid, interpolation, padding, align_corners, mas
         return grid_sampler(x, grid, interpolation, padding, align_corners)
 
     _, pull = vjp(sampled, x, grid)
-    return [grad if wanted else None for grad, wanted in zip(pull(g), mask)]
+    return [grad if is_needed else None for grad, is_needed in zip(pull(g), mask)]

@@ -12,7 +12,7 @@ def axis_of(axis: int, ndim: int) -> int:
 
 
 def resolve_shape(shape, size: int) -> tuple[int, ...]:
-    """A shape whose -1 stands for what is left."""
+    """A shape with its -1 resolved."""
     shape = tuple(shape)
     if -1 not in shape:
         return shape
@@ -26,13 +26,13 @@ def reshape(x: Value, shape) -> Value:
 
 
 def typed(value, dtype):
-    """A number as Python has it for a dtype."""
+    """A number as the Python type of a dtype."""
     if dtype.is_bool or dtype.is_integer:
         return bool(value) if dtype.is_bool else int(value)
     return float(value) if dtype.is_floating else complex(value)
 
 
 def spread(option, count: int) -> tuple[int, ...]:
-    """An option for each axis, where one may stand for all."""
+    """An option for each axis; a single one counts for all."""
     option = tuple(option)
     return option * count if len(option) == 1 else option

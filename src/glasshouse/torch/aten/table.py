@@ -1,9 +1,8 @@
 """The table from ATen's operators to ours, and how its functions are called.
 
-An entry takes what the operator takes: our values where it has tensors, and Python's numbers. For
-an entry with a kind of promotion (or a function that gives it for the named arguments), the
-operands come in the dtype that PyTorch computes in, and the result is brought to the dtype that it
-promises."""
+An entry takes the operator's arguments: our values in place of tensors, and Python's numbers. For
+an entry with a kind of promotion (or a function that returns it for the named arguments), operands
+are cast to the dtype that PyTorch computes in, and the result to the dtype that it promises."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,7 +30,7 @@ KEEP = PromotionKind.NO_OPMATH
 
 
 class TableEntry(NamedTuple):
-    """How an operator is computed: a function of our values, and how its operands are promoted."""
+    """The implementation of an operator: a function of our values, and its kind of promotion."""
 
     compute: Callable
     promotion: PromotionKind | Callable | None
@@ -83,8 +82,7 @@ def core_operators() -> list:
 
 
 def name_of(target) -> str:
-    """The name of an overload in the table; "" for what is no operator of ATen's, its prims' or
-    ours."""
+    """The name of an overload in the table; "" unless it is an operator of ATen, prims or ours."""
     if not isinstance(target, OpOverload):
         return ""
     name = schema_of(target).name.partition("::")[2]
@@ -96,7 +94,7 @@ def name_of(target) -> str:
 
 
 def promoted_dtypes(kind: PromotionKind, fakes) -> tuple[DType, DType]:
-    """(dtype that is computed in, dtype of the result) of operands given as PyTorch has them."""
+    """(dtype of the computation, dtype of the result) for PyTorch's operands."""
     operands = [x for x in fakes if isinstance(x, (torch.Tensor, bool, int, float, complex))]
     computed, result = promoted(*operands, type_promotion_kind=kind)
     return FROM_TORCH[computed], FROM_TORCH[result]
@@ -113,7 +111,7 @@ def call_entry(entry: TableEntry, args, named: dict, fake_args):
 
 
 def in_order(target, args, named: dict):
-    """Arguments by position, as far as the operator takes them so; the others by name."""
+    """Arguments by position as far as the operator allows; the others by name."""
     named, args = dict(named), list(args)
     for argument in schema_of(target).arguments[len(args) :]:
         if argument.kwarg_only:

@@ -1,8 +1,7 @@
-"""Errors of graphs that write to what they are given.
+"""Errors of graphs that write to their inputs.
 
-A compiled graph writes to its inputs when all is computed. Eager has written by then what comes
-before the operation that raises; so where a compiled graph raises, PyTorch does its calls once
-more."""
+A compiled graph writes to its inputs at its end. Eager writes as it runs, so before an operation
+raises, the earlier writes are done. Where a compiled graph raises, PyTorch runs its calls again."""
 
 import warnings
 
@@ -14,13 +13,13 @@ from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.torch.patches.guards import TracingContext
 
 FOUND = "glasshouse_found_writing"  # the attribute of a context of TorchDynamo's
-OURS = Explained, CompileError  # told of the compiler, not of values
+OURS = Explained, CompileError  # errors of the compiler, not of values
 
 
 class RaisesAsEager:
-    """A compiled graph that writes to its inputs. Where it raises, they are as they were: PyTorch
-    writes what it writes, and raises where it does. If PyTorch raises nothing, the error is a
-    fault of ours: the first call warns, and with `strict` each raises it."""
+    """A compiled graph that writes to its inputs. Where it raises, the inputs are unchanged, and
+    PyTorch runs the calls: it makes eager's writes and raises eager's error. If PyTorch raises
+    nothing, the error is our fault: the first call warns, and with `strict` each call raises."""
 
     def __init__(self, compiled, calls: torch.fx.GraphModule, strict: bool = False):
         self.compiled, self.calls, self.strict = compiled, calls, strict
@@ -42,7 +41,7 @@ class RaisesAsEager:
             fault = None  # its traceback has this frame
 
     def on_fault(self, error: Exception) -> None:
-        """Warn, once, that the graph raised what PyTorch does not; raise it if strict is set."""
+        """Warn, once, of an error that PyTorch did not raise; raise it if strict is set."""
         if self.strict or flags.strict:
             raise error
         if self.warned:
@@ -57,7 +56,7 @@ class RaisesAsEager:
 
 
 def calls_of(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The same calls, without what is known of their results, which takes memory."""
+    """A copy of a graph's calls without `meta`, which takes memory."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     for node in graph.nodes:
@@ -76,8 +75,8 @@ def writes_inputs() -> bool:
 
 
 def tell_written() -> None:
-    """Note that the graph that was found on disk writes to its inputs: PyTorch notes nothing of
-    what it does not trace."""
+    """Note that a graph from the disk writes to its inputs: PyTorch notes that only of graphs that
+    it traces."""
     context = TracingContext.try_get()
     if context is not None:
         setattr(context, FOUND, True)

@@ -52,21 +52,22 @@ CACHE = graphs_cached if KEEPS_GRAPHS else graphs_uncached
 if CAN_WAIT:
     let_messages_wait()
 
-# Operators whose rules of PyTorch's give other values than eager: they round places differently.
+# Operators whose PyTorch decompositions differ from eager: they round places differently.
 UNLIKE_EAGER = {getattr(torch.ops.aten.linspace, x) for x in torch.ops.aten.linspace.overloads()}
 
 
 @functools.cache
 def decompositions() -> dict:
-    """How what the table has no entry for is taken apart, by PyTorch's own rules, and by ours of
-    operators on lists of tensors."""
+    """Decompositions of operators without a table entry: PyTorch's rules, and ours for operators on
+    lists of tensors."""
     rules = core_decompositions()
-    left = {op for op in rules if name_of(op) in TABLE or op in UNLIKE_EAGER}
-    return {op: rule for op, rule in rules.items() if op not in left} | foreach_rules()
+    exceptions = {op for op in rules if name_of(op) in TABLE or op in UNLIKE_EAGER}
+    return {op: rule for op, rule in rules.items() if op not in exceptions} | foreach_rules()
 
 
 class Decompositions(Mapping):
-    """The same, which are many, gathered when a graph is traced: one from the disk needs none."""
+    """`decompositions()` as a mapping that is made when a graph is traced: a graph from the disk
+    needs none."""
 
     def __getitem__(self, op) -> Callable:
         return decompositions()[op]
@@ -95,28 +96,28 @@ def glasshouse(
         >>> f(torch.zeros(3)).tolist()
         [1.0, 1.0, 1.0]
     """
-    given = checked_options(options)
+    settings = checked_options(options)
     check_mode(mode)
     name_root(module.graph)
-    budget = given.memory_budget
+    budget = settings.memory_budget
     rules, cut = Decompositions(), partition
     if budget is not None:
         rules, cut = decompositions() | DECOMPOSITIONS, partition_within(budget)
 
-    # Inputs are written to by Programs where no gradient is told of it, as optimizers do.
+    # Programs write to inputs where no gradient is recorded, as optimizers do.
     writes = not torch.is_grad_enabled()
     compile_graph = aot_autograd(
-        fw_compiler=COMPILER("forward", given),
-        bw_compiler=COMPILER("backward", given),
-        inference_compiler=COMPILER("forward", given, keeps=True),
+        fw_compiler=COMPILER("forward", settings),
+        bw_compiler=COMPILER("backward", settings),
+        inference_compiler=COMPILER("forward", settings, keeps=True),
         decompositions=rules,
         keep_inference_input_mutations=writes,
         partition_fn=cut,
     )
-    with CACHE(module, given), no_collection(), recurrent_layers_captured():
+    with CACHE(module, settings), no_collection(), recurrent_layers_captured():
         compiled = compile_graph(module, inputs)
     if not (writes or sizes_vary(inputs)):
         compiled = WithoutZeros(compiled)
     if writes_inputs():
-        return RaisesAsEager(compiled, calls_of(module), given.strict)
+        return RaisesAsEager(compiled, calls_of(module), settings.strict)
     return compiled

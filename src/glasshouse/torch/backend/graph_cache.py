@@ -1,8 +1,8 @@
 """Graphs that AOTAutograd made, kept on disk: a later process need not trace them again.
 
 PyTorch has such a cache (`torch._functorch`'s, below `TORCHINDUCTOR_CACHE_DIR`): it knows which
-graphs can be kept and what a key has to hold, and goes without in doubt. Here is what it keeps of
-our graphs, and what their keys hold beside."""
+graphs can be cached and what a key needs, and in doubt caches nothing. This file says how our
+graphs are stored in it, and what we add to their keys."""
 
 import contextlib
 import dataclasses
@@ -62,8 +62,8 @@ class KeptTensor:
         return meta_tensor(self.sizes, self.strides, self.offset, self.meaning)
 
 
-def kept(value):
-    """A value of a graph as it is kept.
+def describe_value(value):
+    """A serializable form of a value of a graph.
 
     Raises: Unkeepable for one with sizes that vary, or that does not lie by strides
     """
@@ -81,12 +81,12 @@ def kept(value):
     raise Unkeepable(f"a graph with a {type(value).__name__} like {value}")
 
 
-def restored(value):
+def restore_value(value):
     """The value of a graph that was kept."""
     return value.tensor() if isinstance(value, KeptTensor) else value
 
 
-def packed(graph: torch.fx.GraphModule) -> bytes:
+def pack(graph: torch.fx.GraphModule) -> bytes:
     """A graph as bytes.
 
     Raises: Unkeepable for one that cannot be kept
@@ -94,25 +94,25 @@ def packed(graph: torch.fx.GraphModule) -> bytes:
     for node in graph.graph.nodes:
         if node.target is torch.ops.higher_order.with_effects:  # its wrapper is not kept
             raise Unkeepable("a graph with operators that have effects")
-        held = getattr(graph, node.target, None) if node.op == "get_attr" else None
-        if isinstance(held, torch.fx.GraphModule):  # what its nodes promise is not kept
+        member = getattr(graph, node.target, None) if node.op == "get_attr" else None
+        if isinstance(member, torch.fx.GraphModule):  # what its nodes promise is not kept
             raise Unkeepable("a graph with operators on functions")
         node.meta["module_path"], node.meta[PHASE] = module_path(node), phase_of(node)
         if "val" in node.meta:
-            node.meta["kept_val"] = tree_map(kept, node.meta["val"])
+            node.meta["kept_val"] = tree_map(describe_value, node.meta["val"])
     try:
         return GraphPickler.dumps(graph, PicklerOptions(None, KEPT_OF_NODES.__contains__))
     except Exception as error:
         raise Unkeepable(str(error)) from error
 
 
-def unpacked(graph: bytes) -> torch.fx.GraphModule:
+def unpack(graph: bytes) -> torch.fx.GraphModule:
     """The graph of these bytes."""
     module = GraphPickler.loads(graph, FakeTensorMode(shape_env=ShapeEnv()))
     module.recompile()
     for node in module.graph.nodes:
         if "kept_val" in node.meta:
-            node.meta["val"] = tree_map(restored, node.meta.pop("kept_val"))
+            node.meta["val"] = tree_map(restore_value, node.meta.pop("kept_val"))
     return module
 
 
@@ -142,7 +142,7 @@ class CachedGraph(OutputCode):
         Raises: Unkeepable for a graph that cannot be kept
         """
         source = self.program.source
-        source.keep(packed(source.module), unpacked)
+        source.keep(pack(source.module), unpack)
         self.bytes, self.digest, self.program = source.data, source.digest, None
 
     def post_compile(self, example_inputs, constants, graph_kwargs) -> None:
@@ -152,7 +152,7 @@ class CachedGraph(OutputCode):
         """
         if self.program is None:
             source = GraphSource()
-            source.keep(self.bytes, unpacked)
+            source.keep(self.bytes, unpack)
             if source.digest != self.digest:
                 raise Unkeepable("a graph that was damaged on disk")
             self.program = self.program_of(source)
@@ -203,9 +203,9 @@ def key_of_pytorch():
 
 @contextlib.contextmanager
 def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
-    """Inside, AOTAutograd looks a graph up in its cache, and keeps it there; none that is cut for
-    a memory budget, which is to be told where it does not hold, and none that is only planned,
-    whose constants have no contents."""
+    """Inside, AOTAutograd looks a graph up in its cache, and stores it there. Two kinds are not
+    cached: graphs cut for a memory budget, whose cut may raise an error, and graphs that are only
+    planned, whose constants have no contents."""
     if options.memory_budget is not None or current.simulation is not None:
         with keeping_nothing():
             yield

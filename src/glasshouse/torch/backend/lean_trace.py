@@ -21,28 +21,28 @@ from glasshouse.torch.patches.traces import (
 
 
 def should_wrap_if_imported(_cls, value) -> bool:
-    """Whether a value is the function that `local_map` of DTensor makes. TorchDynamo asks it of
-    each object, and imports for it what takes 0.05 s; where that was not imported, none is."""
+    """Whether a value is a function that DTensor's `local_map` made. TorchDynamo asks this of each
+    object, with an import of 0.05 s. If that module is not imported, the answer is no."""
     return LOCAL_MAP in sys.modules and SHOULD_WRAP.original(value)
 
 
-def latency_if_logged(*given) -> float:
-    """How long guards take in µs, which only logs tell: measuring it empties all caches first,
-    which takes 0.03 s. 0 where nobody reads a log."""
+def latency_if_logged(*args) -> float:
+    """The latency of guards in µs, which only logs show. Measuring it empties all caches and takes
+    0.03 s. 0 where nobody reads a log."""
     is_read = guards_log.isEnabledFor(logging.DEBUG) or trace_log.handlers
-    return GUARD_LATENCY.original(*given) if is_read else 0.0
+    return GUARD_LATENCY.original(*args) if is_read else 0.0
 
 
-def funcname_if_logged(*given) -> str | None:
-    """The function that a line of a file is in, which only a log of calls tells: finding it takes
-    the whole file apart. None where nobody reads that log."""
-    return FUNCTION_NAME.original(*given) if calls_log.isEnabledFor(logging.DEBUG) else None
+def funcname_if_logged(*args) -> str | None:
+    """The function that a line of a file is in, which only the log of calls shows. Finding it
+    parses the whole file. None where nobody reads that log."""
+    return FUNCTION_NAME.original(*args) if calls_log.isEnabledFor(logging.DEBUG) else None
 
 
 @contextlib.contextmanager
 def found_at_once(setting: Slot) -> Iterator[None]:
-    """Inside, a setting of TorchDynamo is an ordinary variable of its module, and stays as it is:
-    `verbose` is read for each instruction, to decide what the report of an error has."""
+    """Inside, a setting of TorchDynamo is an ordinary variable of its module, which is faster to
+    read and does not change: TorchDynamo reads `verbose` for each instruction."""
     variables = vars(setting.owner)
     variables[setting.name] = setting.value
     try:
@@ -51,7 +51,7 @@ def found_at_once(setting: Slot) -> Iterator[None]:
         del variables[setting.name]
 
 
-# What stands in for what, and the logs that say whether somebody wants to know.
+# (place, replacement, the logs that decide whether the original runs).
 STAND_INS = (
     (SHOULD_WRAP, classmethod(should_wrap_if_imported), ()),
     (GUARD_LATENCY, latency_if_logged, (guards_log, trace_log)),

@@ -1,8 +1,8 @@
-"""Which values the forward graph keeps for the backward graph, where memory is to be saved.
+"""Cuts joint graphs in two, and chooses the values that the forward graph saves in a budget.
 
-PyTorch cuts the joint graph of both passes in two. Its own partitioner plans what is computed again
-for a budget that is a number from 0 (all) to 1 (nothing that costs time); here the number is looked
-for that keeps within a budget in bytes."""
+PyTorch cuts the joint graph of both passes in two. Its own partitioner plans recomputation for a
+budget from 0 (all) to 1 (nothing that costs time). We search for the number that keeps within a
+budget in bytes."""
 
 import copy
 import functools
@@ -29,12 +29,12 @@ LEAST = 1e-6  # a budget of 0 would not look at what has to be kept
 def kept_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> int:
     """Bytes that a forward graph keeps for the backward graph, beside its inputs and results."""
     (output,) = (node for node in forward.graph.nodes if node.op == "output")
-    given = [node for node in forward.graph.nodes if node.op == "placeholder"]
-    free = {storage_of(node) for node in (*given, *output.args[0][:num_fwd_outputs])}
-    kept = {storage_of(node): node for node in output.args[0][num_fwd_outputs:]}
+    placeholders = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    free = {storage_of(node) for node in (*placeholders, *output.args[0][:num_fwd_outputs])}
+    saved = {storage_of(node): node for node in output.args[0][num_fwd_outputs:]}
     return sum(
         node.meta["val"].untyped_storage().nbytes()
-        for storage, node in kept.items()
+        for storage, node in saved.items()
         if storage not in free
     )
 
@@ -46,12 +46,12 @@ def storage_of(node) -> int | None:
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None):
-    """`native_dropout` of operators with one result each: the partitioner draws again what is one
-    of several."""
+    """`native_dropout` made of operators with one result each: the partitioner would draw again one
+    of several results."""
     if train is False or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    kept = torch.rand_like(x, dtype=torch.float32) < 1 - p
-    return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
+    mask = torch.rand_like(x, dtype=torch.float32) < 1 - p
+    return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
 
 
 def moments(x: torch.Tensor, axes):
@@ -99,7 +99,7 @@ def over_batch(x, weight, bias, epsilon: float):
 
 def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
     """`_native_batch_norm_legit_functional` whose result in training does not read the running
-    statistics: computed again in the backward pass, it would read what the step has written."""
+    statistics: recomputed in the backward pass, it would read those that the step has updated."""
     if not training or running_mean is None or running_var is None:
         return NotImplemented
     y, mean, inverse, variance = over_batch(x, weight, bias, epsilon)
@@ -148,18 +148,17 @@ SMALL = 4  # times smaller than what it is made of: a sum that is kept
 
 
 def keep_draws(joint: torch.fx.GraphModule) -> None:
-    """Have what draws random numbers kept, or what they are compared with: computed again, they
-    would be others."""
+    """Have random draws saved, or comparisons of them: recomputed, they would be other numbers."""
     for node in joint.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             compared = all(user.target is torch.ops.aten.lt.Scalar for user in node.users)
-            for kept in node.users if compared else (node,):
-                kept.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            for result in node.users if compared else (node,):
+                result.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def keep_sums(joint: torch.fx.GraphModule) -> None:
-    """Have sums of the forward pass kept, which are small: added up again, of values that are kept
-    themselves or made again, they may differ in last bits."""
+    """Have small sums of the forward pass saved: recomputed from saved or recomputed values, they
+    may differ in their last bits."""
     backward: set[torch.fx.Node] = set()
     for node in joint.graph.nodes:
         is_tangent = node.op == "placeholder" and "tangents" in node.target
@@ -187,8 +186,8 @@ def forget_statistics(joint: torch.fx.GraphModule) -> None:
 
 
 def forget_places(joint: torch.fx.GraphModule) -> None:
-    """Have the gradients of max pooling take no places, which they find again in what was pooled:
-    so the forward pass need not make them, nor keep them."""
+    """Have the gradients of max pooling take no places. They find them again in the operand, so the
+    forward pass neither makes nor saves them."""
     for operator in POOLING:  # (g, pooled, *options, places)
         for node in joint.graph.find_nodes(op="call_function", target=operator):
             pooled = node.args[1]
@@ -203,15 +202,15 @@ def written_inputs() -> set[str]:
     return {f"primals_{i + 1}" for i in metadata.mutated_inp_runtime_indices}
 
 
-def reads_written(backward: torch.fx.GraphModule, written: set[str]) -> bool:
+def reads_written(backward: torch.fx.GraphModule, inputs: set[str]) -> bool:
     """Whether a backward graph reads an input that the step has written to by then."""
-    return any(node.target in written for node in backward.graph.find_nodes(op="placeholder"))
+    return any(node.target in inputs for node in backward.graph.find_nodes(op="placeholder"))
 
 
 def hide_biases(backward: torch.fx.GraphModule) -> None:
-    """Have a backward graph read products with a bias, which it makes again, as if they were given,
-    as without a budget: a sum is taken apart where it sees that the bias is the same for all terms,
-    which moves last bits. The larger of a value and itself is that value, and hides what it is."""
+    """Hide from a backward graph that it recomputes products with a bias. Where the compiler sees
+    that the bias is the same for all terms, it splits sums, which changes last bits. The maximum of
+    a value with itself is that value, and hides how it was computed."""
     graph = backward.graph
     for target, place in PRODUCTS_WITH_BIAS.items():
         for node in graph.find_nodes(op="call_function", target=target):
@@ -236,9 +235,9 @@ def place_recomputed(forward: torch.fx.GraphModule, backward: torch.fx.GraphModu
 
 
 def checked_once(cut):
-    """A function that cuts a joint graph, whose backward graph makes no check of the forward pass
-    again: PyTorch puts those into both graphs whose operands the backward graph has. What it draws
-    again, it draws of keys."""
+    """Wrap a function that cuts a joint graph: the backward graph repeats no check of the forward
+    pass, and draws again from keys. PyTorch puts a check into both graphs if the backward graph has
+    its operands."""
 
     @functools.wraps(cut)
     def cut_so(joint, inputs, **named):
@@ -262,16 +261,16 @@ def checked_once(cut):
 
 @checked_once
 def partition(joint, inputs, **named):
-    """PyTorch's cut, of what the entries of the table need: nothing is computed again but what
-    costs less than to keep it."""
+    """PyTorch's cut without recomputation, after our changes of pooling and norms: it recomputes
+    only what is cheaper than saving it."""
     forget_places(joint)
     remake_norms(joint)
     return cut_without_budget(joint, inputs, **named)
 
 
 def partition_within(budget: MemoryBudget):
-    """A function that cuts a joint graph so that the forward graph keeps no more than a budget; of
-    what the cut without recomputation keeps, where it is a part.
+    """A function that cuts a joint graph so that the forward graph saves no more than a budget. A
+    relative budget is a part of what the cut without recomputation saves.
 
     It raises: OptionError, with the least that has to be kept, where that is more
     """
@@ -284,14 +283,14 @@ def partition_within(budget: MemoryBudget):
             keep_sums(graph)
             with within_budget(activation_memory_budget=part):
                 graphs = cut_within_budget(graph, inputs, num_fwd_outputs=num_fwd_outputs, **named)
-            if reads_written(graphs[1], written):
+            if reads_written(graphs[1], mutated):
                 return whole, whole_bytes
             hide_biases(graphs[1])
             return graphs, kept_bytes(graphs[0], num_fwd_outputs)
 
         forget_statistics(joint)
         forget_places(joint)
-        written = written_inputs()
+        mutated = written_inputs()
         whole = cut_without_budget(
             copy.deepcopy(joint), inputs, num_fwd_outputs=num_fwd_outputs, **named
         )

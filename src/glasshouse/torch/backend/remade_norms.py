@@ -1,8 +1,8 @@
-"""Results of norms that the backward pass makes again, and the forward pass need not keep.
+"""Recomputation of norms in the backward pass, so that the forward pass need not save them.
 
-The gradient of an activation such as silu reads what it was applied to. Where that is the result of
-a norm, it is a few operations on each element of the norm's operand, which the norm's own gradient
-reads at the same place: making it again costs less than to store and load it."""
+The gradient of an activation such as silu reads its operand. Where that is the result of a norm, it
+is a few operations on each element of the norm's operand, which the norm's own gradient reads at
+the same place: recomputing it costs less than storing and loading it."""
 
 import operator
 from collections.abc import Callable
@@ -71,8 +71,8 @@ class NodeWriter:
 
 
 def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
-    """Both results of a norm over a batch. They are made of the same numbers, so that no element of
-    the two differs."""
+    """The result of a batch norm for each pass. Both use the same numbers, so that no element
+    differs."""
     x, weight, bias = norm.args[:3]
     wide, ndim = forward.wide(mean).meta["val"].dtype, x.meta["val"].ndim
     factor = forward.cast(scale, torch.float64)
@@ -80,12 +80,12 @@ def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, 
         factor = forward(aten.mul.Tensor, factor, forward.cast(weight, torch.float64))
     factor, bias = forward.cast(factor, wide), kept_bias(forward, bias)
 
-    def made(by: NodeWriter) -> Node:
+    def remake(by: NodeWriter) -> Node:
         vectors = [None if v is None else by.by_channel(v, ndim) for v in (mean, factor, bias)]
         y = by.scaled(x, *vectors[:2])
         return by.shifted(y, vectors[2], x.meta["val"].dtype)
 
-    return made(forward), made(backward)
+    return remake(forward), remake(backward)
 
 
 def of_layer(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
@@ -124,7 +124,7 @@ NORMS = {
     BATCH_NORM_ALONE: (of_batch, 3),
     aten.native_layer_norm.default: (of_layer, None),
     aten.native_group_norm.default: (of_groups, None),
-}  # what makes their results again, and which argument says that statistics are the batch's
+}  # the function that recomputes the result, and the argument that is true in training
 
 
 def backward_nodes(joint: GraphModule) -> set[Node]:
@@ -149,14 +149,14 @@ def results_of(norm: Node) -> dict[int, Node]:
 
 
 def read_through_copies(y: Node) -> None:
-    """Have all read a value itself that read a copy: PyTorch keeps one where an activation writes
-    over its operand. The results of a graph stay copies."""
+    """Have readers of a value's copy read the value itself: PyTorch makes a copy where an
+    activation overwrites its operand. Results of the graph stay copies."""
     for copy in [user for user in y.users if user.target is aten.clone.default]:
         copy.replace_all_uses_with(y, delete_user_cb=lambda user: user.op != "output")
 
 
 def remake_norms(joint: GraphModule) -> None:
-    """Have the backward pass make results of norms again that it reads element by element."""
+    """Have the backward pass recompute results of norms that only pointwise operators read."""
     backward = backward_nodes(joint)
     places = {node: place for place, node in enumerate(joint.graph.nodes)}
     for norm in [node for node in joint.graph.nodes if node.target in NORMS]:

@@ -45,8 +45,8 @@ def key_of(args) -> tuple:
 
 
 def visible_results(phase: str) -> int:
-    """How many results of the graph that is being compiled are for the user; the others are kept
-    for the backward graph, and lie as we like."""
+    """How many results of the graph under compilation are for the user. The others are saved for
+    the backward graph, and we choose their layout."""
     if phase == "backward":
         return 0
     metadata = metadata_now()
@@ -62,8 +62,8 @@ def static_inputs() -> tuple[int, ...]:
 
 
 def keep_nothing_donated() -> None:
-    """Tell PyTorch that the backward graph, which is being compiled, overwrites nothing that was
-    kept for it: else it refuses `retain_graph`."""
+    """Tell PyTorch that the backward graph under compilation overwrites no saved tensor: else
+    PyTorch refuses `retain_graph`."""
     metadata = metadata_now()
     if metadata is not None:
         (metadata.bw_donated_idxs or []).clear()
@@ -158,9 +158,9 @@ class TorchGraphProgram:
 
         Raises: BackendError under the option strict, with the reason
         """
-        given = self.phase, self.visible, self.stable
+        settings = self.phase, self.visible, self.stable
         try:
-            variant = make_variant(self.source, args, *given, self.options)
+            variant = make_variant(self.source, args, *settings, self.options)
         except Exception as error:
             fix = f" {error.fix}" if isinstance(error, CompileError) else ""
             if self.options.strict or flags.strict:
@@ -180,22 +180,22 @@ class TorchGraphProgram:
 
 
 def make_variant(source: GraphSource, inputs, phase: str, visible: int, stable, options):
-    """The variant of a graph for these inputs, of which those of the numbers in `stable` are
-    parameters that are seldom written to. For tensors without contents it is a plan; else it may
-    lie on disk."""
+    """The variant of a graph for these inputs. `stable` numbers those that are parameters, which
+    are seldom written to. Tensors without contents get a plan; other variants may come from the
+    disk."""
     planned = are_contentless(inputs)
     key = "" if planned else key_of_lowering(source, inputs, phase, visible, stable, options)
-    kept = load_lowered(key)
-    if kept is not None:
+    from_disk = load_lowered(key)
+    if from_disk is not None:
         with contextlib.suppress(StaleCode, CompileError):
-            return CompiledVariant(source, kept, inputs)
+            return CompiledVariant(source, from_disk, inputs)
     with without_modes() if planned else contextlib.nullcontext():
         nested = partial(TorchGraphProgram, phase=phase, options=options)
         lowered = GraphLowering(source.module, inputs, phase, visible, stable, nested).run()
         if lowered.recording is None or flags.compile == "never":
             return ReferenceVariant(source, lowered, inputs)
-        made = PlannedVariant if planned else CompiledVariant
-        variant = made(source, lowered, inputs)
+        variant_type = PlannedVariant if planned else CompiledVariant
+        variant = variant_type(source, lowered, inputs)
     save_lowered(key, lowered, variant.program)
     source.forget_nodes()
     return variant

@@ -1,8 +1,8 @@
-"""Messages of loggers wait until the graph in which they stand was computed.
+"""Messages of loggers wait until their graph has run.
 
 TorchDynamo breaks the graph at a call such as `logger.warning("…")`, and traces each frame around
-it once more. Traced for us, a message whose text is known to the trace is told after the graph, in
-each call, by the logger that is then there, as PyTorch does it for functions that stand in
+it once more. Traced for us, a message with constant text is logged after the graph in each call, by
+the current logger. PyTorch does the same for functions in
 `torch._dynamo.config.reorderable_logging_functions`, which takes no methods. Messages keep their
 order; their file, line and function are those of the call in the program."""
 
@@ -26,7 +26,7 @@ from glasshouse.torch.patches.traces import (
 )
 
 STANDARD = ("debug", "info", "warning", "error", "critical", "log")
-# Whether this PyTorch tells anything after a graph, as it does for those functions.
+# Whether this PyTorch can log after a graph, as it does for those functions.
 CAN_WAIT = are_found(
     CALL_METHOD, REORDERABLE, Codegen, ConstantVariable, LoggerVariable, VariableTracker
 )
@@ -34,7 +34,7 @@ CAN_WAIT = are_found(
 
 @functools.cache
 def returns_nothing(function) -> bool:
-    """Whether all returns of a function of Python's are of None, as its code says."""
+    """Whether a Python function always returns None, by its bytecode."""
     if not inspect.isfunction(function) or function.__code__.co_flags & inspect.CO_GENERATOR:
         return False
     instructions = list(dis.get_instructions(function))
@@ -49,8 +49,8 @@ def returns_nothing(function) -> bool:
 
 
 def is_message(logger: logging.Logger, name: str) -> bool:
-    """Whether the method of this name tells a message and does no more: one of the standard ones,
-    or one that a library added and that returns nothing."""
+    """Whether the method of this name only logs a message: a standard one, or one that a library
+    added and that returns nothing."""
     method = getattr(logger, name, None)
     function = inspect.unwrap(getattr(method, "__func__", method))
     if getattr(function, "__module__", None) == logging.__name__ and name not in STANDARD:
@@ -59,7 +59,7 @@ def is_message(logger: logging.Logger, name: str) -> bool:
 
 
 def told_at(code, line: int, name: str, values: list):
-    """A function that has a logger tell a message, as if it was called at this line of a code."""
+    """A function that logs a message, as if called at this line of a code object."""
 
     def tell(logger):
         getattr(logger, name)(*values)
@@ -72,7 +72,7 @@ def told_at(code, line: int, name: str, values: list):
 
 
 class WaitingMessage(VariableTracker):
-    """The function that tells a message, in the code that TorchDynamo writes."""
+    """The function that logs a message, in the code that TorchDynamo writes."""
 
     def __init__(self, tell, **named):
         super().__init__(**named)

@@ -1,7 +1,7 @@
-"""Gradients that autograd does not have: of results that the user's loss does not come from.
+"""Undefined gradients: those of results that the user's loss does not depend on.
 
-Autograd makes zeros of them for the backward graph. A language model that returns its scores beside
-its loss has zeros as large as its scores for it; here the graph is lowered for their absence."""
+Autograd passes zeros for them to the backward graph. For a language model that returns its scores
+beside its loss, these zeros are as large as the scores. Here the graph is lowered without them."""
 
 import torch
 
@@ -9,8 +9,7 @@ from glasshouse.torch.patches.aot import is_compiled
 
 
 class WithoutZeros:
-    """A compiled graph, whose backward graph is given None for a gradient that autograd does not
-    have."""
+    """A compiled graph whose backward graph gets None for an undefined gradient."""
 
     def __init__(self, compiled):
         self.compiled = compiled

@@ -17,8 +17,8 @@ from glasshouse.torch.patches.names import are_found
 
 @contextlib.contextmanager
 def garbage_waits():
-    """Inside, no garbage is collected. TorchDynamo collects that of the two younger generations
-    when it has ended, and Python does at its next allocation: what survives is looked at once."""
+    """Inside, no garbage is collected. At the end, the two younger generations are collected once,
+    and the survivors count as old: Python would look through them at its next allocation."""
     with no_collection():
         yield
         gc.collect(1)
@@ -32,8 +32,8 @@ class Heap:
         self.has_frozen = False  # seen once: counting frozen objects goes through all of them
 
     def make_old(self) -> None:
-        """Count all live objects as long-lived. So many new objects would have Python look through
-        all others at its next allocation, which finds next to nothing and takes 0.3 s."""
+        """Count all live objects as old. After so many new objects Python would look through all
+        others at its next allocation, which takes 0.3 s and finds next to nothing."""
         self.has_frozen = self.has_frozen or gc.get_freeze_count() > 0
         if not self.has_frozen:  # objects that the user has frozen stay so
             gc.freeze()
@@ -62,15 +62,15 @@ def is_traced_for_us() -> bool:
     return getattr(traced_for(), "traced_otherwise", False)
 
 
-def trace_starts(*_told) -> None:
+def trace_starts(*_args) -> None:
     """Enter the contexts, if the trace that starts is for a backend of ours."""
     if is_traced_for_us():
         for context in CONTEXTS:
             entered.enter_context(context())
 
 
-def trace_ends(*_told) -> None:
-    """All is as it was."""
+def trace_ends(*_args) -> None:
+    """Leave the contexts."""
     entered.close()
 
 
@@ -96,8 +96,7 @@ def remain() -> None:
 
 
 def traced_otherwise(backend):
-    """From now on all that is here holds while programs are traced for this backend, which is
-    returned."""
+    """A decorator of a backend: our hooks are active while TorchDynamo traces for it."""
     backend.traced_otherwise = True
     if are_found(callbacks, backend_within):  # else it is traced for us as for others
         register()

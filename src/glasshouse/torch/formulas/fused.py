@@ -1,7 +1,7 @@
 """Costs of operators that Programs never have: fused forms, and those of other devices.
 
-A formula takes what its operator takes, values without contents where that has tensors, and calls
-the cards whose cost it is. It may give a number instead: FLOPs that are no product's."""
+A formula takes its operator's arguments, with values without contents in place of tensors, and
+calls the cards that make up the cost. It may return a number instead: FLOPs outside of products."""
 
 import math
 from collections.abc import Callable

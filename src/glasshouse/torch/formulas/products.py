@@ -22,7 +22,7 @@ COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse
 
 
 class Stored(NamedTuple):
-    """A sparse tensor: its shape, and how many elements it stores."""
+    """A sparse tensor: its shape, and the number of its stored elements."""
 
     shape: tuple[int, ...]
     count: int
@@ -67,7 +67,7 @@ def sampled_product(x, a, b, *_, **__):
 def unpacked(x: Value, packed, ndim: int) -> Value:
     """The weight in a packed one, with as many axes as x has."""
     shape = list(packed.unpack()[0].shape)
-    if len(shape) > ndim:  # that of one axis is packed as one of two
+    if len(shape) > ndim:  # a weight with one axis is packed as one with two
         del shape[2]
     return empty(x, *shape)
 
@@ -115,13 +115,13 @@ def quantised_convolution(x, x_scale, x_zero, w, w_scale, w_zero, bias, *rest, *
     conv(x, empty(x, *w.shape), **options_of(w, stride, padding, dilation, groups))
 
 
-# -- products in other words ------------------------------------------------------------------
+# -- other names of products ------------------------------------------------------------------
 
 
 @cost_of("mm.dtype", "bmm.dtype", "_scaled_mm_v2", "_grouped_mm", "_scaled_grouped_mm")
 def product_of_groups(a, b, *_, **__):
-    """Products of groups: of a matrix, the rows (of a, of its columns or b's) are shared out among
-    the groups, so that each row meets one matrix."""
+    """Grouped products: the rows of a matrix (of a, of its columns or b's) are divided among the
+    groups, so that each row meets one matrix."""
     if a.ndim == 2 and b.ndim == 3:
         b = empty(b, *b.shape[1:])
     elif a.ndim == 3 and b.ndim == 2:
@@ -144,8 +144,8 @@ def trilinear(a, b, c, expand_a, expand_b, expand_c, summed, *_, **__):
 
 
 def multiply_and_sum(x: Value, left: list[int], right: list[int], over: set[int]) -> list[int]:
-    """Multiply operands of these shapes and sum over some axes; the shape of the result. It is a
-    matrix product where the second has an axis of its own and one is summed; else elementwise."""
+    """Multiply operands of these shapes and sum over some axes; returns the result's shape. It is a
+    matrix product where the second has an extra axis and one is summed; else elementwise."""
     whole = [n if m == 1 else m for n, m in zip(left, right)]
     result = [1 if axis in over else n for axis, n in enumerate(whole)]
     inner = prod(whole) // max(1, prod(result))
@@ -177,7 +177,7 @@ def matmul_backward(g, a, b, mask):
 
 @cost_of("mkl::_mkl_linear", "mkldnn::_linear_pointwise.binary")
 def linear_with_other(x, other, w, *_, **__):
-    """The other operand is the packed weight, or is added to the result."""
+    """A linear layer whose other operand is the packed weight, or is added to the result."""
     linear(x, w)
 
 

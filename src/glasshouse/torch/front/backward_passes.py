@@ -1,8 +1,8 @@
-"""Which backward passes of a captured graph go through which of its calls.
+"""The backward passes through each call of a captured graph.
 
-What AOTAutograd compiles is one node of autograd: a backward pass runs all of it, once, and gives
-zeros where eager gives no gradient at all. So calls are compiled together only if the same passes
-go through them."""
+A graph that AOTAutograd compiles is one autograd node: a backward pass runs all of it, once, and
+returns zeros where eager returns no gradient. So calls are compiled together only if the same
+passes go through them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -21,12 +21,12 @@ def is_pass(node: IRNode) -> bool:
 
 
 def passes_through(nodes: list[IRNode], writes: Callable[[IRNode], bool]) -> dict[IRNode, Passes]:
-    """The passes that go through each call which has a gradient; none of them, where results of the
-    graph depend on it and no pass does. What is not there has no gradient, or is not needed.
-    `writes` says of a call that it may write to a tensor.
+    """For each call with a gradient, the passes through it; an empty set where only results of the
+    graph depend on it. Other calls have no gradient, or are not needed. `writes` says whether a
+    call may write to a tensor.
 
-    A graph without a pass is differentiated outside: each of its results stands for a pass from
-    there, and for those from results that need fewer of the graph's inputs."""
+    A graph without a pass is differentiated outside. Each of its results then counts as one pass,
+    with the results that need fewer of the graph's inputs."""
     writers = defaultdict(list)
     for node in filter(writes, nodes):
         for place in () if is_pass(node) else written_places(node.target) or (0,):
@@ -53,17 +53,18 @@ def results_of(nodes: list[IRNode]) -> list[IRNode]:
 
 
 def outside_passes(reached: dict[IRNode, set[IRNode]]) -> dict[IRNode, set[IRNode]]:
-    """The results of which none needs all inputs that another needs, with what these depend on."""
-    inputs = {x: frozenset(n for n in own if is_input(n)) for x, own in reached.items()}
-    kept: dict[IRNode, set[IRNode]] = {}
+    """Results as passes, with the nodes that they depend on: a result joins another one that needs
+    all of its inputs."""
+    inputs = {x: frozenset(n for n in nodes if is_input(n)) for x, nodes in reached.items()}
+    passes: dict[IRNode, set[IRNode]] = {}
     for x in sorted(reached, key=lambda x: len(inputs[x]), reverse=True):
-        whole = next((k for k in kept if inputs[k] >= inputs[x]), x)
-        kept[whole] = kept.get(whole, set()) | reached[x]
-    return kept
+        whole = next((k for k in passes if inputs[k] >= inputs[x]), x)
+        passes[whole] = passes.get(whole, set()) | reached[x]
+    return passes
 
 
 def is_input(node: IRNode) -> bool:
-    """Whether a node is what a graph is given."""
+    """Whether a node is an input of the graph, no call."""
     return not node.op.startswith("call_")
 
 

@@ -1,4 +1,4 @@
-"""Functions of PyTorch's that are no nodes: of its own state, of optimizers and schedulers."""
+"""PyTorch functions that are no nodes: those of its state, of optimizers and schedulers."""
 
 import contextlib
 import types
@@ -27,10 +27,10 @@ DISTRIBUTIONS = "torch.distributions"
 
 
 class TorchCallFront(NetworkFront):
-    """Calls that change or read what PyTorch keeps beside its tensors."""
+    """Calls that change or read PyTorch's state beside its tensors."""
 
     def call_special(self, tracer, fn, args, kwargs, then) -> bool:
-        """Handle a call of what is known here; False if it is of something else."""
+        """Handle a call of a function known here; False for any other."""
         f = fn.value
         bound = isinstance(f, types.MethodType) and isinstance(f.__self__, LRScheduler)
         if bound and f.__name__ == "step":
@@ -53,32 +53,34 @@ class TorchCallFront(NetworkFront):
         return True
 
     def call_with_tuples(self, tracer, fn, args, kwargs, then) -> bool:
-        """Handle a backward pass that is given an iterator or a view of a dict, such as
-        `model.parameters()`: PyTorch makes a tuple of it. False if it is given none."""
-        given = [*enumerate(args), *kwargs.items()]
-        place = next((k for k, x in given if isinstance(x.value, names.ITERABLES)), None)
+        """Handle a backward pass whose argument is an iterator or a view of a dict, such as
+        `model.parameters()`: PyTorch makes a tuple of it. False if there is none."""
+        arguments = [*enumerate(args), *kwargs.items()]
+        place = next((k for k, x in arguments if isinstance(x.value, names.ITERABLES)), None)
         if place is None:
             return False
 
-        def with_tuple(tracer, made):
-            changed = {k: made if k == place else x for k, x in given}
+        def with_tuple(tracer, items):
+            changed = {k: items if k == place else x for k, x in arguments}
             words = {k: changed[k] for k in kwargs}
             return tracer.call(fn, [changed[i] for i in range(len(args))], words, then)
 
-        tracer.call(Var(tuple), [dict(given)[place]], {}, with_tuple)
+        tracer.call(Var(tuple), [dict(arguments)[place]], {}, with_tuple)
         return True
 
     def looks_into(self, tracer, module, args, kwargs):
-        """Distributions are looked into where the graph can check the values that they look at, or
-        they do not look at them."""
+        """Whether a module is interpreted. Distributions are, where the graph can check the values
+        that they validate, or they validate none."""
         if not module.startswith(DISTRIBUTIONS):
             return super().looks_into(tracer, module, args, kwargs)
         is_within = tracer.frames[-1].globals.get("__name__", "").startswith(DISTRIBUTIONS)
         if is_within or self.can_restart(tracer):
             return True
-        own = next((x.value for x in args if isinstance(x.value, Distribution)), Distribution)
-        told = kwargs.get("validate_args")
-        return not (validates_arguments(own) if told is None or told.value is None else told.value)
+        distributions = (x.value for x in args if isinstance(x.value, Distribution))
+        option = kwargs.get("validate_args")
+        if option is None or option.value is None:
+            return not validates_arguments(next(distributions, Distribution))
+        return not option.value
 
     def why_left(self, fn, module):
         usual = super().why_left(fn, module)
@@ -86,7 +88,7 @@ class TorchCallFront(NetworkFront):
         return usual if why is None else f"{usual}: {why}"
 
     def dereference(self, tracer, fn, then) -> bool:
-        """A weak reference to something that was met before is called."""
+        """Handle a call of a weak reference to an object that the trace has met."""
         var = tracer.tracked.get(id(fn.value()))
         is_read = var is not None and isinstance(var.origin, ValueSource)
         if not is_read or not isinstance(fn.origin, ValueSource):
@@ -97,7 +99,7 @@ class TorchCallFront(NetworkFront):
         return True
 
     def call_state(self, tracer, fn, args, kwargs, then) -> bool:
-        """Handle a function that reads or sets PyTorch's own state; False if it is another."""
+        """Handle a function that reads or sets PyTorch's state; False for any other."""
         f = fn.value
         if f in names.CONSTANTS:
             tracer.give(then, names.CONSTANTS[f])
@@ -138,8 +140,9 @@ class TorchCallFront(NetworkFront):
         elif f is torch.autocast or isinstance(f, type) and issubclass(f, torch.autocast):
             if not tracer.all_foldable(args, kwargs):
                 raise Break("autocast", fn, args, kwargs)
-            made = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
-            tracer.deliver(then, tracer.track(made))
+            context = tracer.call_concrete(f, args, kwargs)
+            var = Var(context, Recipe("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(var))
         else:
             return False
         return True
@@ -164,9 +167,9 @@ class TorchCallFront(NetworkFront):
         modes = tracer.front_state.modes.outside
         return None if modes is None else modes.set
 
-    def guard_state(self, tracer, f, given, value) -> None:
-        """Rely on what a function tells of PyTorch's state, as it was when the trace began."""
-        key = f, given[0] if given else None
+    def guard_state(self, tracer, f, arguments, value) -> None:
+        """Guard the result of a function that reads PyTorch's state, as when the trace began."""
+        key = f, arguments[0] if arguments else None
         if key in READERS or f in GUARDED_WITH_MODES:
             return
         base = tracer.guards.source("const", None, f, f.__name__)
@@ -174,7 +177,7 @@ class TorchCallFront(NetworkFront):
         tracer.guards.add("call", base, check)
 
     def grouped(self, tracer, args, kwargs) -> Var:
-        """Lists of tensors by device and dtype, as optimizers want them: nothing is computed."""
+        """Lists of tensors by device and dtype, as for optimizers: nothing is computed."""
         lists = [tracer.sequence(x) for x in tracer.sequence(args[0])]
         by_id = {id(x.value): x for row in lists for x in row}
         for x in by_id.values():
@@ -184,13 +187,13 @@ class TorchCallFront(NetworkFront):
         groups = tracer.do(grouped_tensors, *(x.value for x in args), **words)
         pairs = []
         for key, (rows, indices) in groups.items():
-            made = [tracer.new_list([by_id[id(x)] for x in row]) for row in rows]
+            row_lists = [tracer.new_list([by_id[id(x)] for x in row]) for row in rows]
             numbers = tracer.new_list([Var(i) for i in indices])
-            pairs.append((constant(key), tracer.new_tuple([tracer.new_list(made), numbers])))
+            pairs.append((constant(key), tracer.new_tuple([tracer.new_list(row_lists), numbers])))
         return tracer.new_dict(pairs)
 
     def read_for_state(self, tracer, var: Var) -> None:
-        """Rely on what a reader of state may look at: the classes of tensors, other values."""
+        """Guard an argument of a function that reads state: the class of a tensor, other values."""
         if self.is_tensor(var.value):
             if isinstance(var.origin, ValueSource):
                 self.guard(tracer, var)
@@ -203,6 +206,6 @@ class TorchCallFront(NetworkFront):
             tracer.typed(var)
 
 
-def refers_to(reference, wanted) -> bool:
+def refers_to(reference, target) -> bool:
     """Whether two weak references are to one object, which is alive."""
-    return type(reference) is type(wanted) and reference() is wanted() is not None
+    return type(reference) is type(target) and reference() is target() is not None

@@ -16,7 +16,7 @@ from glasshouse.torch.front.state import (
     READERS,
     has_hooks,
     others_watch,
-    told,
+    read_mode,
 )
 from glasshouse.torch.patches.fakes import FakeTensorMode
 from glasshouse.torch.patches.modes import uses_mkldnn
@@ -26,9 +26,9 @@ from glasshouse.torch.patches.trees import tree_leaves
 
 CODE_WORDS = (bool, int, float, complex, str, slice, type(None), type(Ellipsis))
 TORCH_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-DESCRIBED = {*CODE_WORDS, *TORCH_WORDS, torch.fx.Node}  # what code says of it is all that it is
+DESCRIBED = {*CODE_WORDS, *TORCH_WORDS, torch.fx.Node}  # code describes these types fully
 OWN_OPERATORS = {"aten", "prims"}
-CHOICES = (  # functions that tell which operators PyTorch takes for attention and products
+CHOICES = (  # functions that decide PyTorch's operators for attention and products
     torch.backends.cuda.flash_sdp_enabled,
     torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled,
@@ -41,17 +41,17 @@ CHOICES = (  # functions that tell which operators PyTorch takes for attention a
 def fakes_for(
     graph: torch.fx.GraphModule, inputs: list, aliases: Callable
 ) -> tuple[FakeTensorMode, list]:
-    """The mode of the tensors that AOTAutograd traces a graph with, and those that have to be there
-    meanwhile. For a graph that can be kept they are as PyTorch's cache has to find them, of sizes
-    that do not vary; and its nodes say which of them are tensors. `aliases` says of tensors which
-    of them share memory, and where."""
+    """The mode of the fake tensors that AOTAutograd traces a graph with, and fake tensors that must
+    live meanwhile. For a graph that can be cached they have fixed sizes, as PyTorch's cache
+    expects, and its nodes say which values are tensors. `aliases` says which tensors share memory,
+    and where."""
     key = captured_key(graph, inputs, aliases)
     if not key:
         return FakeTensorMode(), []
     graph.meta["captured"] = key
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "get_attr") or "dtype" in node.meta:
-            node.meta["example_value"] = None  # that it is there is all that the cache asks for
+            node.meta["example_value"] = None  # the cache only asks whether it exists
     sizes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
     fakes = FakeTensorMode(shape_env=sizes)
     return fakes, [fakes.from_tensor(x, static_shapes=True) for x in tensors_of(graph, inputs)]
@@ -69,13 +69,13 @@ def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -
         return ""
     if not all(map(is_described, graph.graph.nodes)):
         return ""
-    modes = [told(fn, argument) for fn, argument in (*READERS, *OTHER_READERS)]
+    modes = [read_mode(fn, argument) for fn, argument in (*READERS, *OTHER_READERS)]
     modes += [fn() for fn in CHOICES]
     return repr([*map(described, tensors), aliases(tensors), modes, sys.version])
 
 
 def is_plain_tensor(x) -> bool:
-    """Whether a tensor is nothing beside what `described` says."""
+    """Whether `described` says all of a tensor."""
     return type(x) in PLAIN_CLASSES and x.layout is torch.strided and not has_hooks(x)
 
 
@@ -97,7 +97,7 @@ def is_described(node: torch.fx.Node) -> bool:
 
 
 def is_known(function) -> bool:
-    """Whether a function is the same wherever its name and PyTorch's version are."""
+    """Whether a function is fixed by its name and PyTorch's version."""
     if isinstance(function, OpOverload):
         return function.namespace in OWN_OPERATORS
     if isinstance(function, types.BuiltinFunctionType):

@@ -1,7 +1,7 @@
-"""Checks of tensors' values in a graph, and how all is as before a call where one fails.
+"""Checks of tensors' values in a graph, and the restart of a call where one fails.
 
-Python then does the call from its beginning. What the graph wrote before a check is put back for
-that: gradients that were set, numbers that were drawn, and inputs, as far as they are small."""
+Python then runs the call from its beginning. Writes of the graph before the check are undone first:
+gradients that were set, the state of random numbers, and small inputs."""
 
 import contextlib
 import operator
@@ -20,15 +20,15 @@ from glasshouse.torch.front.values import TorchValueFront
 from glasshouse.torch.patches.operators import raise_if_zero
 from glasshouse.torch.patches.tensors import storage_address, version_of
 
-FAILED_CHECK = "a check of the captured function failed: "  # how what the graph raises begins
-UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to put them back
+FAILED_CHECK = "a check of the captured function failed: "  # the begin of the graph's error
+UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to restore them
 FINITE = {"isfinite", "isnan", "isinf", "isneginf", "isposinf"}  # of each element
 UNEQUAL = {"ne", "__ne__"}  # to itself is a NaN
 INVERTING = {"logical_not", "invert", "__invert__", "bitwise_not", "not_"}
 JOINING = {"all", "any", "item", "add", "iadd", "logical_and", "logical_or", "and_", "or_",
            "__and__", "__or__"}  # fmt: skip
 SETTING = {"setattr", "backward"}  # calls after which leaves may have other gradients
-# Places of the arguments that a call writes to, where that is not the first.
+# Places of the arguments that a call writes to, other than the first.
 WRITTEN = {
     "batch_norm": (3, 4),
     "_amp_foreach_non_finite_check_and_unscale_": (0, 1),
@@ -38,15 +38,15 @@ UNSCALING = "_amp_foreach_non_finite_check_and_unscale_"  # notes whether gradie
 
 
 class LeafBefore:
-    """A leaf, and its gradient as it is now. That is not kept alive: where it was replaced and is
-    gone, no operation was given it, and all that Python sees of it in a second run is its class."""
+    """A leaf with a weak reference to its current gradient. Where the gradient was replaced and is
+    gone, no operation has read it, and a second run reads only its class."""
 
     def __init__(self, leaf: torch.Tensor):
         self.leaf = leaf
         self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
 
     def restore_gradient(self) -> None:
-        """Have the gradient be as it was; zeros that take no memory stand for one that is gone."""
+        """Restore the gradient; zeros without memory replace one that is gone."""
         if self.gradient is None:
             self.leaf.grad = None
             return
@@ -57,7 +57,7 @@ class LeafBefore:
 
 
 class FlagCheck:
-    """The guard that a flag in a tensor is as it was."""
+    """A guard on the value of a flag in a tensor."""
 
     def __init__(self, flag: bool):
         self.flag = flag
@@ -81,16 +81,16 @@ class TorchCheckFront(TorchValueFront):
         return flag
 
     def is_given_flag(self, tracer, var) -> bool:
-        """Whether a tensor is one boolean that was there before the call, and is as it was: a
-        module's buffer that says what was done already, say."""
+        """Whether a tensor is a single boolean from before the call that the call does not write
+        to, such as a buffer that says whether a module is initialized."""
         x = var.value
-        written = tracer.front_state.writes.tensors
-        if not isinstance(var.origin, ValueSource) or written is None:
+        targets = tracer.front_state.writes.tensors
+        if not isinstance(var.origin, ValueSource) or targets is None:
             return False
         if not is_plain(type(x)) or x.dtype is not torch.bool or x.numel() != 1:
             return False
         memory = storage_address(x.untyped_storage())
-        return all(memory != storage_address(y.untyped_storage()) for y in written.values())
+        return all(memory != storage_address(y.untyped_storage()) for y in targets.values())
 
     def checked(self, tracer, var, is_error):
         x = var.value
@@ -122,8 +122,8 @@ class TorchCheckFront(TorchValueFront):
         return truths.pop()
 
     def truths_where_finite(self, node) -> set[bool] | None:
-        """The truths of what a node is computed from where numbers are finite, as it takes them;
-        None where it tells of something else, too."""
+        """The truth values that a node may have where all numbers are finite; None where it depends
+        on something else, too."""
         name = name_of(node.target) if isinstance(node, IRNode) else ""
         if name == "isfinite":
             return {True}
@@ -133,14 +133,14 @@ class TorchCheckFront(TorchValueFront):
             return {False}
         if name not in JOINING and name not in INVERTING:
             return None
-        given = [self.truths_where_finite(x) for x in node.all_input_nodes]
-        if not given or None in given:
+        truths = [self.truths_where_finite(x) for x in node.all_input_nodes]
+        if not truths or None in truths:
             return None
-        joined = set().union(*given)
+        joined = set().union(*truths)
         return {not x for x in joined} if name in INVERTING else joined
 
     def notes_finite(self, node: IRNode) -> bool:
-        """Whether a tensor was given to what notes in it that gradients are not finite."""
+        """Whether the operator that notes infinite gradients writes to a tensor."""
         users = (user for user in node.users if name_of(user.target) == UNSCALING)
         return any(user.args[1] is node for user in users)
 
@@ -148,12 +148,12 @@ class TorchCheckFront(TorchValueFront):
         return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
 
     def can_restart(self, tracer) -> bool:
-        """Whether Python may do the call from its beginning where the graph ends here."""
+        """Whether Python can run the call again from its beginning if the graph stops here."""
         written_bytes = tracer.front_state.writes.bytes
         return written_bytes is not None and written_bytes <= UNDONE_BYTES
 
     def note_written(self, tracer, target, args) -> None:
-        """Note the inputs that a call writes to; where it is not known what it writes to, that."""
+        """Note the inputs that a call writes to; None where they are unknown."""
         name = name_of(target)
         writes = tracer.front_state.writes
         if writes.tensors is None or name == "backward":  # see noting_gradients
@@ -161,12 +161,14 @@ class TorchCheckFront(TorchValueFront):
         is_first, by_schema = self.writes_to_first(target), written_places(target)
         places = WRITTEN.get(name, by_schema or (0,) * is_first)
         operands = [args[i] for i in places if i < len(args)]
-        written = [x for given in operands for x in self.tensors_in(tracer, given)]
-        written = [x for x in written if not self.is_made_here(tracer, x)]
-        given = (isinstance(x.origin, ValueSource) and self.is_tensor(x.value) for x in written)
-        is_known = is_first or bool(by_schema) or bool(written)
-        if is_known and all(given) and len(operands) == len(places):
-            writes.tensors |= {id(x.value): x.value for x in written}
+        targets = [x for operand in operands for x in self.tensors_in(tracer, operand)]
+        targets = [x for x in targets if not self.is_made_here(tracer, x)]
+        are_inputs = (
+            isinstance(x.origin, ValueSource) and self.is_tensor(x.value) for x in targets
+        )
+        is_known = is_first or bool(by_schema) or bool(targets)
+        if is_known and all(are_inputs) and len(operands) == len(places):
+            writes.tensors |= {id(x.value): x.value for x in targets}
         else:
             writes.tensors = None
 
@@ -177,9 +179,9 @@ class TorchCheckFront(TorchValueFront):
 
     @contextlib.contextmanager
     def noting_gradients(self, tracer):
-        """Inside, a backward pass is made. What it adds to in place is not put back."""
-        given = [x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value)]
-        gradients = [x.grad for x in given if x.is_leaf and x.grad is not None]
+        """Inside, a backward pass runs. Gradients that it adds to in place cannot be restored."""
+        tensors = [x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value)]
+        gradients = [x.grad for x in tensors if x.is_leaf and x.grad is not None]
         before = [version_of(x) for x in gradients]
         yield
         if before != [version_of(x) for x in gradients]:
@@ -187,14 +189,14 @@ class TorchCheckFront(TorchValueFront):
 
     def keeper(self, tracer, wrote):
         """A function that saves what a graph changes, and returns one that restores it where the
-        graph raises; None where nobody catches that and the graph has no checks."""
+        graph raises; None where it writes nothing, or neither has checks nor is inside try."""
         if not ((tracer.has_caught or tracer.has_checks) and wrote):
             return None
         called = {name_of(node.target) for node in tracer.graph.nodes}
         is_random = any(draws(node.target, node.args) for node in tracer.graph.nodes)
         sets = not SETTING.isdisjoint(called)
-        given = [x.value for _, x in tracer.inputs if tracer.is_tensor(x)]
-        places = [i for i, x in enumerate(given) if id(x) in tracer.front_state.writes.undone]
+        inputs = [x.value for _, x in tracer.inputs if tracer.is_tensor(x)]
+        places = [i for i, x in enumerate(inputs) if id(x) in tracer.front_state.writes.undone]
 
         def keep(tensors):
             leaves = [x for x in tensors if x.is_leaf and x.requires_grad]

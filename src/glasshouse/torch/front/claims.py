@@ -1,6 +1,6 @@
-"""Whether a call is one on PyTorch's tensors, by what its arguments, closure and globals have.
+"""Whether a call works on PyTorch's tensors, by its arguments, closure and globals.
 
-Nothing of the user's runs: types are asked, never `value.__class__`; attributes are read in C."""
+No user code runs: we read `type(value)`, never `value.__class__`, and read attributes in C."""
 
 import functools
 import types
@@ -20,13 +20,13 @@ PARTS_OF_PARTIAL = [getattr(functools.partial, x).__get__ for x in ("func", "arg
 module_of_class = type.__dict__["__module__"].__get__
 namespace_of = types.ModuleType.__dict__["__dict__"].__get__
 NOT_OPENED = (type, types.ModuleType)
-DEPTH, NAMED_DEPTH = 2, 3  # of parts of parts; of functions that name functions
-MOST_LOOKED_AT = 32  # parts of one container or object
+DEPTH, NAMED_DEPTH = 2, 3  # of nested parts; of functions that name functions
+MOST_LOOKED_AT = 32  # the most parts read of one container or object
 
 
 def is_of_torch(fn: types.FunctionType, slots) -> bool:
-    """Whether a call has tensors or modules of PyTorch; where it has none of anybody's, whether the
-    function names something of PyTorch's."""
+    """Whether a call has tensors or modules of PyTorch. Where it has none at all, whether the
+    function names an object of PyTorch."""
     kinds = [kind for x in slots if (kind := kind_of(x)) is not None]
     if kinds:
         return "torch" in kinds and "ours" not in kinds
@@ -34,7 +34,7 @@ def is_of_torch(fn: types.FunctionType, slots) -> bool:
 
 
 def kind_of(value, depth: int = DEPTH) -> str | None:
-    """Whose tensors, "torch" or "ours", a value is or has in it; None for nobody's."""
+    """The owner of the tensors in a value, "torch" or "ours"; None where it has none."""
     kind = type(value)
     if issubclass(kind, OF_TORCH):
         return "torch"
@@ -58,14 +58,13 @@ def kind_of(value, depth: int = DEPTH) -> str | None:
         fn, args, keywords = (read_partial(value) for read_partial in PARTS_OF_PARTIAL)
         parts = [fn, *args, *dict.values(keywords)]
     elif not issubclass(kind, NOT_OPENED) and is_slot(static_lookup(kind, "__dict__")[0]):
-        own = own_dict(value)
-        parts = list(own.values())[:MOST_LOOKED_AT] if type(own) is dict else ()
+        attributes = own_dict(value)
+        parts = list(attributes.values())[:MOST_LOOKED_AT] if type(attributes) is dict else ()
     return next((owner for x in parts if (owner := kind_of(x, depth - 1)) is not None), None)
 
 
 def names_torch(fn: types.FunctionType, depth: int = NAMED_DEPTH) -> bool:
-    """Whether a function, or one that it names or has in its closure, names something of
-    PyTorch's."""
+    """Whether a function, or one in its names or closure, names an object of PyTorch."""
     if f"{fn.__module__}.".startswith(OWN):
         return False
     names = fn.__code__.co_names
@@ -75,8 +74,8 @@ def names_torch(fn: types.FunctionType, depth: int = NAMED_DEPTH) -> bool:
 
 
 def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
-    """Whether a value that a function has is of PyTorch's, or leads there: by what a function
-    names, or a module has under one of `names`."""
+    """Whether a value belongs to PyTorch, or leads there: a function by its names, a module by its
+    members in `names`."""
     if value is torch or kind_of(value, min(depth, DEPTH)) == "torch":
         return True
     if callable(value) and f"{module_of(value)}.".startswith("torch."):
@@ -94,8 +93,7 @@ def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
 
 
 def module_of(value):
-    """The name of the module that a function or class is defined in, or that the class of another
-    object is."""
+    """The name of the module that defines a function or class, or the class of another object."""
     if isinstance(value, DEFINITIONS):
         return value.__module__
     return module_of_class(value if isinstance(value, type) else type(value))

@@ -1,8 +1,8 @@
-"""Compilers for graphs of PyTorch calls: as they are, as torch.fx graphs, as our Programs.
+"""Compilers for graphs of PyTorch calls: uncompiled, as torch.fx graphs, as our Programs.
 
 A graph of a whole training step has calls that no compiler takes: `backward()`, reads of gradients,
-modes, numbers that tensors hold. It is compiled in segments: those calls are made as they are, and
-what stands between them is compiled when it first runs."""
+modes, numbers in tensors. It is compiled in segments: those calls run uncompiled, and the calls
+between them are compiled when they first run."""
 
 import functools
 import inspect
@@ -49,14 +49,14 @@ from glasshouse.torch.scopes.state_modes import ModesKept, StateModes
 from glasshouse.torch.tensors.access import native
 
 DIVISIONS = RAISES_FOR_INTEGERS - {"pow"}
-# The first raises for what is no probability (NaN, say), which the operators that it is taken apart
-# into do not; the others have sizes that lengths say.
+# The first raises for values that are no probabilities (NaN, say); its decomposition does not.
+# The sizes of the others depend on lengths.
 NEVER_COMPILED = {"binary_cross_entropy", "_pack_padded_sequence", "_pad_packed_sequence"}
 RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
-# Calls that read each operand many times, so that none may be what they write to.
+# Calls that read each operand many times, so that they may write to none of them.
 PRODUCTS = set("addmm addmv addbmm baddbmm addr mm bmm mv matmul einsum".split())
 FEWEST_CALLS = 2  # in a segment that is worth compiling
-FEWEST_SCALED = 8  # in one that is given numbers, which take their time
+FEWEST_SCALED = 8  # in one with numbers among its inputs, which cost time
 
 
 class SegmentedGraph:
@@ -78,8 +78,8 @@ class SegmentedGraph:
 
 
 class AliasedInputs:
-    """A compiled graph that writes to inputs, and what runs where other inputs share memory than
-    when it was compiled: compilers take that to stay as it was."""
+    """A compiled graph that writes to inputs, with a plain one. Compilers assume that the same
+    inputs share memory in each call; the plain graph runs where others do."""
 
     def __init__(self, compiled, plain, example_inputs):
         self.compiled, self.plain = compiled, plain
@@ -97,7 +97,7 @@ class AliasedInputs:
 
 class Segment:
     """Calls of a graph between those that no compiler takes; compiled when they first run. Where
-    the compiler raises, they run as they are, and `on_error` is told."""
+    the compiler raises, they run uncompiled, and `on_error` gets the error."""
 
     def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool, on_error):
         self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
@@ -130,7 +130,7 @@ def aliases(inputs) -> list[tuple[int, int]] | None:
         number, its_begin = first.setdefault(storage_address(storage), (i, begin))
         pattern.append((number, begin - its_begin))
         begins_at = storage.data_ptr() if number == i and x.device.type != "meta" else 0
-        if begins_at and storage.nbytes():  # else it has no contents
+        if begins_at and storage.nbytes():  # it has contents
             ranges.append((begins_at, begins_at + storage.nbytes()))
     ranges.sort()
     overlap = any(b[0] < a[1] for a, b in itertools.pairwise(ranges))
@@ -155,8 +155,7 @@ def compiler_names() -> list[str]:
 
 
 def takes_ours(compiler) -> bool:
-    """Whether a compiler says, by the annotation of its first parameter, that it takes our
-    GraphModule."""
+    """Whether the first parameter of a compiler is annotated as our GraphModule."""
     if compiler is compile_to_program:
         return False
     try:
@@ -185,7 +184,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         run = in_segments(compiler, module, example_inputs, passes)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
-        if isinstance(compiler, BudgetCompiler):  # its error is that of a run
+        if isinstance(compiler, BudgetCompiler):  # its error is raised by a run
             segment = Segment(compiler, graph, is_writing, module.graph.on_error)
             return lambda *args: segment(*args)
         at_entry.set()
@@ -198,7 +197,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
 
 
 def drop_unread_numbers(graph) -> None:
-    """Take out of a graph the numbers that nothing reads: a check has computed the same."""
+    """Remove numbers from a graph that nothing reads: a check computes the same."""
     for node in reversed(list(graph.nodes)):
         if node.meta.get("hidden") and not node.users:
             graph.erase_node(node)
@@ -214,13 +213,13 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
         to_keep = import_module("glasshouse.torch.front.captured_key").fakes_for
         if budget is not None:
             compiler = functools.partial(compiler, options={"memory_budget": budget})
-    # PyTorch's partitioner draws numbers. The context has AOTAutograd say which results are kept
-    # for the backward pass alone: they lie as their Program likes.
-    fakes, _held = FakeTensorMode(), []
+    # PyTorch's partitioner draws numbers. In the context AOTAutograd notes which results are saved
+    # for the backward pass alone: their Program chooses their layout.
+    fakes, _alive = FakeTensorMode(), []
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
         if is_ours:
-            fakes, _held = to_keep(graph, example_inputs, aliases)
+            fakes, _alive = to_keep(graph, example_inputs, aliases)
         with tracing(TracingContext(fakes)):
             compiled = compiler(graph, example_inputs)
     fakes.fake_tensor_converter.meta_converter.describer.lookup_tensor.clear()  # for swap_tensors
@@ -228,13 +227,13 @@ def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
 
 
 def is_differentiated_again(node: IRNode) -> bool:
-    """Whether a node asks for gradients that have gradients (`create_graph`), which AOTAutograd's
-    graphs do not give."""
+    """Whether a node computes gradients that have gradients (`create_graph`), which AOTAutograd's
+    graphs do not support."""
     if not is_pass(node):
         return False
     place = 4 if node.target is torch.autograd.grad else 3
-    asked = node.args[place] if len(node.args) > place else node.kwargs.get("create_graph")
-    return bool(asked)
+    create_graph = node.args[place] if len(node.args) > place else node.kwargs.get("create_graph")
+    return bool(create_graph)
 
 
 def writes(node: IRNode) -> bool:
@@ -249,7 +248,7 @@ def writes(node: IRNode) -> bool:
 
 
 def is_left(node: IRNode) -> bool:
-    """Whether no compiler takes a call: it is made as it is."""
+    """Whether no compiler takes a call: it runs uncompiled."""
     if not node.op.startswith("call_"):
         return False
     target = node.target
@@ -263,7 +262,7 @@ def is_left(node: IRNode) -> bool:
         is_pass(node)
         or target in ("requires_grad_", setattr)
         or target in STATE_SETTERS
-        or node.kwargs.get("requires_grad")  # what it makes is a leaf
+        or node.kwargs.get("requires_grad")  # its result is a leaf
         or name_of(target) in NEVER_COMPILED
     ):
         return True
@@ -273,16 +272,16 @@ def is_left(node: IRNode) -> bool:
 
 
 def is_drawn_from(node: IRNode) -> bool:
-    """Whether a call is `random_(from, to)`: its overload is called "from", which torch.fx cannot
-    write as Python."""
+    """Whether a call is `random_(from, to)`: torch.fx cannot write its overload "from" as
+    Python."""
     if name_of(node.target) != "random_":
         return False
     return len(node.args) > 1 and len(node.args) + ("to" in node.kwargs) > 2
 
 
 def is_loop_of_eagers(node: IRNode) -> bool:
-    """Whether a call is a recurrent layer that our operators leave to eager, for its dtypes or as
-    that of a PackedSequence, whose fourth argument is no flag."""
+    """Whether a call is a recurrent layer that our operators leave to eager: for its dtypes, or for
+    a PackedSequence, where the fourth argument is no flag."""
     if name_of(node.target) not in RECURRENT:
         return False
     is_packed = len(node.args) < 4 or not isinstance(node.args[3], bool)
@@ -300,18 +299,18 @@ def written_by(node: IRNode) -> list[IRNode]:
 
 
 def reads_what_it_writes(node: IRNode) -> bool:
-    """Whether a call writes to memory that it reads elsewhere, or to one place several times: what
-    comes of that is PyTorch's alone to say."""
-    written = written_by(node)
-    if any(x.meta.get("overlaps") for x in written):
+    """Whether a call writes to memory that it reads elsewhere, or to one place several times. Only
+    PyTorch defines the result."""
+    targets = written_by(node)
+    if any(x.meta.get("overlaps") for x in targets):
         return True
     if name_of(node.target) == "setitem" and is_view_again(*node.args):
         return False
-    memories = {x.meta.get("memory", x) for x in written}
+    memories = {x.meta.get("memory", x) for x in targets}
     if name_of(node.target).strip("_") in PRODUCTS:
         read = all_of(IRNode, node.args[0 if "out" in node.kwargs else 1 :])
     else:
-        read = [x for x in node.all_input_nodes if x not in written]
+        read = [x for x in node.all_input_nodes if x not in targets]
     return any(x.meta.get("memory", x) in memories for x in read)
 
 
@@ -331,16 +330,16 @@ def reads_kept_casts(nodes: list[IRNode], before: StateModes) -> bool:
             changed.clear()
         if not node.meta.get("keeps_casts"):
             continue
-        if written := written_by(node):
-            changed |= {x.meta.get("memory") for x in written if x.meta.get("requires_grad")}
+        if targets := written_by(node):
+            changed |= {x.meta.get("memory") for x in targets if x.meta.get("requires_grad")}
         elif any(x.meta.get("memory") in changed for x in node.all_input_nodes):
             return True
     return False
 
 
 def may_divide_by_zero(node: IRNode) -> bool:
-    """Whether a call divides whole numbers by a tensor of them, which raises where that has a 0;
-    Programs give a number."""
+    """Whether a call divides whole numbers by a tensor of them: PyTorch raises for a 0, Programs do
+    not."""
     if name_of(node.target).strip("_").removeprefix("i") not in DIVISIONS:
         return False
     divisors = [*node.args[1:], *node.kwargs.values()]
@@ -362,30 +361,30 @@ def in_segments(
 ) -> Callable:
     """A function that runs a graph in segments: some calls run uncompiled, the others are compiled
     together where the same passes go through them."""
-    graph, made, waiting = torch.fx.Graph(), {}, []
+    graph, new_nodes, waiting = torch.fx.Graph(), {}, []
     nodes = []
     for node in module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
-            made[node] = graph.create_node(node.op, node.target, (), {}, node.name)
+            new_nodes[node] = graph.create_node(node.op, node.target, (), {}, node.name)
         else:
             nodes.append(node)
     ordered = numbers_first(nodes, is_left, writes)
-    through: Passes | None = None  # those through what is waiting
-    running = None  # what began a pass that is not the forward one
+    through: Passes | None = None  # the passes through the waiting calls
+    running = None  # the node that began a pass, unless it is the forward pass
     for node in ordered:
         is_compiled = node.op.startswith("call_") and not is_left(node)
-        own = passes.get(node)
-        differs = own is not None and through is not None and own != through
+        node_passes = passes.get(node)
+        differs = node_passes is not None and through is not None and node_passes != through
         if not is_compiled or differs:
             running = tell_pass(graph, running, waiting)
-            add_segment(compiler, graph, made, waiting, module.graph.on_error)
+            add_segment(compiler, graph, new_nodes, waiting, module.graph.on_error)
             waiting, through = [], None
         if is_compiled:
             waiting.append(node)
-            through = through if own is None else own
+            through = through if node_passes is None else node_passes
         else:
             running = tell_pass(graph, running, [node])
-            add_node(graph, made, node)
+            add_node(graph, new_nodes, node)
     run = SegmentedGraph(torch.fx.GraphModule(members_of(module), graph).forward)
     if ordered == nodes:
         return run
@@ -393,8 +392,9 @@ def in_segments(
 
 
 def tell_pass(graph: torch.fx.Graph, running, nodes: list[IRNode]):
-    """Have the calls that are added from here on belong to the pass of some nodes. `running` is
-    what began the one before, and what comes back what began this; None in a forward pass."""
+    """Assign the calls that are added from here on to the pass of some nodes. `running` is the node
+    that began the current pass; returns the node that begins the new one, None for a forward
+    pass."""
     phases = ("forward" if x.op == "output" else x.meta.get("phase") for x in nodes)
     phase = next(filter(None, phases), None)
     before = "forward" if running is None else running.args[0]
@@ -412,36 +412,38 @@ def begin_pass(phase: str) -> int:
 
 
 def end_pass(phase: str, begin_ns: int) -> None:
-    """A pass has ended."""
+    """End a pass, and report it."""
     state.phase = "forward"
     if begin_ns:
         tell("region", phase, begin_ns)
 
 
-def add_node(graph: torch.fx.Graph, made: dict, node: IRNode) -> None:
-    """A node as it is."""
-    args, named = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+def add_node(graph: torch.fx.Graph, new_nodes: dict, node: IRNode) -> None:
+    """Add a node as it is to a torch.fx graph."""
+    args, named = (map_nodes(x, new_nodes.__getitem__) for x in (node.args, node.kwargs))
     target = "output" if node.op == "output" else node.target
     if node.op == "call_function" and args and not isinstance(args[0], torch.fx.Node):
         target = IN_PLACE.get(target, target)  # torch.fx would write 0 += x
     with placed_as(node, graph):
-        made[node] = graph.create_node(node.op, target, args, named, node.name)
+        new_nodes[node] = graph.create_node(node.op, target, args, named, node.name)
     if "dtype" in node.meta:
-        made[node].meta["dtype"] = node.meta["dtype"]
+        new_nodes[node].meta["dtype"] = node.meta["dtype"]
 
 
-def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode], on_error) -> None:
-    """Calls that are compiled together, or made as they are where they are few."""
+def add_segment(
+    compiler, graph: torch.fx.Graph, new_nodes: dict, nodes: list[IRNode], on_error
+) -> None:
+    """Add calls as one compiled segment, or uncompiled where they are few."""
     few = FEWEST_SCALED if any(map(numbers_of, nodes)) else FEWEST_CALLS
     if len(nodes) < few:
         for node in nodes:
-            add_node(graph, made, node)
+            add_node(graph, new_nodes, node)
         return
     inside = set(nodes)
     inputs = [*dict.fromkeys(x for n in nodes for x in n.all_input_nodes if x not in inside)]
     results = [n for n in nodes if any(user not in inside for user in n.users)]
     dtypes = {node.args[0].meta["dtype"] for node in nodes if numbers_of(node)}
-    given_as = dtypes.pop() if len(dtypes) == 1 else torch.float64  # and then as calls have it
+    given_as = dtypes.pop() if len(dtypes) == 1 else torch.float64  # each call then casts it
     inside_graph = segment_graph(nodes, inputs, results, given_as)
     segment = Segment(compiler, inside_graph, any(map(writes, nodes)), on_error)
     numbers = [i for i, x in enumerate(inputs) if is_number(x)]
@@ -449,42 +451,42 @@ def add_segment(compiler, graph: torch.fx.Graph, made: dict, nodes: list[IRNode]
     def run_segment(*args):
         if not numbers:
             return segment(*args)
-        given = list(args)
-        tensors = torch.tensor([given[i] for i in numbers], dtype=given_as).unbind()
+        values = list(args)
+        tensors = torch.tensor([values[i] for i in numbers], dtype=given_as).unbind()
         for i, tensor in zip(numbers, tensors, strict=True):
-            given[i] = tensor
-        return segment(*given)
+            values[i] = tensor
+        return segment(*values)
 
-    whole = graph.call_function(run_segment, tuple(made[x] for x in inputs))
+    whole = graph.call_function(run_segment, tuple(new_nodes[x] for x in inputs))
     for i, node in enumerate(results):
-        made[node] = graph.call_function(operator.getitem, (whole, i))
+        new_nodes[node] = graph.call_function(operator.getitem, (whole, i))
 
 
 def segment_graph(nodes, inputs, results, given_as: torch.dtype) -> torch.fx.GraphModule:
-    """Some calls of a graph as one of their own, which is given numbers as tensors of a dtype."""
+    """Some calls as a separate graph, whose number inputs are tensors of a dtype."""
     graph = torch.fx.Graph()
-    made = {node: graph.placeholder(node.name) for node in inputs}
+    new_nodes = {node: graph.placeholder(node.name) for node in inputs}
     for node in nodes:
         if numbers_of(node):
-            add_scaling(graph, made, node, given_as)
+            add_scaling(graph, new_nodes, node, given_as)
         else:
-            add_node(graph, made, node)
-    graph.output(tuple(made[x] for x in results))
+            add_node(graph, new_nodes, node)
+    graph.output(tuple(new_nodes[x] for x in results))
     return torch.fx.GraphModule({}, graph)
 
 
-# NumPy's numbers write themselves so, and torch.fx writes them into its Python.
+# The repr of NumPy's numbers needs this import in torch.fx's Python.
 write_constants_as("np", "import numpy as np", np)
 
 
 def fx_module(module: GraphModule) -> torch.fx.GraphModule:
     """A whole graph as torch.fx has it."""
-    graph, made = torch.fx.Graph(), {}
+    graph, new_nodes = torch.fx.Graph(), {}
     for node in module.graph.nodes:
-        add_node(graph, made, node)
+        add_node(graph, new_nodes, node)
     return torch.fx.GraphModule(members_of(module), graph)
 
 
 def members_of(module: GraphModule) -> dict:
-    """The tensors that a graph has itself."""
+    """The tensors that are members of a graph, by name."""
     return {x.target: module.member(x.target) for x in module.graph.find("get_attr")}

@@ -1,8 +1,8 @@
-"""Values that a trace lets go of: nothing but its own table of what it has met refers to them.
+"""Release of dead values in a trace: only its table of known values refers to them.
 
-A trace computes for real, and finds what it met before by identity. As in plain Python a tensor is
-to go with the last reference to it: an activation when autograd is done with it, what an update
-computes in between when the next parameter's turn comes, a gradient that was set to None."""
+A trace computes for real, and finds known values by identity. As in plain Python a tensor must be
+freed with its last reference: an activation after the backward pass, intermediate values of an
+update before the next parameter, a gradient that was set to None."""
 
 import sys
 
@@ -13,19 +13,19 @@ from glasshouse.capture.values.var import ValueSource, Var
 from glasshouse.torch.patches.tensors import use_count
 
 CONTAINERS = (list, tuple, dict)
-COMPUTED_BYTES = 16 << 20  # after which a trace looks again for what is dead
+COMPUTED_BYTES = 16 << 20  # after which a trace drops dead values again
 
 
 def count_references(table: dict[int, Var], key: int) -> tuple[int, int]:
-    """How many references there are to a Var in a table, and to its value."""
+    """The numbers of references to a Var in a table, and to its value."""
     var = table[key]
     value = var.value
     return sys.getrefcount(var), sys.getrefcount(value)
 
 
 def count_native_references() -> int:
-    """How many references to a tensor Python counts where native code has some: PyTorch 2.10 and
-    later hold one."""
+    """The number of references that Python counts for a tensor that native code refers to: one
+    since PyTorch 2.10."""
     tensor = torch.empty(1)
     before = sys.getrefcount(tensor)
     view = tensor.view(1)
@@ -39,8 +39,8 @@ NATIVE_REFERENCES = count_native_references()
 
 
 def drop_dead_values(tracer) -> None:
-    """Take out of a trace's table the tensors and new containers that nothing else refers to. What
-    was made last goes first, since it may refer to what was made before."""
+    """Remove tensors and new containers from a trace's table that nothing else refers to. The
+    latest come first, since they may refer to earlier ones."""
     table = tracer.tracked
     for key in reversed(list(table)):
         if may_be_dropped(tracer, table[key]) and is_dead(table, key):
@@ -48,7 +48,7 @@ def drop_dead_values(tracer) -> None:
 
 
 def may_be_dropped(tracer, var: Var) -> bool:
-    """Whether nothing is noted of a value that would outlive it."""
+    """Whether the trace has no notes of a value that must outlive it."""
     if isinstance(var.value, torch.Tensor):
         if isinstance(var.origin, ValueSource):  # a gradient that was there before, and is unread
             sources = tracer.front_state.gradients.sources

@@ -15,9 +15,9 @@ from glasshouse.torch.patches.operators import OpOverload, OpOverloadPacket, sch
 
 SEEDED = torch.Tag.nondeterministic_seeded
 BY_VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-# Operators marked so whose results have sizes that are looked at apart, or that no graph has.
+# Operators with these tags whose sizes are checked elsewhere, or that no graph has.
 SIZES_KNOWN = {"index", "repeat_interleave", "linalg_lstsq", "_ctc_loss"}
-SHARE = "dropout"  # the argument of recurrent layers without which they draw nothing
+SHARE = "dropout"  # recurrent layers without this argument draw nothing
 OPERATORS = (OpOverload, OpOverloadPacket)
 
 
@@ -28,7 +28,7 @@ def key_of(target):
 
 @functools.cache
 def overloads_of(key) -> tuple:
-    """The overloads that a call may reach."""
+    """The overloads that a call may run."""
     if isinstance(key, OpOverload):
         return (key,)
     packet = key
@@ -45,8 +45,8 @@ def key_draws(key) -> bool:
 
 @functools.cache
 def code_draws(function: types.FunctionType) -> bool:
-    """Whether the code of a function of PyTorch's names an operator that draws, or another such
-    function whose code does."""
+    """Whether the code of a PyTorch function names an operator that draws, or another such
+    function."""
     waiting, visited = [function], {function}
     while waiting:
         fn = waiting.pop()
@@ -61,13 +61,13 @@ def code_draws(function: types.FunctionType) -> bool:
 
 
 def is_python_of_torch(fn) -> bool:
-    """Whether it is a function in Python that is a node as it is."""
+    """Whether a function is Python of PyTorch that becomes a node as it is."""
     return isinstance(fn, types.FunctionType) and fn.__module__ in NODE_MODULES
 
 
 @functools.cache
 def takes_share(key) -> bool:
-    """Whether an operator draws only for a share of what it drops, which it is given."""
+    """Whether an operator draws only for a dropout probability among its arguments."""
     return any(x.name == SHARE for op in overloads_of(key) for x in schema_of(op).arguments)
 
 
@@ -78,8 +78,8 @@ def draws(target, args=()) -> bool:
     key = key_of(target)
     if not key_draws(key):
         return False
-    given = (x.value if isinstance(x, Var) else x for x in args)
-    is_off = args and takes_share(key) and not any(isinstance(x, float) and x for x in given)
+    values = (x.value if isinstance(x, Var) else x for x in args)
+    is_off = args and takes_share(key) and not any(isinstance(x, float) and x for x in values)
     return not is_off
 
 
@@ -92,7 +92,7 @@ def key_by_values(key) -> bool:
 
 
 def depends_on_values(target) -> bool:
-    """Whether what a call gives, or its size, depends on the values of tensors."""
+    """Whether the result of a call, or its size, depends on the values of tensors."""
     return not isinstance(target, types.FunctionType) and key_by_values(key_of(target))
 
 

@@ -1,8 +1,8 @@
 """Custom autograd.Functions whose Python is plain: a call of one is a node of the graph.
 
 The node calls `apply`, so autograd runs forward and backward as in eager, with all of `ctx`. A
-compiler runs their Python once and keeps what it computes. So it may depend on nothing but the
-arguments and what is guarded, and write to nothing but `ctx`: its code is read before it runs."""
+compiler runs their Python once and keeps the computation. So the Python may depend only on its
+arguments and on guarded values, and may write only to `ctx`. Its code is checked before it runs."""
 
 import builtins
 import dis
@@ -40,18 +40,18 @@ PLAIN_OPERATIONS = set(
     "BEFORE_WITH PUSH_EXC_INFO WITH_EXCEPT_START RERAISE POP_EXCEPT LOAD_GLOBAL LOAD_ATTR "
     "LOAD_METHOD STORE_ATTR".split()
 )
-# Attributes that read values, write, or have effects; `mark_dirty` is of what was written to.
+# Attributes that read values, write, or have effects; `mark_dirty` marks writes.
 REFUSED = names.READS_VALUES | names.CHANGES_TENSOR
 REFUSED |= {"mark_dirty", "backward", "grad", "grad_fn", "data"}
 APPLY = getattr(Function.apply, "__func__", None)  # of the class method; None where it is in C
 
 
 class NotPlain(Exception):
-    """Why the Python of a custom Function is not plain."""
+    """The reason why the Python of a custom Function is not plain."""
 
 
 class PlainReader:
-    """Reads the code of functions, and notes what it depends on.
+    """Reads the code of functions, and notes its dependencies.
 
     Raises: NotPlain"""
 
@@ -63,7 +63,7 @@ class PlainReader:
         self.cells: list[types.CellType] = []
 
     def read_class(self, cls: type) -> None:
-        """Read what autograd calls of a custom Function."""
+        """Read the methods of a custom Function that autograd calls."""
         if cls in self.classes:
             return
         self.classes[cls] = None
@@ -77,7 +77,7 @@ class PlainReader:
                 self.read(getattr(method, "__func__", method), is_entry=True)
 
     def read(self, fn, is_entry: bool = False) -> None:
-        """Read a function; what PyTorch's decorators put around it is known."""
+        """Read a function; PyTorch's decorators around it are skipped."""
         if not isinstance(fn, types.FunctionType):
             raise NotPlain(f"whose Python has a {type(fn).__name__}")
         wrapped = getattr(fn, "__wrapped__", None)
@@ -95,7 +95,7 @@ class PlainReader:
         return self.read_code(fn.__code__, fn.__globals__, is_entry, set(cells))
 
     def read_code(self, code, scope: dict, is_entry: bool, fixed: set[str]) -> None:
-        """Read the instructions; names in `fixed` are those of cells that are guarded."""
+        """Read the instructions; `fixed` has the names of guarded cells."""
         context = code.co_varnames[0] if is_entry and code.co_argcount else None
         if code.co_flags & GENERATORS:
             raise NotPlain("whose Python has a generator")
@@ -131,21 +131,21 @@ class PlainReader:
         return getattr(builtins, name)
 
     def refuse(self, name: str) -> None:
-        """Refuse what reads values, writes, or has effects, by its name."""
+        """Refuse names of functions that read values, write, or have effects."""
         writes = name.endswith("_") and not name.endswith("__")
         has_effects = draws(name) or depends_on_values(name)
         if name in REFUSED or has_effects or writes or name.startswith("__"):
             raise NotPlain(f"whose Python uses {name}")
 
     def check(self, value, name: str) -> types.ModuleType | None:
-        """Check what is named; a module is given back, of which an attribute is to be read."""
+        """Check a named value; returns it if it is a module, whose attribute is checked next."""
         if isinstance(value, types.ModuleType) and f"{value.__name__}.".startswith(MODULES):
             return value
         self.check_value(value, name)
         return None
 
     def check_value(self, value, name: str) -> None:
-        """Check what is a constant, or is called."""
+        """Check a constant or a callable."""
         if type(value) in SCALARS or isinstance(value, names.VALUES):
             return
         if type(value) is tuple:
@@ -163,7 +163,7 @@ class PlainReader:
         return not (state or self.front.is_operation(fn))
 
     def is_plain_callable(self, value) -> bool:
-        """Whether a class or function of PyTorch's or Python's is known, and has no effects."""
+        """Whether a value is a known class or function of PyTorch or Python without effects."""
         if isinstance(value, type):
             error = issubclass(value, Exception) and value.__module__ == "builtins"
             return error or value in PLAIN_CLASSES or value in PLAIN_BUILTINS
@@ -176,7 +176,7 @@ class PlainReader:
         return self.front.is_operation(value)
 
     def guard(self, tracer) -> None:
-        """Rely on all that was read."""
+        """Guard all that was read."""
         add, source = tracer.guards.add, tracer.guards.source
         for cls in self.classes:
             base = source("const", None, cls, cls.__name__)
@@ -200,7 +200,7 @@ class PlainReader:
 
 
 def loads(step: dis.Instruction, name: str | None) -> bool:
-    """Whether an instruction loads a local variable, as the last of two perhaps."""
+    """Whether an instruction loads a local variable last."""
     last = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
     return step.opname.startswith("LOAD_FAST") and last == name
 
@@ -235,12 +235,12 @@ def try_without_contents(cls: type, values: list) -> None:
     """
     try:
         mode = FakeTensorMode()
-        given = [without_contents(mode, x) for x in values]
+        arguments = [without_contents(mode, x) for x in values]
         with mode, torch.enable_grad():
-            results = cls.apply(*given)
+            results = cls.apply(*arguments)
             results = results if isinstance(results, tuple) else (results,)
             outs = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
-            leaves = [x for x in given if isinstance(x, torch.Tensor) and x.requires_grad]
+            leaves = [x for x in arguments if isinstance(x, torch.Tensor) and x.requires_grad]
             if outs and leaves:
                 ones = [torch.ones_like(x) for x in outs]
                 torch.autograd.grad(outs, leaves, ones, allow_unused=True)
@@ -277,7 +277,7 @@ class TorchFunctionFront:
         return True
 
     def is_argument(self, tracer, var: Var) -> bool:
-        """Whether a node may be given a value: a tensor, or what is constant."""
+        """Whether a node can take a value: a tensor or a constant."""
         if self.is_tensor(var.value):
             return True
         return not isinstance(var.value, (list, dict, set)) and tracer.foldable(var)

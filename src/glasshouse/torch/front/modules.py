@@ -21,7 +21,7 @@ NOT_CAPTURED = (torch.jit.ScriptModule, torch.nn.modules.lazy.LazyModuleMixin)
 
 
 class TorchModuleFront(NetworkFront):
-    """Modules are Python that is interpreted; their parameters are inputs of the graph."""
+    """Modules: their Python is interpreted, their parameters are inputs of the graph."""
 
     module_type = torch.nn.Module
     member_types = (torch.Tensor, torch.nn.Module)
@@ -29,12 +29,12 @@ class TorchModuleFront(NetworkFront):
     scheduler_type = LRScheduler
 
     def call_module(self, tracer, fn, args, kwargs, then) -> bool:
-        """Interpret a module's forward, with its hooks where it has some."""
+        """Interpret a module's forward, with its hooks."""
         module, cls = fn.value, type(fn.value)
         if isinstance(module, NOT_CAPTURED):
             raise Break(f"a {cls.__name__}, which is not captured", fn, args, kwargs)
-        own = cls.__call__
-        if own is not torch.nn.Module.__call__:
+        call = cls.__call__
+        if call is not torch.nn.Module.__call__:
             return False
         tracer.typed(fn)
         if isinstance(fn.origin, ValueSource):

@@ -1,4 +1,4 @@
-"""Which of PyTorch's functions are nodes of a captured graph, and which are something else."""
+"""Lists of PyTorch's functions: nodes of a captured graph, and others."""
 
 import enum
 import sys
@@ -18,7 +18,7 @@ from glasshouse.torch.patches.modes import (
 )
 from glasshouse.torch.patches.operators import OpOverload, OpOverloadPacket
 
-# Python of PyTorch's whose functions are nodes as they are; other Python of it is interpreted.
+# Python modules of PyTorch whose functions are nodes; its other Python is interpreted.
 NODE_MODULES = {"torch.functional", "torch.nn.functional", *functions.TENSOR_MODULES}
 NATIVE_MODULES = {"torch", *functions.NATIVE_MODULES}
 LEFT_TO_PYTHON = functions.LEFT_TO_PYTHON + tuple(
@@ -32,7 +32,7 @@ LEFT_TO_PYTHON = functions.LEFT_TO_PYTHON + tuple(
         "utils.data utils.dlpack utils.tensorboard"
     ).split()
 )
-# Of these, what only calls modules, with other tensors in the place of theirs.
+# The exceptions, which only call modules with other tensors in place of theirs.
 LOOKED_INTO = set(functions.FUNCTIONAL_CALL)
 WHY_LEFT = {  # by the beginning of a module's name
     "torch.distributions": "after a write that cannot be undone, distributions that look at the "
@@ -43,7 +43,7 @@ WHY_LEFT = {  # by the beginning of a module's name
     "torch.utils.checkpoint": "a checkpoint calls its function again in the backward pass",
     "torch.autograd.graph": "its hooks run in the midst of operations",
 }
-# Around every optimizer's own step; each is the same code.
+# The wrapper of every optimizer's step; its code is always the same.
 OPTIMIZER_STEP = torch.optim.Optimizer.profile_hook_step(lambda optimizer: None).__code__
 OURS = tuple(
     f"glasshouse.{name}"
@@ -51,9 +51,9 @@ OURS = tuple(
     "optim profile speech tensor text transforms vision".split()
 )
 
-LIBRARIES = {"torch", "glasshouse", *sys.stdlib_module_names}  # what a backward pass may run of
+LIBRARIES = {"torch", "glasshouse", *sys.stdlib_module_names}  # a backward pass may run these
 
-# What a tensor's guards say of it; as a method or a function, or as an attribute.
+# Facts that a tensor's guards fix: methods or functions, then attributes.
 METADATA = set(
     "size dim ndimension numel nelement stride element_size is_contiguous "
     "is_floating_point is_complex is_signed is_conj is_neg is_inference is_same_size get_device "
@@ -66,8 +66,8 @@ FIXED = set(
     "is_nested is_vulkan is_maia is_mtia _is_param".split()
 )
 VIEWS = {"T", "mT", "H", "mH", "real", "imag", "data"}
-# What needs the values of a tensor, in whose place Python computes, and is no operator whose tags
-# say so: methods in Python, and functions composed of others.
+# Functions that read a tensor's values, so that Python computes: Python methods and composed
+# functions, beside the operators whose tags say so.
 READS_VALUES = set(
     "tolist numpy is_nonzero unique unique_consecutive unique_dim data_ptr untyped_storage storage "
     "storage_type __bool__ __int__ __float__ __index__ __complex__ __contains__ __array__ "
@@ -75,20 +75,20 @@ READS_VALUES = set(
     "combinations histogramdd one_hot nonzero_numpy to_sparse to_dense_sparse sparse_mask coalesce "
     "__cuda_array_interface__ cartesian_prod".split()
 )
-# What gives numbers and lists of them.
+# Those that return numbers, or lists of them.
 READS_PLAINLY = set(
     "item tolist equal allclose is_nonzero __bool__ __int__ __float__ __index__ "
     "__contains__".split()
 )
-# What changes a tensor in ways that the guards would have to follow.
+# Functions that change a tensor in ways that guards do not follow.
 CHANGES_TENSOR = set(
     "register_hook register_post_accumulate_grad_hook retain_grad requires_grad_ detach_ set_ "
     "resize_ resize_as_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ rename_ "
     "rename share_memory_ pin_memory record_stream map_ map2_ apply_ __setstate__ swap_tensors "
     "_make_subclass as_subclass refine_names align_to align_tensors resolve_names".split()
 )
-# What makes tensors of sizes that values decide, where a tensor stands for a size.
-CREATING = set(  # of sizes that the first argument may say too
+# Functions whose result's size depends on values, where a tensor is passed for a size.
+CREATING = set(  # the first argument may be a size too
     "zeros ones empty full rand randn randint randperm arange range linspace logspace eye "
     "tril_indices triu_indices hamming_window hann_window blackman_window bartlett_window "
     "kaiser_window empty_strided vander".split()
@@ -99,13 +99,13 @@ SIZED = CREATING | set(
     "adaptive_avg_pool2d tensor as_tensor scalar_tensor sparse_coo_tensor from_numpy topk "
     "kthvalue diag_embed movedim permute as_strided resize diagonal squeeze unsqueeze".split()
 )
-# What a number may be given to that only a run knows: results have the same sizes with any.
+# Functions that take a number known only in a run: the sizes of results do not depend on it.
 WITH_NUMBERS = set(
     "add sub mul div true_divide pow rsub addcmul addcdiv lerp clamp clamp_min clamp_max clip "
     "fill masked_fill iadd isub imul itruediv truediv neg maximum minimum".split()
 )
 DROPOUTS = {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"}
-# What may raise for some values; others raise for sizes and dtypes, which are guarded.
+# Functions that may raise for some values; others raise for sizes and dtypes, which are guarded.
 RAISES = set(
     "embedding embedding_bag gather index_select take take_along_dim scatter scatter_ scatter_add "
     "scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_copy index_copy_ "
@@ -118,9 +118,9 @@ RAISES = set(
 RAISES |= {name for name in functions.LINALG if name.startswith("linalg_")}
 RAISES -= {f"linalg_{name}" for name in "vector_norm matmul vecdot cross diagonal vander".split()}
 RAISES_FOR_INTEGERS = {"floordiv", "floor_divide", "mod", "remainder", "fmod", "pow", "div"}
-# What changes something else than its result, of which no schema tells.
+# Functions with writes that no schema shows.
 WRITES = {"batch_norm", "instance_norm", "native_batch_norm", "setattr", "backward"}
-DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # makes a tensor of such values
+DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # the place of the data
 
 STATE_SETTERS = {
     *attention_setters,
@@ -132,7 +132,7 @@ STATE_SETTERS = {
     torch.autocast_decrement_nesting,
     torch.clear_autocast_cache,
 }
-# What PyTorch says of itself that no call changes, or that depends on the classes of tensors alone.
+# Readers of PyTorch's state that no call changes, or that depend on tensors' classes alone.
 ALWAYS_THE_SAME = {
     *functions.ALWAYS_THE_SAME,
     torch.cuda.is_available,
@@ -140,7 +140,7 @@ ALWAYS_THE_SAME = {
     torch.accelerator.is_available,
     torch.cuda.is_current_stream_capturing,
 }
-# All that it says of itself: `ambient` guards the others.
+# All readers of its state: `ambient` guards the others.
 STATE_READERS = ALWAYS_THE_SAME | {
     *attention_readers,
     torch.is_grad_enabled,
@@ -162,7 +162,7 @@ STATE_READERS = ALWAYS_THE_SAME | {
 }
 # Checks of a condition that raise where it is false.
 CHECKS = set(functions.CHECKS)
-# Functions of PyTorch's that give the same in each captured call.
+# PyTorch functions with a constant result in captured calls.
 CONSTANTS = {
     torch.jit.is_scripting: False,
     torch.jit.is_tracing: False,
@@ -171,8 +171,8 @@ CONSTANTS = {
     **dict.fromkeys(functions.NEVER_TRUE, False),
     **dict.fromkeys(functions.WITHOUT_RESULT),
 }
-# What others' code asks, to keep from branches on tensors' values; PyTorch's own Python has other
-# ways then, which suit TorchDynamo alone.
+# Other libraries ask these to avoid branches on tensors' values. PyTorch's own Python then takes
+# branches for TorchDynamo alone.
 COMPILING = {torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling}
 CLASSES = (torch.device, torch.finfo, torch.iinfo, torch.Size)
 VALUES = (
@@ -186,7 +186,7 @@ VALUES = (
     torch.Size,
 )
 AUTOGRAD = (torch.autograd.backward, torch.autograd.grad)
-ITERABLES = (Iterator, MappingView)  # that a backward pass takes for a tuple
+ITERABLES = (Iterator, MappingView)  # a backward pass makes tuples of these
 OVERLOADS = (OpOverload, OpOverloadPacket)
 
 

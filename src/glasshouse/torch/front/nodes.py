@@ -1,4 +1,4 @@
-"""Which calls of a trace become nodes of the graph, and which break it."""
+"""Rules for the calls of a trace: which become nodes of the graph, and which break it."""
 
 import operator
 import sys
@@ -29,8 +29,8 @@ READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
 
 
 class UsersFrames:
-    """A context that notes which Python functions run, but for those of PyTorch and of Python's own
-    library, and those with `plain` code; not where somebody else profiles."""
+    """A context that notes which Python functions of the user run: not those of PyTorch, of
+    Python's library, or with `plain` code. Where another profiler is set, it notes nothing."""
 
     def __init__(self, plain: set[types.CodeType]):
         self.names: list[str] = []
@@ -139,9 +139,9 @@ class TorchNodeFront(TorchCheckFront):
             raise
 
     def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
-        """A backward pass as a node; where Python ran in its midst, all that follows is Python's,
-        and from the next call on the pass too. One that raises is not done again: some of its
-        gradients are there."""
+        """Make a backward pass a node. If user code ran inside it, the rest of the call is left to
+        Python, and from the next call on the pass too. A pass that raises is not run again: some of
+        its gradients exist."""
         frames = UsersFrames(tracer.front_state.plain_codes)
 
         def watched(*args, **kwargs):
@@ -163,20 +163,19 @@ class TorchNodeFront(TorchCheckFront):
     def is_settled(self, tracer, var):
         return is_settled(tracer, var, self.writes)
 
-    def are_settled(self, tracer, given) -> bool:
-        """Whether what a call is given are tensors with the same values in each call, and
-        constants."""
+    def are_settled(self, tracer, values) -> bool:
+        """Whether all arguments are constants, or tensors with the same values in each call."""
         return all(
             self.is_settled(tracer, x) if self.is_tensor(x.value) else x.origin is None
-            for x in given
+            for x in values
         )
 
     def is_so_already(self, tracer, args, kwargs) -> bool:
         """Whether requires_grad_ changes nothing."""
-        wanted = kwargs.get("requires_grad") or (args[1] if len(args) > 1 else Var(True))
+        flag = kwargs.get("requires_grad") or (args[1] if len(args) > 1 else Var(True))
         if isinstance(args[0].origin, ValueSource):
             self.guard(tracer, args[0])
-        return tracer.concretize(wanted) is args[0].value.requires_grad
+        return tracer.concretize(flag) is args[0].value.requires_grad
 
     def is_factor(self, var: Var) -> bool:
         """Whether a tensor may be given in place of a number."""
@@ -187,8 +186,8 @@ class TorchNodeFront(TorchCheckFront):
         """torch.as_tensor of a tensor: the tensor, unless it is of another dtype or device."""
         words = {k: v for k, v in kwargs.items() if v.value is not None}
         now = {"dtype": x.value.dtype, "device": x.value.device}
-        wanted = {k: torch.device(v.value) if k == "device" else v.value for k, v in words.items()}
-        if all(now.get(k) == v for k, v in wanted.items()):
+        options = {k: torch.device(v.value) if k == "device" else v.value for k, v in words.items()}
+        if all(now.get(k) == v for k, v in options.items()):
             for v in words.values():
                 tracer.concretize(v)
             return x
@@ -198,7 +197,7 @@ class TorchNodeFront(TorchCheckFront):
         return isinstance(var.value, (torch.Tensor, list, tuple))
 
     def depends_on_varying(self, node, fn):
-        return False  # numbers are inputs only where sizes are the same with any
+        return False  # numbers are inputs only where no size depends on them
 
     def operand(self, tracer, var, numbers=False):
         free = type(var.value) in (int, float) and not isinstance(var.origin, IRNode)
@@ -211,8 +210,9 @@ class TorchNodeFront(TorchCheckFront):
         return has_effects or name_of(target) in names.WRITES or super().writes(target, args)
 
     def why_uncatchable(self, tracer, target, args, kwargs) -> str | None:
-        """Why a call cannot be in this graph, which Python does again from its beginning where it
-        raises what somebody catches: nothing may have been written to by then."""
+        """The reason why a call cannot be in this graph; None if it can. Where the graph raises an
+        error that somebody catches, Python runs the call again from its beginning: no write may
+        come before."""
         name = name_of(target)
         raises = name in names.RAISES
         if name in ("getitem", "setitem"):
@@ -239,8 +239,8 @@ class TorchNodeFront(TorchCheckFront):
         return None
 
     def is_made_here(self, tracer, var: Var) -> bool:
-        """Whether a tensor is the graph's own, and shares no memory with what it is given; or a
-        number, which nothing writes to."""
+        """Whether a value is a number, or a tensor of the graph that shares no memory with its
+        inputs."""
         if type(var.value) in (int, float):
             return True
         if not isinstance(var.origin, IRNode) or not self.is_tensor(var.value):
@@ -253,7 +253,7 @@ class TorchNodeFront(TorchCheckFront):
         return memory_of(var.value) not in memory.places
 
     def why_not(self, tracer, fn, target, args, kwargs) -> str | None:
-        """Why a call cannot be a node; None if it can."""
+        """The reason why a call cannot be a node; None if it can."""
         name = name_of(target)
         if name == "one_hot" and self.has_classes(tracer, args, kwargs):
             return None
@@ -278,12 +278,12 @@ class TorchNodeFront(TorchCheckFront):
         return None
 
     def has_classes(self, tracer, args, kwargs) -> bool:
-        """Whether one_hot is told the number of classes, which it else takes from the values."""
+        """Whether one_hot gets the number of classes; else it depends on values."""
         count = kwargs.get("num_classes") or (args[1] if len(args) > 1 else Var(-1))
         return type(count.value) is int and tracer.concretize(count) >= 0
 
     def picks(self, tracer, key: Var) -> bool:
-        """Whether an index picks as many elements as its values say."""
+        """Whether the number of indexed elements depends on an index's values."""
         value = key.value
         if self.is_tensor(value):
             return value.dtype in (torch.bool, torch.uint8)
@@ -311,7 +311,7 @@ class TorchNodeFront(TorchCheckFront):
         node.meta.update(tensor_facts(value))
 
     def wrap(self, tracer, node: IRNode, result, args, target):
-        if node.meta.get("requires_grad"):  # results say so themselves; this is of what is written
+        if node.meta.get("requires_grad"):  # results have their own; this is for writes
             node.meta["requires_grad"] = self.requires_grad([x.value for x in args])
         if self.is_tensor(result):
             tracer.front_state.computed_bytes += result.numel() * result.element_size()
@@ -337,20 +337,20 @@ class TorchNodeFront(TorchCheckFront):
         return self.is_tensor(value) and value.requires_grad
 
     def wrap_fields(self, tracer, node: IRNode, result):
-        """A result with named parts, such as that of torch.max."""
+        """A result with named fields, such as that of torch.max."""
         parts = []
         for i, part in enumerate(result):
             item = tracer.graph.call_function(operator.getitem, (node, i))
             item.meta.update(node.meta)
             parts.append(self.wrap(tracer, item, part, [], None))
         inside = Var(tuple(result), Recipe("tuple"), parts)
-        made = Recipe("call", Var(type(result)), [inside], {})
-        return tracer.track(Var(result, made, parts))
+        recipe = Recipe("call", Var(type(result)), [inside], {})
+        return tracer.track(Var(result, recipe, parts))
 
 
 def is_caught(frame) -> bool:
-    """Whether the user's code around a frame's instruction catches what that raises, or has a
-    `finally`; a `with` of PyTorch's own is none."""
+    """Whether the user's code around a frame's instruction catches its error, or has a `finally`; a
+    `with` of PyTorch does not count."""
     code, stack = frame.code, frame.saved
     handler = None if frame.trusted else code.handler_at(frame.at)
     while handler is not None:
@@ -365,5 +365,5 @@ def is_caught(frame) -> bool:
 
 
 def takes_numbers(name: str) -> bool:
-    """Whether results of an operation have the same sizes whatever numbers it is given."""
+    """Whether the sizes of an operation's results do not depend on its numbers."""
     return name.rstrip("_").removeprefix("_foreach_") in names.WITH_NUMBERS

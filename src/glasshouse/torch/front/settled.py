@@ -1,5 +1,5 @@
-"""Tensors of a captured graph that have the same values in each call: they are made of constants,
-by operations that draw nothing, and nothing else is written to them."""
+"""Tensors of a captured graph with the same values in each call: computed from constants, by
+operations that draw nothing, and not written to otherwise."""
 
 from glasshouse.capture.values.var import Var
 from glasshouse.ir.node import IRNode
@@ -7,14 +7,14 @@ from glasshouse.torch.front.effects import draws
 from glasshouse.torch.front.names import name_of
 from glasshouse.torch.front.numbers import memory
 
-# Calls whose results tell of more than what they are given.
+# Calls whose results depend on more than their arguments.
 CONTEXTS = {"__enter__", "__exit__"}
 UNSETTLED = CONTEXTS | {"getattr", "backward", "grad"}
 
 
 def is_settled(tracer, var: Var, writes) -> bool:
-    """Whether a tensor has the same values in each call; `writes` says of a call that it may write
-    to a tensor."""
+    """Whether a tensor has the same values in each call; `writes` says whether a call may write to
+    a tensor."""
     if not isinstance(var.origin, IRNode):
         return False
     made_by: set[IRNode] = set()
@@ -28,12 +28,12 @@ def is_settled(tracer, var: Var, writes) -> bool:
         made_by.add(node)
         waiting += node.all_input_nodes
     memories = {memory(node) for node in made_by}
-    written = {memory(x) for node in tracer.graph.nodes for x in may_write_to(node, writes)}
-    return None not in memories and not memories & written
+    targets = {memory(x) for node in tracer.graph.nodes for x in may_write_to(node, writes)}
+    return None not in memories and not memories & targets
 
 
 def gives_the_same(node: IRNode) -> bool:
-    """Whether a call gives the same for the same."""
+    """Whether a call returns the same result for the same arguments."""
     name = name_of(node.target)
     same = name not in UNSETTLED and not name.rstrip("_").removeprefix("new_").startswith("empty")
     same = same and not draws(node.target, node.args)

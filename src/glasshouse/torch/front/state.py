@@ -21,7 +21,7 @@ from glasshouse.torch.scopes.mode_readers import reader_of
 from glasshouse.torch.scopes.passes import count_other_modes
 from glasshouse.torch.tensors.guard import native
 
-NO_OTHERS = (  # functions that tell of modes that see each operation, with what they say of none
+NO_OTHERS = (  # readers of modes that see each operation: (function, argument, usual result)
     (function_modes, None, 0),
     (count_other_modes, None, 0),
     (innermost_transform, None, None),
@@ -32,7 +32,7 @@ NO_LEVEL = -1  # of forward_ad, where no tensors have tangents
 PLAIN_CLASSES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 
-READERS = (  # functions that tell the other modes
+READERS = (  # readers of the other modes
     (torch.is_grad_enabled, None),
     (torch.is_inference_mode_enabled, None),
     (torch.is_autocast_enabled, "cpu"),
@@ -45,7 +45,7 @@ READERS = (  # functions that tell the other modes
 )
 
 
-GUARDED_WITH_MODES = {  # what NO_OTHERS and READERS say under other names
+GUARDED_WITH_MODES = {  # other names of the state in NO_OTHERS and READERS
     tracing_state,
     has_function_mode,
     torch.is_autocast_cpu_enabled,
@@ -53,7 +53,7 @@ GUARDED_WITH_MODES = {  # what NO_OTHERS and READERS say under other names
     dispatch_modes,
     dispatch_modes_in_python,
 }
-OTHER_READERS = (  # of what few functions read: it is guarded where one does
+OTHER_READERS = (  # of state that few functions read; guarded only where one reads it
     (torch.get_num_threads, None),
     (torch.is_deterministic_algorithms_warn_only_enabled, None),
     (torch.is_autocast_enabled, "cuda"),
@@ -63,32 +63,32 @@ OTHER_READERS = (  # of what few functions read: it is guarded where one does
 
 
 def is_plain(kind: type) -> bool:
-    """Whether operations on tensors of a class do what PyTorch's do: it is PyTorch's own, or that
-    of tensors without contents, where they are what is analysed."""
+    """Whether operations on tensors of a class are PyTorch's own: it is a class of PyTorch, or that
+    of tensors without contents in an analysis."""
     return kind in PLAIN_CLASSES or kind is FakeTensor and current.simulation is not None
 
 
-def told(fn, argument):
+def read_mode(fn, argument):
     """The result of a PyTorch function that reads a mode; None as the argument: it takes none."""
     return fn() if argument is None else fn(argument)
 
 
 def state_now() -> dict:
     """The current results of OTHER_READERS, by function and argument."""
-    return {(fn, argument): told(fn, argument) for fn, argument in OTHER_READERS}
+    return {(fn, argument): read_mode(fn, argument) for fn, argument in OTHER_READERS}
 
 
 def others_watch() -> bool:
     """Whether a mode sees each operation: nothing is captured then."""
-    if dispatch_modes():  # also of our own: it has functions stand in for PyTorch's
+    if dispatch_modes():  # our own too: it comes with replacements of PyTorch's functions
         return True
     if FORWARD_LEVEL.value != NO_LEVEL:
         return True
-    return any(told(fn, argument) != usual for fn, argument, usual in NO_OTHERS)
+    return any(read_mode(fn, argument) != usual for fn, argument, usual in NO_OTHERS)
 
 
 class StateCheck:
-    """A guard: functions of PyTorch's tell what they tell now."""
+    """A guard: functions that read PyTorch's modes return the expected results."""
 
     native = None
 
@@ -100,16 +100,16 @@ class StateCheck:
             self.native = module.CallsGuard(self.calls, readers)
 
     def __call__(self, _) -> bool:
-        return all(told(fn, argument) == wanted for fn, argument, wanted in self.calls)
+        return all(read_mode(fn, argument) == expected for fn, argument, expected in self.calls)
 
     def __repr__(self):
-        parts = [f"{fn.__name__}() is {wanted}" for fn, _, wanted in self.calls]
+        parts = [f"{fn.__name__}() is {expected}" for fn, _, expected in self.calls]
         return ", ".join([*parts[:4], "…"] if parts[4:] else parts)
 
 
 def modes_check() -> StateCheck:
     """A guard: PyTorch's modes are as they are now."""
-    now = [(fn, argument, told(fn, argument)) for fn, argument in READERS]
+    now = [(fn, argument, read_mode(fn, argument)) for fn, argument in READERS]
     return StateCheck([*now, *NO_OTHERS])
 
 
@@ -126,7 +126,7 @@ class TensorCheck:
         self.is_unhooked = False
 
     def forbid_hooks(self) -> None:
-        """From now on hold for tensors without hooks alone."""
+        """From now on hold only for tensors without hooks."""
         self.is_unhooked = True
         if self.native is not None:
             self.native.forbid_hooks()

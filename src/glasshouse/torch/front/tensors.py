@@ -15,7 +15,7 @@ from glasshouse.torch.front.state import TensorCheck, has_hooks, is_plain
 
 
 class KeptEntries(WeakKeyDictionary):
-    """The entries that a parameter keeps. Copies and files of the parameter have none."""
+    """The compiled entries that a parameter keeps alive. Its copies and files have none."""
 
     def __deepcopy__(self, memo):
         return KeptEntries()
@@ -25,7 +25,7 @@ class KeptEntries(WeakKeyDictionary):
 
 
 class TorchTensorFront(FrontEnd):
-    """Guards on tensors, and what is read from and set on them."""
+    """Guards on tensors, and reads and writes of their attributes."""
 
     def is_tensor(self, value):
         return isinstance(value, torch.Tensor)
@@ -34,10 +34,10 @@ class TorchTensorFront(FrontEnd):
         return is_plain(type(value)) or self.is_constant(value)
 
     def keep(self, value, link, entry):
-        kept = value.__dict__.get("_gh_entries")
-        if type(kept) is not KeptEntries:
-            kept = value._gh_entries = KeptEntries()
-        kept[link] = entry
+        entries = value.__dict__.get("_gh_entries")
+        if type(entries) is not KeptEntries:
+            entries = value._gh_entries = KeptEntries()
+        entries[link] = entry
 
     def guard(self, tracer, var):
         source, value = var.origin, var.value
@@ -48,7 +48,7 @@ class TorchTensorFront(FrontEnd):
             tracer.guards.add("call", source, check)
 
     def check_plain(self, value) -> None:
-        """Break where a tensor's class has its own idea of what operations do."""
+        """Break where a tensor's class overrides operations."""
         if not is_plain(type(value)):
             raise Break(f"a {type(value).__name__}, a subclass of Tensor")
 
@@ -70,12 +70,12 @@ class TorchTensorFront(FrontEnd):
             return Var(None)
         if name in names.VIEWS:
             return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
-        own = value.__dict__
-        if name in own and isinstance(var.origin, ValueSource):
+        attributes = value.__dict__
+        if name in attributes and isinstance(var.origin, ValueSource):
             inside = tracer.guards.source("dict", var.origin)
-            return tracer.load(own[name], tracer.entry_source(inside, name))
+            return tracer.load(attributes[name], tracer.entry_source(inside, name))
         own_kind = getattr(type(value), name, None)
-        if callable(own_kind) and not own and not isinstance(own_kind, (type, property)):
+        if callable(own_kind) and not attributes and not isinstance(own_kind, (type, property)):
             return Var(getattr(value, name), Recipe("method", var, name))
         if own_kind is None and not hasattr(value, name):
             if isinstance(var.origin, ValueSource):
@@ -83,7 +83,7 @@ class TorchTensorFront(FrontEnd):
                 tracer.guards.add("absent", inside, name)
             tracer.rely_on_data(var, name, MISSING)
             tracer.do(getattr, value, name)  # raises
-        if callable(own_kind) and name not in own:
+        if callable(own_kind) and name not in attributes:
             return Var(getattr(value, name), Recipe("method", var, name))
         if not tracer.live:
             return Var(tracer.do(getattr, value, name))
@@ -140,24 +140,23 @@ class TorchTensorFront(FrontEnd):
         var.items = {**(var.items or {}), "grad": value}
 
     def why_python_runs(self, tracer, args, kwargs) -> str | None:
-        """Why Python may run in the midst of a backward pass, where it sees what it should not yet,
-        and changes what was read before; None where it does not. Then tensors are guarded to have
-        no hooks."""
-        given = [x for _, x in tracer.lifted.values()]
+        """The reason why user code may run inside a backward pass, where it sees gradients too
+        early, or changes values that were read; None where it cannot. Then guards forbid hooks."""
+        values = [x for _, x in tracer.lifted.values()]
         for x in (*args, *kwargs.values()):
-            given += tracer.sequence(x) if isinstance(x.value, (list, tuple)) else [x]
-        passed = [
+            values += tracer.sequence(x) if isinstance(x.value, (list, tuple)) else [x]
+        tensors = [
             x
-            for x in given
+            for x in values
             if self.is_tensor(x.value)
             and x.value.requires_grad
             and not isinstance(x.origin, IRNode)
         ]
-        if not all(x.value.is_leaf for x in passed):
+        if not all(x.value.is_leaf for x in tensors):
             return "a backward pass through what was computed outside of the graph"
-        if any(has_hooks(x.value) for x in passed):
+        if any(has_hooks(x.value) for x in tensors):
             return "a backward pass of tensors that have hooks"
-        for x in passed:
+        for x in tensors:
             if isinstance(x.origin, ValueSource):
                 self.guard(tracer, x)
                 tracer.front_state.tensor_checks[id(x.origin)].forbid_hooks()

@@ -1,8 +1,8 @@
 """The front end of PyTorch's tensors, modules and optimizers: gh.optimize on a PyTorch program.
 
 PyTorch's functions and methods are nodes of the graph; the Python of its modules and optimizers is
-interpreted like the user's. A trace computes for real, so the first call is an ordinary one; what
-is learnt serves the later ones."""
+interpreted like the user's. A trace computes for real, so the first call is an ordinary one; later
+calls use the captured graph."""
 
 import operator
 import types
@@ -93,12 +93,12 @@ class TorchFront(
         tracer.guards.add("eq", level, NO_LEVEL)
 
     def begin(self, tracer):
-        memory.current().empty_cache()  # what follows is computed in PyTorch's own memory
+        memory.current().empty_cache()  # the trace computes in PyTorch's memory
         tracer.graph.entry_modes = StateModes()
         return TorchTrace()
 
     def end(self, tracer):
-        """The trace is over."""
+        """End the trace."""
         state.scope, state.phase = tracer.front_state.place_before
 
     stop = end

@@ -15,18 +15,18 @@ from glasshouse.torch.scopes.state_modes import StateModes
 
 @dataclass
 class ContextModes:
-    """PyTorch's modes, as `with` statements that were entered before the trace leave them."""
+    """PyTorch's modes after the `with` statements that were entered before the trace."""
 
     at_start: dict = field(default_factory=state_now)
     frames: list = field(default_factory=list)  # of the `__enter__` and `__exit__` that set modes
     entered: int = 0  # `with` statements of the trace that are open
-    outside_frame: Any = None  # the last exit of one that was entered before
+    outside_frame: Any = None  # the last exit of such a `with`
     outside: StateModes | None = None  # the modes after it
 
 
 @dataclass
 class TraceGradients:
-    """The gradients of tensors that a trace read, and those that it set."""
+    """The gradients that a trace read, and those that it set."""
 
     first: dict[int, torch.Tensor | None] = field(default_factory=dict)  # by a tensor's identity
     were_set: set[int] = field(default_factory=set)  # identities of tensors
@@ -43,7 +43,7 @@ class InputWrites:
 
     @property
     def bytes(self) -> int | None:
-        """How much memory the written inputs have; None where they are not known."""
+        """The bytes of the written inputs; None where they are not known."""
         return None if self.tensors is None else sum(x.nbytes for x in self.tensors.values())
 
 

@@ -1,7 +1,7 @@
-"""Numbers that tensors hold, as Python reads them (`x.item()`) and calculates with them.
+"""Numbers in tensors, which Python reads (`x.item()`) and calculates with.
 
-The graph gives such numbers. What it checks of one (`if not math.isfinite(loss.item()): …`), it
-computes from the tensor, so that no run has to wait for a number there."""
+The graph returns such numbers. A check of one (`if not math.isfinite(loss.item()): …`) is computed
+from the tensor, so that no run waits for the number."""
 
 import math
 import operator
@@ -20,20 +20,20 @@ from glasshouse.torch.front.state import is_plain
 READING_HINT = "read values after the captured function, or accept the break"
 NUMBERS = (bool, int, float)
 KINDS_OF_NUMBERS = {math.isfinite, math.isnan, math.isinf}
-# What gives the same of tensors without axes of float64; division does not, which raises for 0.
+# The same function on float64 tensors without axes; not division, which raises for 0.
 TWINS = {fn: fn for fn in (operator.add, operator.sub, operator.mul, operator.neg, abs, *COMPARE)}
 TWINS |= {operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul}
 TWINS |= {math.isfinite: torch.isfinite, math.isnan: torch.isnan, math.isinf: torch.isinf}
-EXACT = 1 << 53  # whole numbers up to here are numbers of float64
-WIDE = {torch.float16, torch.bfloat16, torch.float32, torch.float64}  # float64 has all of them
-WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}  # and of these
+EXACT = 1 << 53  # float64 has all whole numbers up to here
+WIDE = {torch.float16, torch.bfloat16, torch.float32, torch.float64}  # float64 has their values
+WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}  # and the values of these
 
 
 class TorchValueFront(FrontEnd):
     """Numbers of graphs that only a run knows."""
 
     def item(self, tracer, var: Var) -> Var:
-        """tensor.item(): a number that the graph gives, and which nothing else may rely on."""
+        """The number of tensor.item(), a result of the graph that nothing else may rely on."""
         value = tracer.do(var.value.item)
         if type(value) not in NUMBERS:
             raise Break(
@@ -90,14 +90,14 @@ class TorchValueFront(FrontEnd):
     # -- the same as tensors -----------------------------------------------------------------------
 
     def may_be_tensor(self, tracer, value) -> bool:
-        """Whether a tensor can hold just what a node gives, or what a call is given beside it."""
+        """Whether a float64 tensor can hold a node's number, or a constant, exactly."""
         if not isinstance(value, IRNode):
             return type(value) in NUMBERS and not (type(value) is int and abs(value) > EXACT)
         if value in tracer.front_state.read_tensors:
             x = tracer.front_state.read_tensors[value].value
             return x.dtype in WIDE | WHOLE and not self.is_written_after(tracer, value, x)
         if TWINS.get(value.target) is operator.mul and self.has_whole(tracer, value):
-            return False  # of two there may be more digits than float64 has
+            return False  # the product may have more digits than float64
         is_twin = value.target in TWINS
         return is_twin and all(self.may_be_tensor(tracer, x) for x in value.args)
 
@@ -111,21 +111,22 @@ class TorchValueFront(FrontEnd):
         """Whether a tensor may have been written to since a node of the graph read it."""
         nodes = tracer.graph.nodes
         later = nodes[nodes.index(node) + 1 :]
-        written = {memory(y) for other in later for y in may_write_to(other, self.writes)}
-        return bool(written & {None, memory_of(x)})
+        targets = {memory(y) for other in later for y in may_write_to(other, self.writes)}
+        return bool(targets & {None, memory_of(x)})
 
     def tensor_of(self, tracer, node: IRNode) -> Var:
-        """A tensor without axes that holds what a node gives."""
+        """A tensor without axes with the number of a node."""
         if node in tracer.front_state.read_tensors:
             x = tracer.front_state.read_tensors[node]
-            return self.made(tracer, self.made(tracer, x, "reshape", [Var(())]), "double")
-        given = node.args
-        operands = [self.tensor_of(tracer, x) if isinstance(x, IRNode) else Var(x) for x in given]
+            number = self.apply_method(tracer, x, "reshape", [Var(())])
+            return self.apply_method(tracer, number, "double")
+        args = node.args
+        operands = [self.tensor_of(tracer, x) if isinstance(x, IRNode) else Var(x) for x in args]
         twin = TWINS[node.target]
         if node.target in KINDS_OF_NUMBERS:
             return self.apply(tracer, "call_function", twin, twin, operands, {})
         return self.operate(tracer, twin, operands)
 
-    def made(self, tracer, x: Var, method: str, args=()) -> Var:
+    def apply_method(self, tracer, x: Var, method: str, args=()) -> Var:
         """The result of a tensor's method, as a node."""
         return self.apply(tracer, "call_method", method, getattr(x.value, method), [x, *args], {})

@@ -1,4 +1,4 @@
-"""A graph that PyTorch itself computes, in place of a Program."""
+"""The fallback of a graph: PyTorch itself computes it, in place of a Program."""
 
 import operator
 
@@ -7,14 +7,14 @@ import torch
 from glasshouse.torch.aten.checkpoint_draws import for_pytorch
 
 aten = torch.ops.aten
-POOLING = {  # gradients, and what makes the places that they take
+POOLING = {  # gradient: the operator that makes its places
     aten.max_pool2d_with_indices_backward.default: aten.max_pool2d_with_indices.default,
     aten.max_pool3d_with_indices_backward.default: aten.max_pool3d_with_indices.default,
 }
 
 
 class EagerVariant:
-    """A graph that PyTorch itself computes, operator by operator: where ours could not be made."""
+    """A graph that PyTorch computes operator by operator, where no Program could be made."""
 
     def __init__(self, module: torch.fx.GraphModule):
         find_places(module)
@@ -42,8 +42,8 @@ def find_places(module: torch.fx.GraphModule) -> None:
 
 
 def promised(node: torch.fx.Node, x):
-    """An argument as the graph was made for it: what a Program of ours kept for the backward graph
-    may lie in another order."""
+    """An argument with the strides that the graph was traced for: a tensor that our Program saved
+    for the backward graph may have its axes in another order."""
     fake = node.meta.get("val")
     if x is None and isinstance(fake, torch.Tensor):  # an undefined gradient
         return torch.zeros(fake.shape, dtype=fake.dtype)

@@ -1,4 +1,4 @@
-"""Where the graph of a pass comes from: PyTorch made it, or it is remade of its cache's bytes."""
+"""The source of a pass's graph: traced by PyTorch, or read from the bytes in its cache."""
 
 from collections.abc import Callable
 
@@ -9,28 +9,28 @@ from glasshouse.torch.patches.modes import without_modes
 
 
 class GraphSource:
-    """A graph of torch.fx. Once it has bytes, its nodes are there only while somebody needs them:
-    to lower it for other sizes, or to compute it operator by operator."""
+    """A graph of torch.fx. Once it has bytes, its nodes exist only while they are needed: to lower
+    the graph for other sizes, or to compute it operator by operator."""
 
     def __init__(self, module: torch.fx.GraphModule | None = None):
-        self.made = module
+        self.graph = module
         self.data, self.digest = b"", ""  # of the graph as PyTorch's cache keeps it
         self.unpack: Callable[[bytes], torch.fx.GraphModule] | None = None
 
     def keep(self, data: bytes, unpack: Callable[[bytes], torch.fx.GraphModule]) -> None:
-        """These bytes are the graph."""
+        """Take the bytes of the graph."""
         self.data, self.digest, self.unpack = data, digest(data), unpack
 
     @property
     def module(self) -> torch.fx.GraphModule:
         """The graph with its nodes."""
-        if self.made is None:
+        if self.graph is None:
             assert self.unpack is not None
             with without_modes():
-                self.made = self.unpack(self.data)
-        return self.made
+                self.graph = self.unpack(self.data)
+        return self.graph
 
     def forget_nodes(self) -> None:
-        """Let go of the nodes, if they can be made again."""
+        """Drop the nodes if bytes can restore them."""
         if self.data:
-            self.made = None
+            self.graph = None

@@ -1,6 +1,6 @@
-"""Steps that PyTorch computes itself: operators without an entry, on the same memory.
+"""Steps that PyTorch computes: operators without an entry, on the same memory.
 
-Such a call is a card of its own, so that it is recorded, counted, named and refused under strict as
+Such a call has its own card, so that it is recorded, counted, named and refused under strict like
 any other step of the host."""
 
 import ctypes
@@ -29,16 +29,16 @@ DONE = Spec((1,), uint8)  # the result of an operator without one
 
 
 class Operand(NamedTuple):
-    """Stands for an operand among an operator's arguments: its number, and the order in which its
-    axes lie in memory in eager. It is handed over in that order, so that it lies row by row."""
+    """A placeholder of an operand among an operator's arguments: its number, and the order of its
+    axes in eager's memory. The step gets the operand in that order, which is row-major."""
 
     number: int
     order: tuple[int, ...]
 
 
 def run_in_torch(*arrays, operator: str, arguments, outs, orders, draw):
-    """The arrays that PyTorch's own operator gives for arrays and constant arguments; each result
-    with its axes in the order given for it."""
+    """The results of a PyTorch operator for arrays and constant arguments, each with its axes in
+    the order that `orders` has for it."""
     with without_modes() if place.looking else nullcontext():  # memory of NumPy or of a Program
         tensors = [from_array(readable(x)) for x in arrays]
     if place.looking:
@@ -59,8 +59,8 @@ def results_in_torch(
     """The results of PyTorch's operator for tensors and constant arguments, each row-major with its
     axes in the given order; `note` gets the results before they are permuted."""
     flat, spec = arguments
-    given = [as_eager_has(x, tensors) if isinstance(x, Operand) else x for x in flat]
-    args, named = tree_unflatten(given, spec)
+    operands = [as_eager_has(x, tensors) if isinstance(x, Operand) else x for x in flat]
+    args, named = tree_unflatten(operands, spec)
     with torch.no_grad():
         results = find_operator(operator)(*args, **named)
     results = list(results) if isinstance(results, (tuple, list)) else [results]
@@ -78,12 +78,12 @@ def as_eager_has(operand: Operand, tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 class OtherSizesError(Exception):
-    """An operator of PyTorch's gave other sizes than it had promised when the graph was made."""
+    """A PyTorch operator returned other sizes than the graph was traced with."""
 
 
 def readable(array) -> np.ndarray:
-    """An array that PyTorch takes: no scalar of NumPy's, writable, its elements row by row, as some
-    of PyTorch's own kernels expect without a check."""
+    """An array that PyTorch takes: no NumPy scalar, writable, and row-major, as some of PyTorch's
+    kernels expect without a check."""
     array = np.asarray(array)
     forward = min(array.strides, default=0) >= 0  # NumPy does not look at those of axes of size 1
     fits = array.flags.writeable and array.flags.c_contiguous and forward
@@ -99,8 +99,8 @@ def array_at(address: int, shape, dtype) -> np.ndarray:
 
 @cache
 def find_operator(name: str):
-    """The overload of a full name, such as "aten.sort.stable", or the operator on functions of a
-    plain one, such as "cond"."""
+    """The overload with a full name, such as "aten.sort.stable", or the higher-order operator with
+    a plain one, such as "cond"."""
     namespace, _, rest = name.partition(".")
     if not rest:
         return below_autograd(getattr(torch.ops.higher_order, name))
@@ -109,8 +109,8 @@ def find_operator(name: str):
 
 
 def below_autograd(operator):
-    """An operator on functions as a function that looks for no gradients, which have graphs of
-    their own."""
+    """A higher-order operator as a function that records no gradients, which have their own
+    graphs."""
 
     def call(*args, **named):
         with BelowAutograd():
@@ -179,13 +179,13 @@ def result_of(fake, sizes: SizeValues) -> EagerResult:
     return EagerResult(Spec(layout.sizes, FROM_TORCH[fake.dtype]), layout.order)
 
 
-def call_in_torch(target, given: tuple, fakes: tuple, results: Sequence[EagerResult]):
+def call_in_torch(target, inputs: tuple, fakes: tuple, results: Sequence[EagerResult]):
     """The results of one of PyTorch's operators on our values, as a step of the host.
 
-    `given` are its arguments by position and by name, `fakes` the same with fake tensors in place
-    of values. Axes go in and out in the order in which eager has them in memory.
+    `inputs` are its arguments by position and by name, `fakes` the same with fake tensors in place
+    of values. Operands and results have their axes in the order of eager's memory.
     """
-    flat, tree = tree_flatten(given)
+    flat, tree = tree_flatten(inputs)
     operands, places = [], []
     for x, eager in zip(flat, tree_leaves(fakes), strict=True):
         place = x

@@ -1,7 +1,7 @@
 """From a graph of torch.fx to a recording of primitives: its nodes run once through the table.
 
-Tensors have no storage while that happens, sizes are numbers. An input lies in memory as PyTorch
-has it: one with axes in another order is read through a permutation, never copied."""
+Tensors have no storage meanwhile, and sizes are numbers. An input keeps PyTorch's layout: one with
+axes in another order is read through a permutation, never copied."""
 
 import operator
 import pickle
@@ -52,10 +52,10 @@ class InputArray:
 
 
 class TraceBackend(RecordingBackend):
-    """Records what a graph asks for; computes nothing."""
+    """Records the primitives that a graph calls; computes nothing."""
 
     name = "trace"
-    target = CPU  # what Programs are compiled for where no other target is in use
+    target = CPU  # the default target of Programs
     checks_indices = False
 
     def __init__(self):
@@ -71,7 +71,7 @@ class TraceBackend(RecordingBackend):
         )
 
     def input(self, spec: Spec) -> Value:
-        """A value that a run is given."""
+        """A placeholder of a run's input."""
         return box(record.computed(InputArray(spec), spec, owned=False), spec, self)
 
 
@@ -79,7 +79,7 @@ trace_backend = TraceBackend()  # one for all: each thread has its own recorder 
 
 
 class ModuleScope(Scope):
-    """Where in a model of PyTorch's a call stands, as profiles and reports print it."""
+    """The module of a PyTorch model that a call belongs to, as profiles and reports print it."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ class RecordingFacts(NamedTuple):
 
     @classmethod
     def of(cls, recording: record.Recording) -> "RecordingFacts":
-        """Those of a recording."""
+        """The facts of a recording."""
         nodes, specs = recording.nodes, [x.spec for x in recording.leaves]
         indexes = any(x.op in record.INDEXED for x in nodes)
         return cls(len(nodes), counts_of(recording), specs, recording.scalars, indexes)
@@ -111,8 +111,8 @@ class LoweredGraph(NamedTuple):
     result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
     their place in the recording, `unknown` how often PyTorch computes which operators. The last
     outputs are no results: they are the new contents of the inputs numbered in `writes`.
-    `stable` are the inputs that are seldom written to. A graph that was kept on disk has `facts` in
-    place of the recording, and tells where the code of its Program is."""
+    `stable` are the inputs that are seldom written to. A graph from the disk has `facts` in place
+    of the recording, and `code_key`, the key of its Program's code."""
 
     recording: record.Recording | None
     leaves: list[tuple[str, Any]]
@@ -151,8 +151,8 @@ class GraphLowering:
         stable=(),
         nested: Callable = lambda module: module,
     ):
-        self.module, self.given, self.phase, self.visible = module, inputs, phase, visible
-        self.nested = nested  # from a graph that an operator calls to what runs it
+        self.module, self.arguments, self.phase, self.visible = module, inputs, phase, visible
+        self.nested = nested  # makes a function that runs a graph among an operator's arguments
         self.backend = trace_backend
         self.values: dict[FxNode, Any] = {}
         self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
@@ -179,8 +179,8 @@ class GraphLowering:
             return self.finish(self.lower(self.module, self.place_input))
 
     def lower(self, module: torch.fx.GraphModule, place_input: Callable) -> FxNode:
-        """Lower the nodes of this graph or of one that it calls; what comes back is its output.
-        `place_input` takes a node for an input, and its number."""
+        """Lower the nodes of this graph, or of one that it calls; returns its output node.
+        `place_input` takes the node of an input, and its number."""
         number = 0
         for node in module.graph.nodes:
             if node.op == "placeholder":
@@ -197,19 +197,19 @@ class GraphLowering:
     # -- what goes in --------------------------------------------------------------------------
 
     def place_input(self, node: FxNode, number: int) -> None:
-        promised, given = node.meta.get("val"), self.given[number]
-        if given is None and isinstance(promised, torch.Tensor):  # an undefined gradient
+        promised, argument = node.meta.get("val"), self.arguments[number]
+        if argument is None and isinstance(promised, torch.Tensor):  # an undefined gradient
             self.values[node] = full(tuple(promised.shape), 0, FROM_TORCH[promised.dtype])
             return
-        self.values[node] = self.value_of_input(number, given)
+        self.values[node] = self.value_of_input(number, argument)
         self.input_number[node] = number
-        self.sizes.take_input(promised, given)
+        self.sizes.take_input(promised, argument)
 
-    def value_of_input(self, number: int, given):
-        if not isinstance(given, torch.Tensor):
-            return given
-        layout = layout_of(given)
-        spec = Spec(layout.sizes, FROM_TORCH[given.dtype])
+    def value_of_input(self, number: int, argument):
+        if not isinstance(argument, torch.Tensor):
+            return argument
+        layout = layout_of(argument)
+        spec = Spec(layout.sizes, FROM_TORCH[argument.dtype])
         leaf = self.backend.input(spec)
         self.inputs[id(leaf.payload)] = number
         self.leaf_of[number] = leaf
@@ -218,15 +218,16 @@ class GraphLowering:
         return permute(leaf, axes=inverse_permutation(layout.order))
 
     def place_constant(self, module: torch.fx.GraphModule, node: FxNode):
-        """A tensor that a graph holds: its memory is read at each run."""
-        held = module
+        """A tensor that is a member of the graph: each run reads its memory."""
+        member = module
         for name in node.target.split("."):
-            held = getattr(held, name)
-        if not isinstance(held, torch.Tensor):
-            return held
-        held = held.contiguous()
-        array = None if isinstance(held, FakeTensor) else to_array(held)  # None: it will not run
-        value = self.backend.input(spec_of(held))
+            member = getattr(member, name)
+        if not isinstance(member, torch.Tensor):
+            return member
+        member = member.contiguous()
+        is_fake = isinstance(member, FakeTensor)  # then the graph will not run
+        array = None if is_fake else to_array(member)
+        value = self.backend.input(spec_of(member))
         self.constants[id(value.payload)] = array
         self.leaf_of[-1 - len(self.constants)] = value
         return value
@@ -258,16 +259,16 @@ class GraphLowering:
 
     def write(self, number: int, value) -> Value:
         """Note the new contents of an input."""
-        given = self.given[number]
-        if not isinstance(value, Value) or value.shape != tuple(given.shape):
+        argument = self.arguments[number]
+        if not isinstance(value, Value) or value.shape != tuple(argument.shape):
             raise LookupError("a copy into an input of another shape")
-        self.writes[number] = cast(value, FROM_TORCH[given.dtype])
+        self.writes[number] = cast(value, FROM_TORCH[argument.dtype])
         return value
 
-    def written(self, number: int) -> Output:
+    def written_output(self, number: int) -> Output:
         """The output that writes the new contents of an input, in its layout."""
-        given = self.given[number]
-        return dense_output(self.writes[number], layout_of(given), given.dtype)
+        argument = self.arguments[number]
+        return dense_output(self.writes[number], layout_of(argument), argument.dtype)
 
     def scope_at(self, path: str) -> ModuleScope | None:
         """The scope of a module, one for each path; None outside of all."""
@@ -279,21 +280,21 @@ class GraphLowering:
         """The result of an operator by its entry; by PyTorch where there is none."""
         entry = TABLE.get(name_of(target))
         if entry is not None:
-            given, by_name = in_order(target, args, named)
+            operands, by_name = in_order(target, args, named)
             try:
                 if name_of(target) in STRIDED:
-                    return self.operate_on_memory(node, entry, given, by_name)
+                    return self.operate_on_memory(node, entry, operands, by_name)
                 fakes = map_arg((node.args, node.kwargs), fake_of)
                 fake_args, fake_named = in_order(target, *fakes)
-                result = call_entry(entry, given, by_name, (*fake_args, *fake_named.values()))
+                result = call_entry(entry, operands, by_name, (*fake_args, *fake_named.values()))
                 return self.promised(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
         return self.without_entry(node, target, args, named, node.meta.get("val"))
 
     def operate_on_memory(self, node: FxNode, entry, args, named: dict):
-        """An operator that names elements by their places in memory: its operand is handed over in
-        the order in which PyTorch has it there."""
+        """The result of an operator that names elements by their places in memory: its operand is
+        passed with the axes in PyTorch's order in memory."""
         x, *rest = args
         fake = self.sizes.concrete(node.args[0].meta["val"])
         layout = layout_of(fake)
@@ -305,8 +306,8 @@ class GraphLowering:
         return self.promised(node, result)
 
     def check(self, value: Value) -> None:
-        """Have a run end where a value is 0, as where an index is outside of its table: PyTorch
-        then does the calls, and says what is wrong."""
+        """Have a run stop where a value is 0, like one with an index out of range: PyTorch then
+        runs the calls, and raises its error."""
         outside = cast(value == 0, int64)
         table = full((1,), 1, uint8)
         self.effects.append(primitives["gather"](table, outside.reshape(1), axis=0))
@@ -340,20 +341,20 @@ class GraphLowering:
                 "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
             )
 
-    def host_step(self, target, given, fakes, fake):
-        """The results of an operator that PyTorch calls in a step of the host; None for those that
-        are no tensors."""
+    def host_step(self, target, arguments, fakes, fake):
+        """The results of an operator that PyTorch computes in a step of the host; None for results
+        that are no tensors."""
         self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
         fakes = tree_map(self.sizes.concrete, fakes)
         several = isinstance(fake, (tuple, list))
         promised = [] if fake is None else [*fake] if several else [fake]
         results = [result_of(x, self.sizes) for x in promised if x is not None]
-        values = call_in_torch(target, given, fakes, results)
+        values = call_in_torch(target, arguments, fakes, results)
         if not results:
             self.effects.extend(values)
             return [None] * len(promised) if several else values
-        made = iter(values)
-        ordered = [None if x is None else next(made) for x in promised]
+        remaining = iter(values)
+        ordered = [None if x is None else next(remaining) for x in promised]
         return ordered if several else ordered[0]
 
     def promised(self, node: FxNode, result):
@@ -389,10 +390,10 @@ class GraphLowering:
         flat = list(flat) if isinstance(flat, (tuple, list)) else [flat]
         results = GraphResults(self.values, self.input_number, self.sizes, self.visible)
         writes = [number for number, value in self.writes.items() if value.size]
-        wanted = [*results.outputs(flat), *map(self.written, writes)]
-        values = [what for kind, what, *_ in wanted if kind.is_computed] + self.effects
+        all_outputs = [*results.outputs(flat), *map(self.written_output, writes)]
+        values = [what for kind, what, *_ in all_outputs if kind.is_computed] + self.effects
         values += self.refusals(flat)
-        results.forget(), self.writes.clear()  # what nobody refers to is no output of the recording
+        results.forget(), self.writes.clear()  # values without references are no outputs
         recording = take_recording(self.backend.recorder, values)
         places = (
             {}
@@ -401,16 +402,16 @@ class GraphLowering:
         )
         outputs = [
             out._replace(what=places[id(out.what.payload)]) if out.kind.is_computed else out
-            for out in wanted
+            for out in all_outputs
         ]
         leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
         nodes = [] if recording is None else recording.nodes
         lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
-        given = lines, writes, self.phase, self.unknown, tuple(self.stable)
-        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *given)
+        details = lines, writes, self.phase, self.unknown, tuple(self.stable)
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *details)
 
     def refusals(self, results: list) -> list[Value]:
-        """Results without elements whose computation may meet an index that is outside."""
+        """Results without elements whose computation may meet an index out of range."""
         values = [self.values[x] for x in results if isinstance(x, FxNode)]
         empty = [x for x in values if isinstance(x, Value) and x.size == 0]
         return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
@@ -428,14 +429,14 @@ class GraphLowering:
 
 
 def take_recording(recorder, values) -> record.Recording | None:
-    """The recording of these values, and nothing else that waits."""
-    wanted = list(dict.fromkeys(value.payload for value in values))
-    if not wanted:
+    """The recording of these values; other pending calls are dropped."""
+    payloads = list(dict.fromkeys(value.payload for value in values))
+    if not payloads:
         recorder.forget()
         return None
-    pending = record.with_ancestors(wanted)
+    pending = record.with_ancestors(payloads)
     recorder.forget()
-    return record.describe(pending, wanted)
+    return record.describe(pending, payloads)
 
 
 def is_dropped_draw(node: FxNode) -> bool:
@@ -450,15 +451,15 @@ def fake_of(node: FxNode):
 
 
 def line_of(node: FxNode) -> str:
-    """The user's line that called an operator, such as "model.py:31", not the one in PyTorch (or in
-    what tells our watchers) that it called; "" where it is not told."""
+    """The user's line that called an operator, such as "model.py:31"; lines inside PyTorch and this
+    package do not count. "" where it is unknown."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     lines = [line for line in lines if not line[0].startswith((TORCH, PACKAGE))]
     return f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
 
 
 def plain_call(target: Callable, args, named: dict):
-    """Python's own functions in a graph: arithmetic of sizes, and taking one of several results."""
+    """The result of a Python function in a graph: arithmetic of sizes, or an item of a tuple."""
     if target is operator.getitem:
         return args[0][args[1]]
     return target(*args, **named)

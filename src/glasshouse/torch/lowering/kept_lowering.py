@@ -1,8 +1,8 @@
-"""Lowered graphs on disk: a process finds what another one lowered from the same graph.
+"""Lowered graphs on disk: a process reuses what another one lowered from the same graph.
 
-An entry lies beside the code of its Program (`compile.store`) and has what a caller of that has to
-know. Its name is the digest of all that lowering depends on: the graph, the inputs, the options,
-this package, and what the target in use says of itself."""
+An entry lies beside the code of its Program (`compile.store`) and has the facts that its caller
+needs. Its name is the digest of all that lowering depends on: the graph, the inputs, the options,
+this package, and the identity of the target."""
 
 import torch
 
@@ -19,12 +19,12 @@ from glasshouse.torch.lowering.interpreter import LoweredGraph
 from glasshouse.torch.tensors.layout import turned
 
 ABOVE = ("autograd", "nn", "tensor", "torch", "transforms")
-SOURCES = (*store.COMPILER, *ABOVE)  # of what lowering depends on
+SOURCES = (*store.COMPILER, *ABOVE)  # folders that lowering depends on
 OURS = "glasshouse."
 
 
 def key_of(source: GraphSource, inputs, *settings) -> str:
-    """The name of the entry of a graph for such inputs and settings; "" for what is not kept."""
+    """The key of a graph's entry for these inputs and settings; "" if it is not cached."""
     is_plain = flags.compile != "never" and not flags.strict and not is_shown()
     if not source.digest or not is_plain or not is_own_table():
         return ""
@@ -34,9 +34,9 @@ def key_of(source: GraphSource, inputs, *settings) -> str:
         target = None
     if target is None:
         return ""
-    given = [described(x) for x in inputs]
+    descriptions = [described(x) for x in inputs]
     state_of_thread = current_target().threads, state.recompute
-    parts = [source.digest, repr(given), repr(settings), repr(state_of_thread), target]
+    parts = [source.digest, repr(descriptions), repr(settings), repr(state_of_thread), target]
     parts += [store.sources_digest(SOURCES), torch.__version__]
     return digest("\n".join(parts).encode())[:40]
 
@@ -59,7 +59,7 @@ def load(key: str) -> LoweredGraph | None:
 
 
 def save(key: str, lowered: LoweredGraph, program) -> None:
-    """Keep what was lowered and compiled, unless there is something in it that cannot be."""
+    """Store a lowered graph and its Program's key, unless a part cannot be serialized."""
     if not key or not program.key:
         return
     if data := store.packed(lowered.to_keep(program.key, program.structure)):

@@ -16,11 +16,11 @@ LOWER = ("bfloat16", "float16")
 class TorchOptions(NamedTuple):
     """The options of one torch.compile.
 
-    strict         a graph that cannot be compiled is an error, and not left to PyTorch
-    memory_budget  what the forward pass may keep for the backward pass: bytes ("2GiB"), or a part
-                   of what it would keep (0.5, "50%"); the rest is computed again
-    dtype          that float32 products and convolutions are computed in: "bfloat16" or "float16"
-    threads        that the Programs use; by default as many as torch.set_num_threads says"""
+    strict         raise an error for a graph that cannot be compiled; else PyTorch runs it
+    memory_budget  how much the forward pass saves for the backward pass at most: bytes ("2GiB"), or
+                   a part of what it would save (0.5, "50%"); the rest is recomputed
+    dtype          the dtype of float32 products and convolutions: "bfloat16" or "float16"
+    threads        the threads of the Programs; by default as torch.set_num_threads says"""
 
     strict: bool = False
     memory_budget: MemoryBudget | None = None
@@ -44,27 +44,27 @@ def checked_options(options: dict | None) -> TorchOptions:
     if not isinstance(options, Mapping | None):
         fix = 'Write options={"strict": True}, say.'
         raise OptionError(WHERE, "a dict", repr(options), fix)
-    given = dict(options or {})
-    for name in given:
+    values = dict(options or {})
+    for name in values:
         if name not in TorchOptions._fields:
             expected = f"one of {', '.join(TorchOptions._fields)}"
             raise OptionError(WHERE, expected, repr(name), suggest(name, TorchOptions._fields))
-    if given.get("memory_budget") is not None:
-        given["memory_budget"] = parse_budget(f"{WHERE} memory_budget", given["memory_budget"])
-    if given.get("dtype") is not None:
-        name = str(given["dtype"]).removeprefix("torch.")
-        given["dtype"] = check_known(f"{WHERE} dtype", " or ".join(map(repr, LOWER)), name, LOWER)
-    strict, threads = given.get("strict", False), given.get("threads", 0)
+    if values.get("memory_budget") is not None:
+        values["memory_budget"] = parse_budget(f"{WHERE} memory_budget", values["memory_budget"])
+    if values.get("dtype") is not None:
+        name = str(values["dtype"]).removeprefix("torch.")
+        values["dtype"] = check_known(f"{WHERE} dtype", " or ".join(map(repr, LOWER)), name, LOWER)
+    strict, threads = values.get("strict", False), values.get("threads", 0)
     if not isinstance(strict, bool):
         raise OptionError(f"{WHERE} strict", "True or False", repr(strict), "Write one of them.")
     if type(threads) is not int or threads < 0:
         fix = "Write 0 for as many as torch.set_num_threads says."
         raise OptionError(f"{WHERE} threads", "a whole number, 0 or more", repr(threads), fix)
-    return TorchOptions(**given)
+    return TorchOptions(**values)
 
 
 def check_mode(mode: str | None) -> None:
-    """Inductor's modes are taken, so that a program changes in one word; they mean nothing here.
+    """Accept inductor's modes, so that a program changes in one word; they have no effect here.
 
     Raises: OptionError for a name that inductor does not know
     """
@@ -72,12 +72,12 @@ def check_mode(mode: str | None) -> None:
         check_known("torch.compile(mode=…)", "a mode of torch.compile", mode, MODES)
 
 
-def target_of(stable: frozenset[int], free: frozenset[int], written: frozenset, apart: bool):
-    """Inside, Programs keep what they make of the `stable` inputs alone, have `free` outputs in
-    whatever order of axes they are made, write outputs to the leaves with which they are in
-    `written`, where that can be, and use the memory of outputs until these are written; large
-    values in between are set `apart`."""
+def target_of(stable: frozenset[int], free: frozenset[int], writes: frozenset, apart: bool):
+    """A context for compiling Programs. They keep what depends on `stable` inputs alone, choose
+    the axis order of `free` outputs, and use the memory of outputs until these are written. They
+    write an output into its leaf for the pairs in `writes`, where that is possible. Large
+    intermediate values are set `apart`."""
     changes = {"stable_inputs": stable, "free_outputs": free, "lends_outputs": True}
-    changes |= {"written_leaves": written, "sets_apart": apart}
-    target = current_target().extension(("torch", stable, free, written, apart), **changes)
+    changes |= {"written_leaves": writes, "sets_apart": apart}
+    target = current_target().extension(("torch", stable, free, writes, apart), **changes)
     return having(state, compile_target=target)

@@ -29,9 +29,9 @@ from glasshouse.torch.tensors.sizes import SizeValues
 class ResultKind(Enum):
     """The kind of a graph's result: a label, and how the result lies in a Program's outputs.
 
-    is_computed  it is, or lies in, a value of the recording
-    is_fixed     and lies as eager has it; else the Program says how
-    is_whole     it is an output of the Program, as that makes it
+    is_computed  it is a value of the recording, or lies in one
+    is_fixed     and has eager's layout; else the Program chooses the layout
+    is_whole     it is a whole output of the Program
     is_shared    it may share memory with others of its kind"""
 
     VALUE = "an output of the recording", True, True, True, False
@@ -50,7 +50,7 @@ class ResultKind(Enum):
         self.is_whole, self.is_shared = is_whole, is_shared
 
 
-# Names of their own, since to look one up in an Enum takes longer, and calls do so for each result.
+# Module variables, since a lookup in an Enum is slower, and a call needs one for each result.
 VALUE, FREE, SPREAD, PART, AGAIN, INPUT, VIEW, EMPTY, CONSTANT = ResultKind
 
 
@@ -83,7 +83,7 @@ class Output(NamedTuple):
         return self.kind, self.what if self.kind is PART else None
 
     def handed_on(self, args, results: list, view: Callable):
-        """The result, which was not computed: of the arguments, or of earlier results."""
+        """A result that the Program does not compute: from the arguments, or earlier results."""
         kind = self.kind
         if kind is AGAIN:
             return results[self.what]
@@ -101,13 +101,13 @@ class Output(NamedTuple):
 
 
 class GraphResults:
-    """The results of a graph whose nodes have been lowered. The first `visible` are for the user,
-    and lie as in eager."""
+    """The results of a lowered graph. The first `visible` are for the user, and have eager's
+    layout."""
 
     def __init__(self, values: dict, input_number: dict, sizes: SizeValues, visible: int):
         self.values, self.input_number = values, input_number
         self.sizes, self.visible = sizes, visible
-        self.wholes: dict[FxNode, Value] = {}  # what parts are views of
+        self.wholes: dict[FxNode, Value] = {}  # the bases of parts
 
     def outputs(self, results: list) -> list[Output]:
         """The Output of each result."""
@@ -139,8 +139,8 @@ class GraphResults:
         return x.op == "call_function" and base_of(x).op == "call_function"
 
     def part(self, x: FxNode) -> Output | None:
-        """A result as a view of a value, which others are views of as well; None where that cannot
-        be: its memory has gaps, or is read in another way."""
+        """A result as a view of a value that others are views of too; None where the memory has
+        gaps, or is read in another way."""
         base = base_of(x)
         whole, fake = (self.sizes.concrete(node.meta.get("val")) for node in (base, x))
         value = self.values[base]
@@ -183,7 +183,7 @@ class GraphResults:
 
 
 def free_outputs(outputs: list[Output]) -> frozenset[int]:
-    """The numbers of a recording's outputs that lie in any order: those that no result fixes."""
+    """The numbers of a recording's outputs whose axes may lie in any order: no result fixes it."""
     free = {out.what for out in outputs if out.kind is FREE}
     return frozenset(free - {out.what for out in outputs if out.kind.is_fixed})
 

@@ -1,12 +1,12 @@
-"""Backward passes run in segments: in between, saved values go that nobody reads any more, and
-gradients get their memory when they are first written, as in eager.
+"""Backward passes in segments. Between two segments, saved values that are no longer read are
+released, and gradients get their memory just before they are first written, as in eager.
 
-A Program that had all of its inputs and outputs from the first step to the last would need memory
-for all saved values and all gradients at once."""
+A Program that held all inputs and outputs from its first step to its last would need memory for all
+saved values and all gradients at once."""
 
 from typing import NamedTuple
 
-SEGMENT_BYTES = 16 << 20  # that come or go, at least, from one segment to the next
+SEGMENT_BYTES = 16 << 20  # allocated or released, at least, from one segment to the next
 
 
 class BackwardSegment(NamedTuple):
@@ -21,7 +21,7 @@ class BackwardSegment(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """How long a value has to be there, by steps, and its bytes."""
+    """The lifetime of a value: its first and last step, and its bytes."""
 
     first: int
     last: int
@@ -31,7 +31,7 @@ class Extent(NamedTuple):
 def segments_of(
     count: int, outputs: dict[int, Extent], arguments: dict[int, Extent]
 ) -> list[BackwardSegment]:
-    """The segments of `count` steps; none where they would save nothing."""
+    """The segments of `count` steps; empty where they would save nothing."""
     changed = [0] * (count + 1)
     for output in outputs.values():
         changed[output.first] += output.nbytes

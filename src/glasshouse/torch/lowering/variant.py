@@ -1,7 +1,7 @@
 """A lowered graph that runs on PyTorch's own memory, for inputs of one set of sizes.
 
-The addresses of the tensors go straight into the Program's run table, and results are tensors over
-memory of our manager, which has it again when PyTorch lets go of them."""
+The addresses of the tensors go straight into the Program's run table. Results are tensors over
+memory of our manager, which gets it back when PyTorch releases them."""
 
 import ctypes
 import functools
@@ -39,7 +39,7 @@ from glasshouse.torch.tensors.storage_parts import make_resizable
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
-SMALL_RESULT = "small result of a Program"  # which lies in memory of PyTorch's
+SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
 
 
 class OwnArena:
@@ -63,7 +63,7 @@ class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
     in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
-    view = staticmethod(of_memory)  # (tensor, sizes, strides, offset): of its memory
+    view = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph):
         self.source, self.unknown = source, lowered.unknown
@@ -113,8 +113,7 @@ class GraphVariant:
         return tensor.clone()
 
     def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
-        """A copy of a result that lies in memory with gaps, or repeats itself where a stride is
-        0."""
+        """A copy of a result with gaps in memory, or with repeated axes of stride 0."""
         tensor = tensor.as_strided(out.sizes, row_major_strides(out.sizes))
         for axis, stride in enumerate(out.strides):
             if stride == 0:
@@ -124,8 +123,8 @@ class GraphVariant:
 
 
 class ReferenceVariant(GraphVariant):
-    """A graph that the cards' references compute, as GH_COMPILE=never asks for, or one that
-    computes nothing."""
+    """A graph that the cards' references compute: under GH_COMPILE=never, or where it has no
+    calls."""
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
         super().__init__(source, lowered)
@@ -163,7 +162,7 @@ class ReferenceVariant(GraphVariant):
 
 
 class ProgramVariant(GraphVariant):
-    """A graph as a Program, or as the plan of one: where its inputs and results lie."""
+    """A graph as a Program, or as the plan of one, with the layouts of inputs and results."""
 
     program: Any
 
@@ -173,8 +172,8 @@ class ProgramVariant(GraphVariant):
         self.threads = current_target().threads  # that its Program is made for
         self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
-        kept = self.numbers.keys() - self.writes
-        stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in kept]
+        read_only = self.numbers.keys() - self.writes
+        stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in read_only]
         leaves = frozenset(self.numbers[i] for i in stable)
         backward = lowered.phase == "backward"
         with target_of(leaves, free_outputs(self.outputs), self.written_leaves(), backward):
@@ -184,7 +183,7 @@ class ProgramVariant(GraphVariant):
         self.specs_out = self.program.output_specs[: self.count_results()]
         self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
         self.stable = tuple(stable) if self.program.kept_steps else ()
-        self.kept: list = []  # memory of what the first steps make of parameters
+        self.kept_buffers: list = []  # memory of values that depend on parameters alone
         self.set_results()
         is_cut = backward and not self.program.hosts
         self.segments = self.find_segments(inputs) if is_cut else []
@@ -202,19 +201,19 @@ class ProgramVariant(GraphVariant):
         raise NotImplementedError
 
     def in_order(self, out: Output) -> Output:
-        """A result with the strides that the Program gave it, where those are free."""
+        """A result with the strides that the Program chose, where they are free."""
         if out.kind is not FREE:
             return out
         _, shape, strides = self.program.outputs[out.what]
         return out._replace(sizes=shape, strides=strides)
 
     def count_results(self) -> int:
-        """How many outputs of the Program a run hands out; it keeps the later ones."""
+        """The number of outputs of the Program that a run returns; it keeps the later ones."""
         return len(self.program.output_specs) - self.program.kept
 
     def tensors_out(self) -> list[tuple]:
-        """(dtype, sizes, strides, bytes) of each output of the Program: as the first result of the
-        graph has it that lies there."""
+        """(dtype, sizes, strides, bytes) of each output of the Program, by the first result that
+        lies there."""
         by_place: dict[int, Output] = {}
         for out in self.outputs:
             if out.kind.is_computed:
@@ -226,7 +225,7 @@ class ProgramVariant(GraphVariant):
         return tensors
 
     def set_results(self) -> None:
-        """Where each result lies, and whether they are just the Program's own outputs."""
+        """Set the place of each result, and `plain`: results are just the Program's outputs."""
         self.places = [
             self.program.outputs[out.what][0] if out.kind.is_computed else None
             for out in self.outputs
@@ -239,20 +238,20 @@ class ProgramVariant(GraphVariant):
                 self.owners[i] = ALONE
 
     def find_in_place(self, inputs) -> dict[int, int]:
-        """The outputs of the Program that an input is to have, where the input's memory may be
-        written to: its own steps read it no more. Not where a run may end in the midst of it."""
+        """The outputs of the Program that are written straight into an input: no later step reads
+        that input's old contents. None for a run that may stop halfway."""
         first = len(self.outputs) - len(self.writes)
         numbers = {}
         for result, number in enumerate(self.writes, first):
             place = self.places[result]
-            own = self.owners[result] is ALONE and not has_gaps(inputs[number])
-            if own and self.program.output_specs[place][0] == self.numbers.get(number):
+            is_alone = self.owners[result] is ALONE and not has_gaps(inputs[number])
+            if is_alone and self.program.output_specs[place][0] == self.numbers.get(number):
                 numbers[place] = number
         return numbers
 
     def find_segments(self, inputs) -> list[BackwardSegment]:
-        """The segments of a run, whose list of arguments is its own. Arguments that are handed on,
-        and those that a copy stands for, stay to the end."""
+        """The segments of a run, which owns its list of arguments. Arguments that results share,
+        and arguments that are copied, stay to the end."""
         program = self.program
         begins, ends = program.output_begins, program.input_ends
         last = program.count - 1
@@ -271,7 +270,7 @@ class ProgramVariant(GraphVariant):
 
 
 class CompiledVariant(ProgramVariant):
-    """A graph as a Program. `call` writes where the tensors of a call lie into the run table."""
+    """A graph as a Program. `call` writes the addresses of a call's tensors into the run table."""
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
         super().__init__(source, lowered, inputs)
@@ -287,19 +286,19 @@ class CompiledVariant(ProgramVariant):
         }
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
-        given = [self.expected_input(i, x) for i, x in enumerate(inputs)]
+        expected = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
-        self.call = make_call(address, given, results)
+        self.call = make_call(address, expected, results)
         self.calls = [make_call(address, [], [results[at] for at in x.made]) for x in self.segments]
-        own = self.program.arena_bytes <= OWN_ARENA_BYTES
-        self.arena = OwnArena(self.program.arena_bytes) if own else None
+        is_small = self.program.arena_bytes <= OWN_ARENA_BYTES
+        self.arena = OwnArena(self.program.arena_bytes) if is_small else None
         self.stamp: int | None = None  # of the parameters that kept memory is made of
         self.set_host_places()
 
     def program_of(self, lowered: LoweredGraph) -> Program:
         """The Program of a graph.
 
-        Raises: StaleCode where the code of one that was kept is gone, or no longer fits
+        Raises: StaleCode where stored code is gone, or no longer fits
         """
         if lowered.recording is not None:
             return programs.compiled(lowered.recording)
@@ -308,7 +307,7 @@ class CompiledVariant(ProgramVariant):
             raise StaleCode("the code of a lowered graph is gone")
         return program
 
-    # -- what is known of all calls ------------------------------------------------------------
+    # -- fixed for all calls -------------------------------------------------------------------
 
     def expected_input(self, number: int, x) -> tuple:
         """The layout that an argument must have, and where its address goes; `copy_inputs` writes
@@ -319,12 +318,12 @@ class CompiledVariant(ProgramVariant):
         return described(x, place + 1)
 
     def expected_results(self) -> list[tuple]:
-        """Where the address of each output of the Program goes, and what tensor it is."""
+        """For each output of the Program: the place of its address, and its tensor's layout."""
         first = 1 + len(self.leaves)
         return [(first + at, *what) for at, what in enumerate(self.tensors_out())]
 
     def set_host_places(self) -> None:
-        """Which inputs and outputs steps of the host work on."""
+        """Note the inputs and outputs that steps of the host read or write."""
         places = [
             (place.kind, place.at)
             for step in self.program.hosts.values()
@@ -344,7 +343,7 @@ class CompiledVariant(ProgramVariant):
             if program.missing:
                 for step in program.missing:
                     program.fall_back(step)
-            kept = self.copy_inputs(args) if self.copied else None
+            copies = self.copy_inputs(args) if self.copied else None
             if self.draws:
                 self.keys[:, :2] = draw_keys(1)[0][:2]
             tensors = self.make_results(args)
@@ -354,20 +353,20 @@ class CompiledVariant(ProgramVariant):
             try:
                 self.run_program(begin, args, tensors)
             except (IndexErrorInside, IndexOutOfRangeError, OtherSizesError):
-                self.stamp = None  # PyTorch's own words say which index
+                self.stamp = None  # PyTorch's error says which index
                 return EagerVariant(self.source.module).run(args)
             except BaseException:
                 self.stamp = None
                 raise
             finally:
                 program.arena = None
-            del kept
+            del copies
         if self.plain:
             return [tensors[at] for at in self.places]
         return self.results(args, tensors)
 
     def make_results(self, args: list) -> list:
-        """The tensors that the Program writes to, with segments later; and the arena."""
+        """Allocate the arena and the result tensors; segments allocate theirs later."""
         arena = self.arena
         if arena is not None and (self.segments or not (self.in_place or True in self.large)):
             self.set_arena(arena)
@@ -384,8 +383,7 @@ class CompiledVariant(ProgramVariant):
         self.program.arena, self.table.table[0] = arena, arena.address
 
     def allocate(self, specs, args: list) -> list:
-        """(address, owner) of each output; None for a small one, the input for one that lies in
-        it."""
+        """(address, owner) of each output; None for a small one, the input for one in place."""
         alloc, buffers = self.program.target.memory().alloc, []
         for at, (_, _, _, nbytes, tag) in enumerate(specs):
             if at in self.in_place:
@@ -396,23 +394,23 @@ class CompiledVariant(ProgramVariant):
         return buffers
 
     def copy_inputs(self, args) -> list:
-        """Arguments with gaps, copied: what has to stay until the run is over."""
-        kept = []
+        """Copies of the arguments with gaps; they must live until the run ends."""
+        copies = []
         for number, layout in self.copied:
             copy = lying(args[number].detach(), layout)
             self.table.table[1 + self.numbers[number]] = copy.data_ptr()
-            kept.append(copy)
-        return kept
+            copies.append(copy)
+        return copies
 
     def first_step(self, args) -> int:
         """The step to begin with: the first one after the kept steps, if their parameters are
         unchanged; else the first of all."""
-        if not self.kept:
+        if not self.kept_buffers:
             manager, first = self.program.target.memory(), 1 + len(self.leaves)
             for at in range(self.count_results(), len(self.program.output_specs)):
                 _, _, _, nbytes, tag = self.program.output_specs[at]
-                self.kept.append(manager.alloc(nbytes, tag))
-                self.table.table[first + at] = self.kept[-1].address
+                self.kept_buffers.append(manager.alloc(nbytes, tag))
+                self.table.table[first + at] = self.kept_buffers[-1].address
         stamp = self.call.stamp(args, self.stable)
         if stamp == self.stamp:
             return self.program.kept_steps
@@ -420,7 +418,7 @@ class CompiledVariant(ProgramVariant):
         return 0
 
     def run_program(self, begin: int, args: list, tensors: list) -> None:
-        """Run the steps; who watches this thread is told of them."""
+        """Run the steps, and report them to this thread's watchers."""
         run = functools.partial(self.run_steps, begin, args, tensors)
         if timers:
             looking = passes.place.mode if passes.place.looking else None
@@ -428,7 +426,7 @@ class CompiledVariant(ProgramVariant):
                 looking.note_operands(args)
                 looking.note_results(tensors, SMALL_RESULT)
             programs.run_timed(self.program, [-1] * self.facts.calls, run)
-            if looking and self.segments:  # which make their results as they come to them
+            if looking and self.segments:  # each segment makes its results
                 looking.note_results(tensors, SMALL_RESULT)
         else:
             run()
@@ -440,9 +438,9 @@ class CompiledVariant(ProgramVariant):
         inputs, outputs = {}, {}
         if self.program.hosts:
             table, first = self.table.table, 1 + len(self.leaves)
-            given = self.facts.specs
+            leaf_specs = self.facts.specs
             inputs = {
-                at: array_at(table[1 + at], given[at].shape, given[at].dtype.np)
+                at: array_at(table[1 + at], leaf_specs[at].shape, leaf_specs[at].dtype.np)
                 for at in self.host_inputs
             }
             specs = self.program.output_specs
@@ -455,15 +453,15 @@ class CompiledVariant(ProgramVariant):
         )
 
     def run_segments(self, args: list, tensors: list, ends_ns=None) -> None:
-        """Run one segment after the other; what nobody reads any more is taken out of `args`."""
+        """Run one segment after the other; arguments that are no longer read leave `args`."""
         places, run = self.run_places(), self.program.run_steps
         for segment, call in zip(self.segments, self.calls, strict=True):
             specs = [self.specs_out[at] for at in segment.made]
             with held:
-                made = call.results(self.allocate(specs, args))
+                outputs = call.results(self.allocate(specs, args))
             for number, at in enumerate(segment.made):
-                tensors[at] = made[number]
-            del made  # so that what ends has its memory back
+                tensors[at] = outputs[number]
+            del outputs  # so that ended tensors free their memory
             try:
                 run(self.table, places, {}, {}, ends_ns, begin=segment.begin, end=segment.end)
             except IndexErrorInside as error:

@@ -1,7 +1,7 @@
-"""Operators inside of operators: what the dispatcher calls below those that a mode sees.
+"""Operators inside of operators: those that the dispatcher calls below the ones a mode sees.
 
-PyTorch's own profiler runs beside and sees them, in the thread that records. Nothing does where it
-is in use already."""
+PyTorch's own profiler records them in the thread that observes. Where it is in use already, they
+are not recorded."""
 
 from collections.abc import Callable
 from time import perf_counter_ns, time_ns
@@ -16,20 +16,20 @@ OPERATOR = "cpu_op"
 
 
 def look_inside() -> Callable[[], Callable[[], tuple[np.ndarray, list[str]]]]:
-    """Begin to look. What comes back ends that; what that gives reads what was seen: the begin and
-    end of each operator, and their names.
+    """Start recording. Returns a function that stops it; that one returns a function that reads the
+    times of each operator (begin, end), and their names.
 
     Units: ns, by `perf_counter_ns`.
     """
     if is_profiled():
         return lambda: lambda: (np.zeros((0, 2), np.int64), [])
-    own = profiler.profile()
-    own.__enter__()
+    recorder = profiler.profile()
+    recorder.__enter__()
     offset_ns = time_ns() - perf_counter_ns()
     torch.empty(0)  # the first operator of this thread
 
     def read():
-        first, *events = sorted(own.kineto_results.events(), key=lambda e: e.start_ns())
+        first, *events = sorted(recorder.kineto_results.events(), key=lambda e: e.start_ns())
         thread = first.start_thread_id()
         events = [e for e in events if e.start_thread_id() == thread]
         events = [e for e in events if e.activity_type() == OPERATOR]
@@ -37,7 +37,7 @@ def look_inside() -> Callable[[], Callable[[], tuple[np.ndarray, list[str]]]]:
         return np.array(times, np.int64).reshape(-1, 2) - offset_ns, [e.name() for e in events]
 
     def end():
-        own.__exit__(None, None, None)
+        recorder.__exit__(None, None, None)
         return read
 
     return end

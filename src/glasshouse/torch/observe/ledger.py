@@ -12,17 +12,17 @@ from glasshouse.torch.tensors.system_heap import SystemHeap
 
 
 class Allocation:
-    """One storage: its bytes, what made it, whose it is, and in which pass it was given back.
+    """One storage: its bytes, what made it, its owner, and the pass in which it was freed.
 
-    It lies at `place` of the heap, or has pages of its own (None); of `new_bytes` the system makes
-    pages when they are first written."""
+    It lies at `place` of the heap, or is mapped on its own (None). The system makes pages for
+    `new_bytes` of it when they are first written."""
 
     __slots__ = ("nbytes", "tag", "kind", "module", "name", "freed", "new_bytes", "place")
 
     def __init__(self, nbytes: int, tag: Tag):
         self.nbytes, self.tag, self.module = nbytes, tag, tag.module
         self.kind, self.name = "", tag.primitive  # of KINDS, where an owner is known
-        self.freed = ""  # "" while it is there
+        self.freed = ""  # "" while it lives
         self.new_bytes, self.place = 0, None
 
     @property
@@ -34,14 +34,14 @@ class Allocation:
         """The kind of memory that it is: its owner's, else by the passes between which it lives."""
         if self.kind:
             return self.kind
-        made = self.tag.phase
-        if made in ("forward", "recompute") and self.freed != made:
+        phase = self.tag.phase
+        if phase in ("forward", "recompute") and self.freed != phase:
             return "activations"
         return "temporaries"
 
 
 class Ledger(Watcher):
-    """Is told of storages by `observe`, and keeps the order in which they came and went."""
+    """A watcher of storages that records their allocations and frees in order."""
 
     wants_begin, wants_allocations = False, True
 
@@ -73,7 +73,7 @@ class Ledger(Watcher):
         self.events.append((allocation, nbytes))
 
     def new_bytes(self) -> Counter[Tag]:
-        """Bytes that the system has to make in this step, by what allocates them and where."""
+        """Bytes of new pages from the system in this step, by the tag that allocates them."""
         sums: Counter[Tag] = Counter()
         for allocation, nbytes in self.events:
             if nbytes > 0 and allocation.new_bytes:
@@ -81,23 +81,23 @@ class Ledger(Watcher):
         return sums
 
     def begin_step(self) -> None:
-        """From here on, events and the peak are those of another step."""
+        """Begin another step, with new events and a new peak."""
         self.began = tuple(self.live.values())
         self.events.clear()
         self.peak, self.peak_place = self.now, 0
 
     def name(self, tensor, kind: str, module: str, name: str) -> None:
-        """Say whose a tensor's storage is."""
+        """Set the owner of a tensor's storage."""
         allocation = self.live.get(storage_address(tensor.untyped_storage()))
         if allocation is not None and allocation.kind in ("", "other results"):
             allocation.kind, allocation.module, allocation.name = kind, module, name
 
     def alive_at_peak(self) -> list[Allocation]:
-        """The storages that were there when most bytes were."""
+        """The storages that live at the peak."""
         return self.alive_after(self.peak_place)
 
     def alive_after(self, place: int) -> list[Allocation]:
-        """The storages that were there after so many events of the step."""
+        """The storages that live after so many events of the step."""
         alive = dict.fromkeys(self.began)
         for allocation, nbytes in self.events[:place]:
             if nbytes >= 0:

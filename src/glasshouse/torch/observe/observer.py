@@ -1,8 +1,8 @@
-"""Eager PyTorch, told to our watchers: the FLOP counter and the profiler see it as our own calls.
+"""Reports eager PyTorch to our watchers: the FLOP counter and the profiler see it as our own calls.
 
-A TorchDispatchMode is below autograd, so forward, backward and updates pass it. It is entered by
-the thread that counts or records, and left with the last that does. Each call of an operator is a
-`Call` with operands' shapes and dtypes, worked out once for equal ones (`operator_cost`)."""
+A TorchDispatchMode is below autograd, so it sees forward, backward and updates. A thread enters it
+with its first watcher, and leaves it with its last. Each call of an operator is a `Call` with the
+operands' shapes and dtypes, whose cost is computed once for equal ones (`operator_cost`)."""
 
 import inspect
 import threading
@@ -45,7 +45,7 @@ from glasshouse.torch.scopes import passes
 from glasshouse.torch.scopes.passes import PassHooks, next_number, place, region_begins, region_ends
 
 MOST_KINDS = 1 << 15  # of calls that are kept
-OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on are of nodes that accumulate gradients
+OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on belong to nodes that accumulate gradients
 Tensor, Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = (int, bool, type(None), str, torch.dtype, torch.memory_format)
 NOTHING: dict = {}
@@ -63,12 +63,12 @@ def small_program() -> None:
 
 libraries.folders.add(str(Path(torch.__file__).parent))
 libraries.programs["torch"] = small_program
-operators: dict[int, Operator | None] = {}  # by the id of the overload: its hash is Python's
-kept: list = []  # those overloads
+operators: dict[int, Operator | None] = {}  # by the overload's id: its hash runs Python
+overloads: list = []  # keeps these ids in use
 works: dict[tuple, OperatorWork] = {}
 
 
-class Told:
+class ResultView:
     """A result as a watcher sees it: `seq` is the number of its autograd node."""
 
     __slots__ = ("tape_entry", "payload", "seq")
@@ -94,7 +94,7 @@ def operator_of(func) -> Operator | None:
         operator = Operator(func)
     elif isinstance(func, HigherOrderOperator):
         operator = FunctionOperator(func)
-    kept.append(func)
+    overloads.append(func)
     operators[id(func)] = None if operator is not None and operator.silent else operator
     return operators[id(func)]
 
@@ -129,13 +129,13 @@ def key_of_list(parts) -> tuple:
 
 
 def device_of(x: FakeTensor) -> torch.device:
-    """Which device a tensor without contents says it is on. PyTorch asks more often than it
-    computes, and a way through all modes takes ten times as long."""
+    """The device of a tensor without contents. PyTorch asks for it more often than it computes, and
+    asking through all modes takes ten times as long."""
     return META if x.fake_mode.in_kernel_invocation else x.fake_device
 
 
 class WatchingMode(DispatchMode):
-    """Tells this thread's watchers of each operator; changes nothing."""
+    """Reports each operator to this thread's watchers; changes nothing."""
 
     supports_higher_order_operators = True
 
@@ -143,14 +143,14 @@ class WatchingMode(DispatchMode):
         super().__init__()
         self.thread = state.thread
         self.nodes = place.nodes
-        self.told, self.last_number = Told(), next_number()
+        self.view, self.last_number = ResultView(), next_number()
         self.node: Any = None  # that the engine is in
         self.pulled: PulledNode | None = None
-        self.storages: dict[Watcher, StorageWatch] = {}  # of those who want to know
+        self.storages: dict[Watcher, StorageWatch] = {}  # for watchers of memory
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: no wrapper around each call; TorchDynamo is told below to leave it alone."""
+        """False: no wrapper around each call; `skip_code` below keeps TorchDynamo out instead."""
         return False
 
     @classmethod
@@ -195,8 +195,8 @@ class WatchingMode(DispatchMode):
         return result
 
     def watched(self, x):
-        """A graph among an operator's arguments as a function whose operators are told; else the
-        argument."""
+        """A graph among an operator's arguments as a function whose operators are reported; any
+        other argument as it is."""
         if not isinstance(x, torch.fx.GraphModule):
             return x
 
@@ -207,9 +207,9 @@ class WatchingMode(DispatchMode):
         return call
 
     def call_first(self, key: tuple, operator: Operator, args, named: dict):
-        """The result of a kind of call that was not there before."""
+        """The result of a call whose cost key is new."""
         begin_ns = perf_counter_ns()
-        work = work_of(operator, args, named)  # before the call, whose time this is no part of
+        work = work_of(operator, args, named)  # before the call, to keep it out of its time
         tell("region", LOOKING, begin_ns)
         begin_ns = perf_counter_ns()
         result = operator.call(*args, **named)
@@ -222,47 +222,47 @@ class WatchingMode(DispatchMode):
         return result
 
     def tell(self, work: OperatorWork, begin_ns: int, now: dict, watchers: list, result) -> None:
-        """Tell of one call, in the module and pass that it belongs to."""
-        told, number = self.told, next_number()
+        """Report one call to the watchers, in its module and pass."""
+        view, number = self.view, next_number()
         if number == self.last_number:
-            told.tape_entry = None
+            view.tape_entry = None
         else:  # autograd made a node for this call
-            self.last_number, told.seq, told.tape_entry = number, number - 1, told
+            self.last_number, view.seq, view.tape_entry = number, number - 1, view
             if self.pulled is not None and now["phase"] == "backward":
-                self.nodes.mark(now["scope"])  # of a gradient that has one itself
+                self.nodes.mark(now["scope"])  # a gradient that has a gradient itself
         for watcher in watchers:
-            watcher.op(work.call, told, begin_ns)
+            watcher.op(work.call, view, begin_ns)
         if work.repeated is not None:
             self.tell_repeated(work.repeated, now, watchers)
         if self.storages and work.call.primitive.kind != "movement":
             self.note_results(result, work.call.name)
 
     def note_operands(self, args) -> None:
-        """Tell the watchers of memory which tensors are about to be read."""
+        """Report tensors that are about to be read to the watchers of memory."""
         for storages in self.storages.values():
             storages.operands(args)
 
     def pass_over(self, tensors: list) -> None:
-        """Have the watchers of memory leave tensors out that show memory of others."""
+        """Have the watchers of memory ignore tensors over memory that others own."""
         for storages in self.storages.values():
             storages.pass_over(tensors)
 
     def note_results(self, result, name: str) -> None:
-        """Tell the watchers of memory which tensors were made, under this name."""
+        """Report new tensors to the watchers of memory, under this name."""
         for storages in self.storages.values():
             storages.results(result, name)
 
     def tell_repeated(self, call, now: dict, watchers: list) -> None:
-        """Tell those who count of the part of a call that computes again what was there before."""
+        """Report the recomputation in a call to watchers that count."""
         phase, now["phase"] = now["phase"], "recompute"
         for watcher in watchers:
             if not watcher.wants_begin:
-                watcher.op(call, self.told, 0)
+                watcher.op(call, self.view, 0)
         now["phase"] = phase
 
     def graph_ended(self, begin_ns: int) -> None:
-        """Tell watchers that the forward pass of a compiled graph ended. autograd made its node
-        before, so the node's number is not that of the next operator."""
+        """Report the end of a compiled graph's forward pass. autograd has made its node already, so
+        the next operator does not get the node's number."""
         number = next_number()
         seq = number - 1 if number != self.last_number else -1
         self.last_number = number
@@ -274,10 +274,10 @@ class WatchingMode(DispatchMode):
             self.change_node(current_node())
 
     def change_node(self, node) -> None:
-        """The engine has come to another node, or has left the last one: calls belong to the module
-        in which it was made, until the next one."""
+        """Follow autograd's engine to another node, or out of the last one: calls belong to the
+        module in which that node was made, until the next one."""
         now = state.__dict__
-        if now["thread"] != self.thread:  # one of autograd's own, which works for this one
+        if now["thread"] != self.thread:  # a thread of autograd that works for this one
             now["thread"] = self.thread
         is_timed, pulled = now["watchers"][1], self.pulled
         if pulled is not None:
@@ -307,62 +307,62 @@ for method in (
     skip_code(method.__code__)
 
 
-# What a recording finds out about memory within a call, TorchDynamo leaves alone too.
+# TorchDynamo also skips the functions that a recording calls to look at memory.
 for function in (*vars(Holders).values(), *vars(holders).values(), place_of):
     if inspect.isfunction(function):
         skip_code(function.__code__)
 
 
-class OwnMode(threading.local):
-    """The mode of a thread, and how many look on through it."""
+class ThreadMode(threading.local):
+    """The mode of a thread, and the number of its watchers."""
 
     def __init__(self):
         self.mode: WatchingMode | None = None
         self.users, self.has_hooks = 0, False
 
 
-own = OwnMode()
+thread_mode = ThreadMode()
 
 
 def observe(watcher: Watcher, model=None, *, hooks: bool = True):
-    """Have a watcher told of this thread's operators; what comes back ends that. `hooks` says
-    whether what stands in for PyTorch's functions stays in force until then."""
-    if hooks and not own.has_hooks:
-        own.has_hooks = True
+    """Report this thread's operators to a watcher; returns a function that ends it. `hooks` says
+    whether replacements of PyTorch's functions are active until then."""
+    if hooks and not thread_mode.has_hooks:
+        thread_mode.has_hooks = True
         PassHooks.add()
-    if own.users == 0:
-        own.mode = WatchingMode()
-        place.looking, place.mode = True, own.mode
-        own.mode.__enter__()
+    if thread_mode.users == 0:
+        thread_mode.mode = WatchingMode()
+        place.looking, place.mode = True, thread_mode.mode
+        thread_mode.mode.__enter__()
     watcher.unwatched_threads = unwatched_threads()
-    own.users += 1
+    thread_mode.users += 1
     if watcher.wants_allocations:
-        own.mode.storages[watcher] = StorageWatch(watcher)
+        thread_mode.mode.storages[watcher] = StorageWatch(watcher)
     end_of_inner = look_inside() if watcher.wants_inner_operators else None
-    thread, is_model = own.mode.thread, isinstance(model, torch.nn.Module)
+    thread, is_model = thread_mode.mode.thread, isinstance(model, torch.nn.Module)
     if is_model:
         place.models.append(model)
 
     def end():
-        if state.thread != thread:  # the mode stays with its thread, and tells nobody
+        if state.thread != thread:  # the mode stays with its thread, without watchers
             return
         if end_of_inner is not None:
             watcher.read_inner_operators = end_of_inner()
-        own.mode.change_node(None)
+        thread_mode.mode.change_node(None)
         if is_model:
             place.models.remove(model)
         if watcher.wants_allocations:
-            own.mode.storages.pop(watcher).end()
-        own.users -= 1
-        if own.users == 0:
-            leave_mode(own.mode)
+            thread_mode.mode.storages.pop(watcher).end()
+        thread_mode.users -= 1
+        if thread_mode.users == 0:
+            leave_mode(thread_mode.mode)
 
     return end
 
 
 def observe_thread() -> Callable[[], None]:
-    """Have all watchers told of this thread's operators, but not of its memory: storages go from
-    thread to thread, and each would be told of twice. Threads may outlive the recording."""
+    """Report this thread's operators to all watchers, but not its memory: threads share storages,
+    which would be reported twice. Threads may outlive the recording."""
     return observe(Watcher(), hooks=False)
 
 
@@ -373,7 +373,7 @@ passes.REPLACED += told_loaders.REPLACED
 
 
 def leave_mode(mode: WatchingMode) -> None:
-    """Take a mode from the stack of modes, on which others may have come to lie."""
+    """Take a mode from the stack of modes, from below others if need be."""
     above = []
     while (top := pop_mode()) is not mode:
         above.append(top)
@@ -381,10 +381,10 @@ def leave_mode(mode: WatchingMode) -> None:
     mode.__exit__(None, None, None)
     for other in reversed(above):
         push_mode(other)
-    if own.has_hooks:
-        own.has_hooks = False
+    if thread_mode.has_hooks:
+        thread_mode.has_hooks = False
         PassHooks.remove()
-    place.looking, own.mode = False, None
+    place.looking, thread_mode.mode = False, None
     for _, scope, phase, _ in place.running[:1]:
         state.scope, state.phase = scope, phase
     place.running.clear()

@@ -33,7 +33,7 @@ from glasshouse.torch.patches.operators import (
 )
 from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
-# Operators that read and write nothing.
+# Operators that neither read nor write memory.
 UNTOUCHED = re.compile(r"::(_unsafe_view|(new_)?empty(_like|_strided|_permuted)?)$")
 
 
@@ -42,7 +42,7 @@ class Operator(NamedPrimitive):
 
     library = "torch"
     only_calls = takes_functions = False
-    is_fresh = False  # whether its operand is a tensor that has just been made, and not seen yet
+    is_fresh = False  # whether its operand is a new tensor that no operator has returned
     by_contents = False  # whether more than shapes decides its cost; see `contents_of`
 
     def __init__(self, overload):
@@ -60,8 +60,8 @@ class Operator(NamedPrimitive):
 
 
 class FunctionOperator(Operator):
-    """An operator on functions: "higher_order::flex_attention". Of those that only call theirs, the
-    operators in these are told, and they count nothing of their own."""
+    """A higher-order operator: "higher_order::flex_attention". One that only calls its functions
+    counts nothing itself; the operators in them are reported."""
 
     def __init__(self, operator):
         self.overload = self.call = operator
@@ -71,7 +71,7 @@ class FunctionOperator(Operator):
 
 
 def is_made_of_others(overload) -> bool:
-    """Whether an operator calls others and has no kernel of its own, on the processor at least."""
+    """Whether an operator only calls others: it has no kernel for the processor."""
     name, keys = overload.name(), DispatchKey
     return has_kernel(name, keys.CompositeImplicitAutograd) and not has_kernel(name, keys.CPU)
 
@@ -89,29 +89,29 @@ def contents_of(args) -> tuple:
 
 
 def lookup_name(overload) -> str:
-    """The name by which formulas and entries are found."""
+    """The name of an operator in the tables of formulas and entries."""
     functional = functional_form(overload)
     return name_of(functional) or functional.name()
 
 
 def is_view(overload) -> bool:
-    """Whether an operator only looks at its operand's memory."""
+    """Whether an operator returns views of its operand."""
     returns = schema_of(overload).returns
     aliases = [x.alias_info for x in returns]
     return bool(aliases) and all(a is not None and not a.is_write for a in aliases)
 
 
 class OperatorWork(NamedTuple):
-    """The calls that stand for a call of an operator: that of the pass it belongs to, and what it
-    computes again of an earlier pass, if it does."""
+    """The calls that an operator's call is reported as: one for its pass, and one for its
+    recomputation of an earlier pass, if there is any."""
 
     call: Call
     repeated: Call | None
 
 
 class CostSum(Watcher):
-    """Adds up what is called: [FLOPs, of products, exact, exact of products], and what of it is
-    recomputation."""
+    """Sums of the costs of calls: [FLOPs, of products, exact, exact of products], with a separate
+    sum for recomputation."""
 
     wants_begin = False
 
@@ -127,7 +127,7 @@ class CostSum(Watcher):
 
 
 class CostMode(DispatchMode):
-    """Adds up what operators cost that another one is decomposed into."""
+    """Adds up the costs of the operators that another one is decomposed into."""
 
     def __init__(self, total: CostSum):
         super().__init__()
@@ -139,7 +139,7 @@ class CostMode(DispatchMode):
         return func(*args, **named)
 
 
-cost_backend = TraceBackend()  # records what nobody will compute
+cost_backend = TraceBackend()  # its recordings are never computed
 
 
 def work_of(operator: Operator, args, named: dict) -> OperatorWork:
@@ -160,7 +160,7 @@ def cost_from(counts: list[int]) -> Cost:
 
 
 def finish_work(work: OperatorWork, result) -> None:
-    """Note what the first call of a kind gave: shapes of results, and with them the bytes moved."""
+    """Note the results' shapes of the first call of a kind, and with them the bytes moved."""
     call = work.call
     call.outs = tuple(map(lenient_spec, tensors_in(result)))
     call.out = call.outs[0] if len(call.outs) == 1 else call.outs
@@ -170,7 +170,7 @@ def finish_work(work: OperatorWork, result) -> None:
 
 
 def add_cost(total: CostSum, overload, args, named: dict) -> None:
-    """Add what an operator costs by its formula, its entry, or what it is decomposed into."""
+    """Add the cost of an operator by its formula, its entry, or its decomposition."""
     if isinstance(overload, HigherOrderOperator):
         add_lowered(total, None, f"higher_order::{overload.name()}", args, named)
         return
@@ -187,7 +187,7 @@ def add_cost(total: CostSum, overload, args, named: dict) -> None:
 
 
 def add_lowered(total: CostSum, overload, name: str, args, named: dict) -> bool:
-    """Add what a formula or an entry calls; False where none takes these arguments."""
+    """Add the calls of a formula or an entry; False where none takes these arguments."""
     compute, entry = FORMULAS.get(name), TABLE.get(name)
     before = total.once[:], total.repeated[:]
     try:
@@ -214,14 +214,14 @@ def add_lowered(total: CostSum, overload, name: str, args, named: dict) -> bool:
 
 
 def add_number(total: CostSum, flops) -> None:
-    """Add what a formula gives as a number."""
+    """Add a formula's FLOPs, if it returns a number."""
     if isinstance(flops, int):
         total.once[0] += flops
         total.once[2] += flops
 
 
 def add_decomposed(total: CostSum, overload, args, named: dict) -> None:
-    """Add what PyTorch decomposes an operator into, on tensors without memory."""
+    """Add the costs of an operator's PyTorch decomposition, on tensors without memory."""
     decompose = decompositions.get(overload)
     if decompose is None and can_decompose(overload):
         decompose = overload.decompose
@@ -232,7 +232,7 @@ def add_decomposed(total: CostSum, overload, args, named: dict) -> None:
     try:
         with without_modes(), CostMode(total), torch.no_grad():
             decompose(*args, **named)
-    except Exception as error:  # it looks at contents, which are not there
+    except Exception as error:  # it reads contents, which do not exist
         total.once[:], total.repeated[:] = before
         debug_uncounted(overload.name(), error)
 
@@ -258,10 +258,10 @@ def add_costs_of_list(total: CostSum, overload, args, named: dict) -> None:
     packet = getattr(torch.ops.aten, name, None)
     lists = [x for x in args if isinstance(x, (list, tuple))]
     for i in range(len(lists[0]) if lists and packet is not None else 0):
-        own = [x[i] if isinstance(x, (list, tuple)) else x for x in args]
-        single = matching_overload(packet, own)
+        single_args = [x[i] if isinstance(x, (list, tuple)) else x for x in args]
+        single = matching_overload(packet, single_args)
         if single is not None:
-            add_cost(total, single, own, {k: v for k, v in named.items() if k != "ord"})
+            add_cost(total, single, single_args, {k: v for k, v in named.items() if k != "ord"})
 
 
 def matching_overload(packet, args):
@@ -293,23 +293,23 @@ def find_functional_form(overload):
         return overload
     namespace, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    wanted = [(x.name, str(x.type)) for x in schema.arguments if not x.is_out]
+    expected = [(x.name, str(x.type)) for x in schema.arguments if not x.is_out]
     for candidate in packet.overloads() if packet is not None else ():
         other = getattr(packet, candidate)
         arguments = [(x.name, str(x.type)) for x in schema_of(other).arguments]
-        if not schema_of(other).is_mutable and arguments == wanted:
+        if not schema_of(other).is_mutable and arguments == expected:
             return other
     return overload
 
 
 def lenient_spec(tensor) -> Spec:
-    """Shape and dtype of a tensor; float32 for dtypes that we do not have, which count alike."""
+    """Shape and dtype of a tensor; float32 for dtypes that we lack, which count alike."""
     shared = tensor.dtype in dict.keys(FROM_TORCH)
     return Spec(tuple(tensor.shape), FROM_TORCH[tensor.dtype] if shared else float32)
 
 
 def as_values(x):
-    """Arguments with values without contents in place of tensors."""
+    """Arguments with tensors replaced by values without contents."""
     if isinstance(x, torch.Tensor):
         return cost_backend.input(lenient_spec(x))
     if isinstance(x, (list, tuple)):
@@ -324,7 +324,7 @@ def as_stored(args) -> list:
 
 
 def on_meta(x):
-    """Arguments with tensors without memory in place of tensors."""
+    """Arguments with tensors replaced by meta tensors."""
     if isinstance(x, torch.Tensor):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
     if isinstance(x, (list, tuple)):
@@ -344,9 +344,9 @@ def tensors_in(x) -> list:
 
 
 def constants_of(overload, args, named: dict) -> dict:
-    """The arguments that are no tensors, by name; of an operator on functions, none."""
+    """The arguments that are no tensors, by name; none of a higher-order operator."""
     if not isinstance(overload, OpOverload):
         return {}
     names = (x.name for x in schema_of(overload).arguments)
-    given = {**dict(zip(names, args)), **named}
-    return {k: v for k, v in given.items() if v is not None and not tensors_in(v)}
+    arguments = {**dict(zip(names, args)), **named}
+    return {k: v for k, v in arguments.items() if v is not None and not tensors_in(v)}

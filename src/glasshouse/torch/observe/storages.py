@@ -1,7 +1,7 @@
-"""Memory of PyTorch's tensors on the way: which operator made a storage, and when it went.
+"""Lifetimes of PyTorch's storages: which operator made each, and when it was freed.
 
-A storage is first seen as an operator's result, or as an operand of one, and then was there before.
-What operators take and give back within themselves is not seen."""
+A storage is first seen as an operator's result, or as an operand: then it existed before. Memory
+that an operator allocates and frees within itself is not seen."""
 
 import weakref
 from functools import partial
@@ -20,14 +20,14 @@ EXISTED = "tensors that were there before"
 
 
 class StorageWatch:
-    """Tells a watcher of the storages of operands and results."""
+    """Reports the storages of operands and results to a watcher."""
 
     def __init__(self, watcher: Watcher):
         self.tell = watcher.library_memory
         self.references: dict[int, weakref.ref] = {}  # by address
 
     def operands(self, args) -> None:
-        """These are about to be read: what is not known was there before."""
+        """Note operands that are about to be read: an unknown storage existed before."""
         for tensor in args:
             if isinstance(tensor, torch.Tensor):
                 self.note(tensor, "existed", EXISTED)
@@ -35,7 +35,7 @@ class StorageWatch:
                 self.operands(tensor)
 
     def results(self, result, name: str) -> None:
-        """These were made by the operator of this name."""
+        """Note results of the operator with this name."""
         if isinstance(result, torch.Tensor):
             self.note(result, "alloc", name)
         else:
@@ -43,14 +43,14 @@ class StorageWatch:
                 self.note(tensor, "alloc", name)
 
     def pass_over(self, tensors) -> None:
-        """These show memory that is told of, or that NumPy has: they are none of their own."""
+        """Ignore tensors over memory that is reported elsewhere, or that NumPy owns."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             address = storage_address(storage)
             self.references[address] = weakref.ref(storage, partial(self.forget, address))
 
     def forget(self, address: int, _) -> None:
-        """A storage is no more that was not told of."""
+        """Forget a storage that was not reported, at its end."""
         self.references.pop(address, None)
 
     def note(self, tensor, kind: str, owner: str) -> None:
@@ -61,31 +61,31 @@ class StorageWatch:
         if storage_address(storage) in self.references or is_ours(storage):
             return
         module = path_of(state.scope)
-        made = existing(tensor, module) if owner is EXISTED else Tag(owner, module, state.phase)
+        tag = existing(tensor, module) if owner is EXISTED else Tag(owner, module, state.phase)
         spec = place_of(tensor)[1] if kind == "existed" else ""
-        self.hold(storage, storage.nbytes(), kind, made, spec=spec)
+        self.hold(storage, storage.nbytes(), kind, tag, spec=spec)
 
-    def hold(self, storage, nbytes: int, kind: str, owner: Tag, kept=None, spec="") -> None:
-        """Tell of a storage that is not known, and of its end; `kept` stays as long as it does, and
-        `spec` says what was there before."""
-        memory.current().catch_up()  # it has not told yet of what ended before
+    def hold(self, storage, nbytes: int, kind: str, owner: Tag, resource=None, spec="") -> None:
+        """Report a new storage to the watcher, and later its end. `resource` lives as long as the
+        storage; `spec` describes a tensor that existed before."""
+        memory.current().catch_up()  # so that it reports earlier ends first
         address = storage_address(storage)
-        gone = partial(self.gone, address, nbytes, owner, kept)
+        gone = partial(self.gone, address, nbytes, owner, resource)
         self.references[address] = weakref.ref(storage, gone)
         self.tell(kind, address, nbytes, owner, spec)
 
-    def gone(self, address: int, nbytes: int, owner: Tag, kept, _) -> None:
-        """A storage is no more."""
+    def gone(self, address: int, nbytes: int, owner: Tag, resource, _) -> None:
+        """Report the end of a storage."""
         if self.references.pop(address, None) is not None:
             self.tell("free", address, nbytes, owner)
 
     def end(self) -> None:
-        """Look no longer."""
+        """Stop watching."""
         self.references.clear()
 
 
 def place_of(tensor: torch.Tensor) -> tuple[list[int], str]:
-    """Where a tensor lies, by PyTorch's address and by our manager's, and its shape and dtype."""
+    """The addresses of a tensor, PyTorch's and our manager's, and its dtype and shape as text."""
     spec = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
     try:
         storage = tensor.untyped_storage()
@@ -111,6 +111,6 @@ def existing(tensor: torch.Tensor, module: str) -> Tag:
 
 
 def is_ours(storage) -> bool:
-    """Whether a storage lies in memory of our manager, as results of Programs do: that tells of it
-    itself."""
+    """Whether a storage lies in memory of our manager, as results of Programs do: the manager
+    reports it itself."""
     return storage.device.type == "cpu" and storage.data_ptr() in memory.current().live

@@ -1,5 +1,7 @@
-"""Threads that begin while somebody looks on: their operators are told too. A TorchDispatchMode is
-of one thread, so those of threads from before are not seen: who records gets their names."""
+"""Observation of threads that start during a recording: their operators are reported too.
+
+A TorchDispatchMode sees one thread, so operators of earlier threads are missing; the recording gets
+the names of these threads."""
 
 import sys
 import threading
@@ -42,15 +44,15 @@ def starter(observe: Callable[[], Callable[[], None]]):
 
 
 def unwatched_threads() -> list[str]:
-    """The names of the threads that were there before and may call operators."""
+    """The names of earlier threads that may call operators."""
     others = set(threading.enumerate()) - set(watched) - {threading.current_thread()}
     frames = sys._current_frames()
     return sorted(t.name for t in others if may_call(frames.get(t.ident or 0)))
 
 
 def may_call(frame) -> bool:
-    """Whether a thread that is here may call operators: it is in code that knows PyTorch, or waits
-    for work of a pool. Threads of consoles, progress bars and ours do neither."""
+    """Whether a thread with this frame may call operators: it runs code that imports PyTorch, or
+    waits for work of a pool. Threads of consoles, progress bars and ours do neither."""
     while frame is not None:
         code, names = frame.f_code, frame.f_globals
         is_ours = code.co_filename.startswith(PACKAGE)

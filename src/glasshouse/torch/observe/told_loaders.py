@@ -1,5 +1,5 @@
-"""PyTorch's loaders, where they read in this process: how long reading a batch and collating it
-take. Worker processes tell nothing."""
+"""Times of PyTorch's data loaders in this process: of reading a batch and of collating it. Worker
+processes report nothing."""
 
 from time import perf_counter_ns
 
@@ -30,7 +30,7 @@ def teller(fetch):
     return told_fetch
 
 
-# (where, in place of it), as in passes.py.
+# (place, replacement), as in passes.py.
 REPLACED = [
     (Slot(fetcher, "fetch", fetcher.fetch), teller(fetcher.fetch))
     for fetcher in without_missing((MapFetcher, IterableFetcher))

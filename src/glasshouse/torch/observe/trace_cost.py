@@ -9,7 +9,7 @@ from glasshouse.profile.traces.read_trace import KNOWN_DTYPES
 from glasshouse.torch.observe.operator_cost import Operator, finish_work, work_of
 from glasshouse.torch.patches.operators import schema_of
 
-DTYPES = {name: getattr(torch, own) for name, own in KNOWN_DTYPES.items()}
+DTYPES = {name: getattr(torch, attribute) for name, attribute in KNOWN_DTYPES.items()}
 
 
 def overloads_of(name: str) -> list:
@@ -32,14 +32,14 @@ def cost(name: str, dims, types, concrete) -> Cost | None:
         if len(arguments) < len(dims):
             continue
         try:
-            given = [
+            values = [
                 argument_of(argument, *parts)
                 for argument, *parts in zip(arguments, dims, types, padded(concrete, len(dims)))
             ]
         except ValueError:
             continue
-        work = work_of(Operator(overload), *by_position(arguments, given))
-        finish_work(work, results_of(overload, given))
+        work = work_of(Operator(overload), *by_position(arguments, values))
+        finish_work(work, results_of(overload, values))
         return work.call.cost
     return None
 
@@ -48,9 +48,9 @@ def padded(concrete, count: int):
     return [*concrete, *[""] * (count - len(concrete))]
 
 
-def by_position(arguments, given):
-    """Arguments by position, and by name those that an operator takes so only."""
-    pairs = list(zip(arguments, given))
+def by_position(arguments, values):
+    """Arguments by position, and the keyword-only ones by name."""
+    pairs = list(zip(arguments, values))
     args = [x for argument, x in pairs if not argument.kwarg_only]
     return args, {argument.name: x for argument, x in pairs if argument.kwarg_only}
 
@@ -75,9 +75,9 @@ def argument_of(argument, shape, dtype: str, concrete: str):
         raise ValueError(kind) from None
 
 
-def results_of(overload, given):
+def results_of(overload, values):
     """The results on tensors without memory; none where PyTorch cannot say."""
-    args, named = by_position(schema_of(overload).arguments, given)
+    args, named = by_position(schema_of(overload).arguments, values)
     try:
         with torch.no_grad():
             return overload(*args, **named)

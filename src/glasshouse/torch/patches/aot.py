@@ -1,6 +1,6 @@
-"""AOTAutograd: how it compiles a graph and cuts it in two.
+"""AOTAutograd: functions that compile a graph and cut it in two.
 
-Importing it takes half a second; what is read of a compilation is in `guards`, which is light."""
+Importing it takes half a second; `guards`, which is light, reads facts of a compilation."""
 
 from glasshouse.torch.patches.names import private, settings
 
@@ -26,7 +26,7 @@ within_budget = settings(
 
 
 def is_compiled(node) -> bool:
-    """Whether a node of autograd is AOTAutograd's, with a backward graph."""
+    """Whether an autograd node belongs to a graph that AOTAutograd compiled."""
     function = getattr(type(node), "_forward_cls", None)
     return function is not None and function.__module__ == WRAPPERS
 

@@ -1,4 +1,4 @@
-"""Autograd's nodes and engine, checkpoints, and what is read before a step."""
+"""Autograd's nodes and engine, checkpoints, distributions, and fetchers of data loaders."""
 
 import operator
 

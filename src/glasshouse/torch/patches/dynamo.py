@@ -1,4 +1,4 @@
-"""TorchDynamo: what it compiled, for whom it works, and what it leaves alone."""
+"""TorchDynamo: its compiled entries, its current backend, and functions that it skips."""
 
 from types import SimpleNamespace
 
@@ -11,11 +11,11 @@ BackendFailed = private("torch._dynamo.exc:BackendCompilerFailed", "2.6", "plan 
 skip_code = private(
     "torch._dynamo.eval_frame:skip_code",
     "2.6",
-    "keep TorchDynamo from compiling what looks on",
+    "keep TorchDynamo from compiling our observers",
     without=lambda code: None,
 )
 callbacks = private(
-    "torch._dynamo.callback:callback_handler", "2.6", "be told when TorchDynamo works"
+    "torch._dynamo.callback:callback_handler", "2.6", "notice when TorchDynamo works"
 )
 backend_within = private(
     "torch._dynamo.eval_frame:innermost_backend", "2.11", "know the backend that a trace is for"
@@ -33,7 +33,7 @@ set_strategy = private(f"{NATIVE}:set_code_exec_strategy", "2.7", "keep capture 
 FrameAction = private(f"{NATIVE}:_FrameAction", "2.7", "keep capture from TorchDynamo")
 FrameStrategy = private(f"{NATIVE}:_FrameExecStrategy", "2.7", "keep capture from TorchDynamo")
 find_backend = private("torch._dynamo:lookup_backend", "2.6", "take compilers by their names")
-ATTRIBUTES = "_opt_mod_attributes"  # of the class: what its instances have of their own
+ATTRIBUTES = "_opt_mod_attributes"  # of the class: the names of instance attributes
 inner_module = attribute(
     "torch._dynamo.eval_frame:OptimizedModule._orig_mod",
     "2.6",
@@ -54,12 +54,12 @@ compiling_often = settings(
 
 
 def uncompiled(module):
-    """The module that torch.compile was given; another one as it is."""
+    """The module inside a compiled one; any other module as it is."""
     return inner_module(module) if isinstance(module, OptimizedModule) else module
 
 
 def skip_all(code) -> None:
-    """Have TorchDynamo, where it is at work, run a function and all that it calls as it is."""
+    """Have TorchDynamo skip a function and all that it calls."""
     if are_found(set_strategy, FrameAction, FrameStrategy):
         skip = FrameAction.SKIP
         set_strategy(code, FrameStrategy(skip, skip))

@@ -1,4 +1,4 @@
-"""Functions and modules that captured programs meet, which capture knows by name."""
+"""Private functions and modules that captured programs call, known by name."""
 
 import inspect
 import types
@@ -9,7 +9,7 @@ KNOWN = "know a function of programs"
 
 
 def functions_at(*paths: str) -> tuple:
-    """The functions at these paths, as many as there are."""
+    """The functions at these paths that exist."""
     return without_missing(private(path, "2.6", KNOWN) for path in paths)
 
 
@@ -31,7 +31,7 @@ WITHOUT_RESULT = functions_at("torch._C:_log_api_usage_once")
 
 
 def modules(names: str) -> tuple[str, ...]:
-    """The full names of private modules, as many as there are; functions say which is theirs."""
+    """The full names of those private modules that exist."""
     paths = [f"torch.{name}" for name in names.split()]
     return tuple(path for path in paths if is_module(path, "2.6", "know functions by their module"))
 
@@ -56,8 +56,8 @@ FOR_DYNAMO = set(
 
 
 def undisabled(fn):
-    """The function in one that PyTorch keeps from TorchDynamo, or has tell it of new modules; None
-    where it is no such."""
+    """The function inside a wrapper that disables TorchDynamo, or that tags new modules; None for
+    other functions."""
     if not isinstance(fn, types.FunctionType):
         return None
     if fn.__code__.co_qualname == TAGGING:
@@ -68,6 +68,6 @@ def undisabled(fn):
 
 
 def is_for_dynamo(fn) -> bool:
-    """Whether a function only tells TorchDynamo something."""
+    """Whether a function only gives TorchDynamo a hint."""
     module = getattr(fn, "__module__", "")
     return module == "torch._dynamo.decorators" and fn.__name__ in FOR_DYNAMO

@@ -22,7 +22,7 @@ keeping = settings(
     is_needed=True,
 )
 keeping_nothing = settings(f"{FUNCTORCH}.config", "2.6", KEEPING, {"enable_autograd_cache": False})
-# What makes keys, each of which takes most of a second.
+# Functions that make keys, each of which takes most of a second.
 REGISTER_BACKENDS = slot(f"{INDUCTOR}.codecache:init_backend_registration", "2.8", "make keys fast")
 KEY_OF_PYTORCH = slot(f"{INDUCTOR}.codecache:torch_key", "2.6", "make keys fast")
 

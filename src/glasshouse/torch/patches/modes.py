@@ -1,4 +1,4 @@
-"""Modes: what PyTorch does beside computing, how it is read, and how it is set."""
+"""PyTorch's modes, with functions that read and set them."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Modules of PyTorch's: how they are called, what they hold, and their hooks."""
+"""PyTorch's modules: their calls, children and hooks."""
 
 import torch
 
@@ -28,7 +28,7 @@ write_constants_as = private(
     "torch.fx.graph:_register_custom_builtin",
     "2.6",
     "write NumPy's numbers into graphs",
-    without=lambda *given: None,
+    without=lambda *args: None,
 )
 COSTING = "cost attention as ColossalAI did"
 FUSED_ATTENTION = slot("torch.nn.functional:scaled_dot_product_attention", "2.6", COSTING)
@@ -36,8 +36,8 @@ IN_PROJECTION = slot("torch.nn.functional:_in_projection_packed", "2.6", COSTING
 
 
 def tables(owner: str, names: str, sample):
-    """The attributes by which an object has its hooks; what raises if one is missing: a capture
-    that did not guard one would leave its hooks out."""
+    """The names of an object's tables of hooks; a placeholder that raises if one is missing: a
+    capture that did not guard it would skip its hooks."""
     places = [
         slot(f"{owner}{name}", "2.6", "guard hooks of modules", sample) for name in names.split()
     ]

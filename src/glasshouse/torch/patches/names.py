@@ -1,4 +1,4 @@
-"""How private names of PyTorch are looked up: once, at import, so that calls cost nothing more."""
+"""Lookup of PyTorch's private names: once, at import, so that calls cost nothing extra."""
 
 import contextlib
 import importlib.util
@@ -19,8 +19,8 @@ class MissingNameError(BackendError, AttributeError):
 
 
 class PrivateName(NamedTuple):
-    """A private name of PyTorch's: where it is, what it is for, the oldest version of those from
-    2.6 on that has it, and whether this one does."""
+    """A private name of PyTorch: its path, its use, the oldest version from 2.6 on that has it, and
+    whether this version has it."""
 
     path: str
     use: str
@@ -45,7 +45,7 @@ class MissingKind(type):
     __call__ = __iter__ = __getitem__ = __contains__ = fail
 
     def __getattr__(cls, name: str):
-        if name.startswith("__"):  # what Python itself asks of any object
+        if name.startswith("__"):  # Python reads these of any object
             raise AttributeError(name)
         return cls.fail()
 
@@ -161,8 +161,8 @@ def settings(
     config: str, since: str, use: str, values: dict, *, is_needed: bool = False
 ) -> Callable[..., contextlib.AbstractContextManager]:
     """A function that makes a context in which a private module of settings has these values, or
-    others of the same names; where it has not all of them, one in which nothing is set, or what
-    raises if they are needed."""
+    others of the same names. If some settings are missing, the context sets nothing, or raises if
+    they are needed."""
     paths = [f"{config}:{name}" for name in values]
     gone = [path for path in paths if not is_there(path, since, use)]
     if gone and is_needed:

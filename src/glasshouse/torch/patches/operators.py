@@ -46,7 +46,7 @@ raise_if_zero = private("torch:_assert_async", "2.6", "check a condition within 
 
 
 def of_aten(name: str, use: str, since: str = "2.6"):
-    """An overload of ATen with a private name; where it is gone, what is no key of any table."""
+    """An overload of ATen with a private name; a placeholder if it is gone."""
     return private(f"torch:ops.aten.{name}", since, use)
 
 
@@ -59,7 +59,7 @@ UPDATE_SCALE = of_aten("_amp_update_scale.default", "compile GradScaler's update
 
 
 def of_lists(name: str, overload: str):
-    """The operator that does the same as another one to each tensor of lists."""
+    """The form of an operator for lists of tensors."""
     return of_aten(f"_foreach_{name}.{overload}", "take updates by lists of tensors apart")
 
 

@@ -4,7 +4,7 @@ import torch
 
 from glasshouse.torch.patches.names import attribute, private
 
-# Where the C objects are: storages are told apart by it, and C reads what lies there.
+# The addresses of C objects: they distinguish storages, and C reads there.
 tensor_address = attribute("torch:Tensor._cdata", "2.6", "find a tensor's parts in memory")
 storage_address = attribute("torch:UntypedStorage._cdata", "2.6", "tell storages apart")
 version_of = attribute("torch:Tensor._version", "2.6", "see whether a tensor was written to")

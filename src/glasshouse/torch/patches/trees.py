@@ -1,4 +1,4 @@
-"""PyTorch's trees: containers of values, as its own functions take them apart."""
+"""PyTorch's trees: functions on nested containers of values."""
 
 from glasshouse.torch.patches.names import private
 

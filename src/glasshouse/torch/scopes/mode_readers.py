@@ -1,7 +1,7 @@
-"""C functions of PyTorch's that tell its modes: guards ask them before any function in Python.
+"""C functions of PyTorch that read its modes, for guards.
 
-They are found by name in PyTorch's libraries, and tried: each has to tell where a mode is changed,
-and where it is as it was. Where one is not found, guards call PyTorch's function in Python."""
+They are found by name in PyTorch's libraries, and tested: the result of each must change with the
+mode, and back. Where one is not found, guards call PyTorch's Python function."""
 
 import ctypes
 import functools
@@ -21,8 +21,8 @@ BYTE, WORD, CPU = 0xFF, -1, 0
 
 
 class ModeReader(NamedTuple):
-    """A C function by its library and name, its argument, which bits of the result count, and a
-    context in which it tells something else."""
+    """A C function by its library and name, its argument, the mask of its result, and a context
+    that changes the result."""
 
     library: str
     symbol: str
@@ -80,14 +80,14 @@ READERS = {
     (function_modes, None): ModeReader(
         "torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", 0, WORD, TorchFunctionMode
     ),
-    (count_other_modes, None): ModeReader(  # it tells the same where there is no mode at all
+    (count_other_modes, None): ModeReader(  # the same where there is no mode at all
         "c10", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", 0, WORD, DispatchMode
     ),
 }
 
 
 def reader_of(fn, argument) -> tuple[int, int, int] | None:
-    """The C function that tells the same as one in Python: address, argument, mask."""
+    """The C function for a Python one: (address, argument, mask); None where there is none."""
     if fn is count_other_modes and dispatch_modes():
         return None
     return found_readers().get((fn, argument))
@@ -105,7 +105,7 @@ def found_readers() -> dict[tuple, tuple[int, int, int]]:
 
 
 def address_of(reader: ModeReader) -> int | None:
-    """Where the C function is; None where it is not."""
+    """The address of the C function; None where it is missing."""
     try:
         library = ctypes.CDLL(str(LIBRARIES / f"lib{reader.library}.so"))
         return ctypes.cast(getattr(library, reader.symbol), ctypes.c_void_p).value
@@ -114,10 +114,10 @@ def address_of(reader: ModeReader) -> int | None:
 
 
 def follows(address: int, reader: ModeReader) -> bool:
-    """Whether what it tells changes with the mode, and back."""
+    """Whether its result changes with the mode, and back."""
     ask = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address)
-    told = [ask(reader.argument) & reader.mask]
+    results = [ask(reader.argument) & reader.mask]
     with reader.changed():
-        told.append(ask(reader.argument) & reader.mask)
-    told.append(ask(reader.argument) & reader.mask)
-    return told[0] == told[2] != told[1]
+        results.append(ask(reader.argument) & reader.mask)
+    results.append(ask(reader.argument) & reader.mask)
+    return results[0] == results[2] != results[1]

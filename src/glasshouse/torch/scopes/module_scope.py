@@ -1,7 +1,7 @@
-"""Where in a model of PyTorch's a call is, and how graphs of torch.fx tell it.
+"""The module of a call in a PyTorch model, and how graphs of torch.fx note it.
 
-`nn_module_stack` and `stack_trace` are what TorchDynamo's graphs have. AOTAutograd hands them on to
-the operators that it makes of a call, those of its gradient too."""
+TorchDynamo notes `nn_module_stack` and `stack_trace`. AOTAutograd copies them to the operators of a
+call, and to those of its gradient."""
 
 import re
 from contextlib import contextmanager
@@ -18,13 +18,13 @@ from glasshouse.ir.node import IRNode
 from glasshouse.torch.patches.dynamo import InstructionTranslator
 from glasshouse.torch.patches.modules import CHILDREN, children_of
 
-SELF = "L['self']"  # how TorchDynamo calls the module whose method it compiles
-PHASE = "glasshouse_phase"  # in what PyTorch calls custom, and of nodes that were kept
+SELF = "L['self']"  # TorchDynamo's name for the module whose method it compiles
+PHASE = "glasshouse_phase"  # a key of `meta["custom"]`, and of `meta` in graphs from the disk
 
 
 class TorchScope(Scope):
-    """A running module of PyTorch's. Paths begin below the outermost module, as in `state_dict`:
-    encoder.layer.3.attention. That module itself is called by its class."""
+    """A running PyTorch module. Paths begin below the outermost module, as in `state_dict`:
+    encoder.layer.3.attention. The outermost module has the name of its class."""
 
     __slots__ = ()
 
@@ -42,14 +42,14 @@ class TorchScope(Scope):
 
 
 def name_inside(parent, module) -> str | None:
-    """The name of a module in one that calls it, which is mostly its own parent."""
+    """The name of a module in the one that calls it, mostly its parent."""
     inside = {} if parent is None else children_of(parent)
-    own = (name for name, inner in inside.items() if inner is module and inner is not None)
-    return next(own, None) or name_within(parent, module)
+    names = (name for name, inner in inside.items() if inner is module and inner is not None)
+    return next(names, None) or name_within(parent, module)
 
 
 def in_torch_module(module):
-    """A context in which calls belong to a module of PyTorch's, within the one that runs."""
+    """A context in which calls belong to a PyTorch module, inside the running one."""
     return having(state, scope=scope_of(module, state.scope, TorchScope))
 
 
@@ -65,27 +65,27 @@ def placed_as(node: IRNode, graph: torch.fx.Graph):
     before = len(graph.nodes)
     yield
     meta = meta_of_place(node)
-    for made in islice(reversed(graph.nodes), len(graph.nodes) - before):
-        made.meta.update(meta)
+    for new_node in islice(reversed(graph.nodes), len(graph.nodes) - before):
+        new_node.meta.update(meta)
 
 
 def name_root(graph: torch.fx.Graph) -> None:
-    """Say of the calls in the function that TorchDynamo compiles in which module it is a method:
-    TorchDynamo names only modules that are called within."""
+    """Name the module whose method TorchDynamo compiles, in the nodes of the method's own calls:
+    TorchDynamo names only modules that the method calls."""
     try:
         frame = InstructionTranslator.current_tx().output.root_tx
         root = own_module(frame.f_code, frame.f_locals)
     except AttributeError:  # the graph is not one of TorchDynamo's
         return
     if root is not None:
-        own = {SELF: (SELF, type(root))}
+        stack = {SELF: (SELF, type(root))}
         for node in graph.nodes:
             if node.op.startswith("call_") and not node.meta.get("nn_module_stack"):
-                node.meta["nn_module_stack"] = own
+                node.meta["nn_module_stack"] = stack
 
 
 def own_module(code: CodeType, variables: dict) -> torch.nn.Module | None:
-    """The module whose method a function is: its first argument, whatever that is called."""
+    """The module whose method a function is: its first argument, under any name."""
     first = variables.get(code.co_varnames[0]) if code.co_argcount else None
     method = getattr(type(first), code.co_name, None)
     root = first if getattr(method, "__code__", None) is code else variables.get("self")
@@ -107,9 +107,9 @@ def meta_of_place(node: IRNode) -> dict[str, Any]:
 
 
 def module_path(node: torch.fx.Node) -> str:
-    """The names down to the module that called an operator, such as "encoder.layer.3.attention";
-    its class for the model itself. A sum of gradients, which autograd adds, belongs to the module
-    whose gradient came last, as in eager."""
+    """The path of the module that called an operator, such as "encoder.layer.3.attention"; its
+    class for the model itself. A sum of gradients, which autograd adds, belongs to the module whose
+    gradient came last, as in eager."""
     if "module_path" in node.meta:  # of a graph from the disk
         return node.meta["module_path"]
     if node.meta.get("is_gradient_acc") and node.all_input_nodes:

@@ -1,10 +1,9 @@
-"""Where in a model of PyTorch's a thread is, and in which pass, while somebody looks on.
+"""Tracks the module and pass of a thread in a PyTorch model while it is observed.
 
-Functions that stand in for PyTorch's own keep `state.scope` and `state.phase`, as our modules and
-optimizers do; global hooks of modules would have torch.compile warn. For the backward pass, it is
-noted which module ran when each node of autograd was made: nodes have numbers, which grow as they
-are made. What a checkpoint runs again is told by the two places in torch.utils.checkpoint where
-that begins."""
+Replacements of PyTorch's functions set `state.scope` and `state.phase`, as our modules and
+optimizers do; global hooks of modules would make torch.compile warn. For the backward pass we note
+which module ran when each autograd node was made: nodes have ascending numbers. Recomputation of
+checkpoints is seen at the two places in torch.utils.checkpoint where it begins."""
 
 import threading
 from bisect import bisect_right
@@ -25,11 +24,11 @@ from glasshouse.torch.patches.modules import CALL
 from glasshouse.torch.patches.names import Slot, are_found
 from glasshouse.torch.scopes.module_scope import TorchScope
 
-MOST_MARKS = 1 << 18  # then the older half is forgotten
+MOST_MARKS = 1 << 18  # above it, the older half is dropped
 
 
 class NodeScopes:
-    """Which module ran when the nodes of autograd were made, by their numbers."""
+    """The module that ran when each autograd node was made, by the nodes' numbers."""
 
     def __init__(self):
         self.firsts: list[int] = []
@@ -47,7 +46,7 @@ class NodeScopes:
         self.scopes.append(scope)
 
     def find(self, number: int) -> Scope | None:
-        """The module in which a node was made; None outside of all, and for one made before."""
+        """The module in which a node was made; None outside of modules, and for older nodes."""
         place = bisect_right(self.firsts, number) - 1
         return self.scopes[place] if place >= 0 else None
 
@@ -60,21 +59,21 @@ class Place(threading.local):
         self.nodes = NodeScopes()
         self.regions: list[str] = []  # of record_function, that are open
         self.running: list[tuple[Any, Scope | None, str, int]] = []
-        self.models: list = []  # whose names paths begin with
+        self.models: list = []  # the roots of paths
         self.capturing_since = 0  # when TorchDynamo began, if it is at work
-        self.mode: Any = None  # of observe.py, which knows in which node the engine is
+        self.mode: Any = None  # a WatchingMode, which knows the engine's node
 
 
 place = Place()
 
 
 def count_other_modes() -> int:
-    """How many TorchDispatchModes this thread is in, without the one that counts and records."""
+    """The number of this thread's TorchDispatchModes, without our own."""
     return dispatch_modes() - place.looking
 
 
 def enter(what, scope: Scope | None, phase: str) -> None:
-    """A module or pass begins."""
+    """Begin a module or pass."""
     here, now = place.__dict__, state.__dict__
     if here["mode"].pulled is not None:
         here["mode"].change_node(None)
@@ -84,7 +83,7 @@ def enter(what, scope: Scope | None, phase: str) -> None:
 
 
 def leave(what) -> int:
-    """It has ended, and all that began within it: when it began; 0 if nobody saw it begin."""
+    """End a module or pass, and all inside it; returns its begin in ns, 0 if it was not seen."""
     here, now = place.__dict__, state.__dict__
     running = here["running"]
     if not running or (running[-1][0] is not what and all(e[0] is not what for e in running)):
@@ -104,7 +103,7 @@ def leave(what) -> int:
 
 
 def outer_scope(module) -> Scope | None:
-    """The scope of the model that has a name for a module, which is called from outside of it."""
+    """The scope of the model that contains a module, when it is called from outside."""
     for model in place.models:
         if model is not module and name_within(model, module):
             return scope_of(model, None, TorchScope)
@@ -115,7 +114,7 @@ call_module, is_compiling = CALL.original, torch.compiler.is_compiling
 
 
 def told_call(module, *args, **named):
-    """A call of a module, told with its scope. What TorchDynamo traces is as it was."""
+    """Call a module and report it with its scope; under TorchDynamo, only call it."""
     here = place.__dict__
     if is_compiling() or not here.get("looking") or isinstance(module, OptimizedModule):
         return call_module(module, *args, **named)
@@ -133,7 +132,7 @@ def told_call(module, *args, **named):
                 watcher.module(scope, begin_ns)
 
 
-# TorchDynamo compiles the module that is called, as ever, and none of what tells of it.
+# TorchDynamo compiles the called module as before, and skips our reports.
 BETWEEN = (told_call, enter, leave, outer_scope, scope_of, Scope.__init__, forget, NodeScopes.mark)
 for function in BETWEEN:
     skip_code(function.__code__)
@@ -142,11 +141,11 @@ for function in BETWEEN:
 # -- passes -----------------------------------------------------------------------------------
 
 
-OPTIMIZER = "Optimizer.step#"  # how PyTorch calls the region that it makes of each step
+OPTIMIZER = "Optimizer.step#"  # PyTorch's name for the region of each step
 
 
 def region_begins(name: str) -> None:
-    """A region of torch.profiler.record_function begins: the user's, or an optimizer's step."""
+    """Begin a region of torch.profiler.record_function: the user's, or an optimizer's step."""
     is_step = name.startswith(OPTIMIZER)
     scope, phase = (None, "optimizer") if is_step else (state.scope, state.phase)
     place.regions.append(name)
@@ -154,7 +153,7 @@ def region_begins(name: str) -> None:
 
 
 def region_ends() -> None:
-    """The last one ends."""
+    """End the innermost region."""
     if place.regions:
         name, begin_ns = place.regions.pop(), leave(place.regions)
         if begin_ns and name.startswith(OPTIMIZER):
@@ -167,7 +166,7 @@ run_backward = ENGINE.original
 
 
 def told_backward(*args, **named):
-    """The walk of autograd's engine, told as a pass."""
+    """Run autograd's engine, and report it as a pass."""
     if not place.looking:
         return run_backward(*args, **named)
     token = object()
@@ -183,14 +182,14 @@ def told_backward(*args, **named):
 Reentrant = checkpoint.CheckpointFunction
 make_frame, make_recomputation = CheckpointFrame.__init__, Recomputation.__init__
 begin_recomputation, end_recomputation = (
-    getattr(Recomputation, name, None)  # of what stands for a missing name, nothing
+    getattr(Recomputation, name, None)  # None for a missing name
     for name in ("__enter__", "__exit__")
 )
 forward_reentrant, backward_reentrant = Reentrant.forward, Reentrant.backward
 
 
 def told_frame(self, *args, **named) -> None:
-    """A checkpoint, with the module that called it."""
+    """Make a checkpoint's frame, and note the module that called it."""
     make_frame(self, *args, **named)
     self.glasshouse_scope = state.scope
 
@@ -238,18 +237,18 @@ def told_backward_reentrant(context, *args):
 
 
 def capturing_begins(*_) -> None:
-    """TorchDynamo begins to trace and compile, or AOTAutograd to compile a backward pass."""
+    """Note that TorchDynamo, or AOTAutograd for a backward pass, begins to compile."""
     place.capturing_since = perf_counter_ns()
 
 
 def capturing_ends(*_) -> None:
-    """It has ended."""
+    """Report the compilation that ends."""
     begin_ns, place.capturing_since = place.capturing_since, 0
     if begin_ns and place.looking:
         tell("region", CAPTURING, begin_ns)
 
 
-# What stands for what, as long as somebody looks on: (where, in place of it).
+# (place, replacement), active while a thread is observed.
 REPLACED = [
     (CALL, told_call),
     (ENGINE, told_backward),
@@ -263,7 +262,7 @@ REPLACED = [
 
 
 class PassHooks:
-    """All that stands in, in force as long as any thread looks on."""
+    """All replacements, active while any thread is observed."""
 
     lock = threading.Lock()
     users = 0
@@ -271,19 +270,19 @@ class PassHooks:
 
     @classmethod
     def add(cls) -> None:
-        """One more thread looks on."""
+        """Count one more observed thread."""
         with cls.lock:
             cls.users += 1
             if cls.users > 1:
                 return
-            cls.undo = [replaced(where, told) for where, told in REPLACED]
+            cls.undo = [replaced(where, function) for where, function in REPLACED]
             if are_found(callbacks):
                 callbacks.register_start_callback(capturing_begins)
                 callbacks.register_end_callback(capturing_ends)
 
     @classmethod
     def remove(cls) -> None:
-        """One thread less."""
+        """Count one observed thread less."""
         with cls.lock:
             cls.users -= 1
             if cls.users:
@@ -292,14 +291,14 @@ class PassHooks:
                 cls.undo.pop()()
             if not are_found(callbacks):
                 return
-            told = callbacks.start_callbacks, callbacks.end_callbacks
-            for those, own in zip(told, (capturing_begins, capturing_ends), strict=True):
-                if own in those:  # torch._dynamo.reset takes all away
-                    those.remove(own)
+            lists = callbacks.start_callbacks, callbacks.end_callbacks
+            for those, callback in zip(lists, (capturing_begins, capturing_ends), strict=True):
+                if callback in those:  # torch._dynamo.reset removes all
+                    those.remove(callback)
 
 
-def replaced(where: Slot, told):
-    """Put a function in the place of another one; what comes back puts that back."""
+def replaced(where: Slot, function):
+    """Replace a function by another one; returns a function that restores it."""
     before = vars(where.owner).get(where.name)
-    getattr(told, "__func__", told).__dict__[STANDS_FOR] = before
-    return where.put(told)
+    getattr(function, "__func__", function).__dict__[STANDS_FOR] = before
+    return where.put(function)

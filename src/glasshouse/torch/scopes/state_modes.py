@@ -1,4 +1,4 @@
-"""The modes of PyTorch's (gradients, autocast) around a captured graph, and where it raises."""
+"""PyTorch's modes (gradients, autocast) around a captured graph, restored where it raises."""
 
 import torch
 
@@ -6,15 +6,15 @@ from glasshouse.torch.patches.modes import set_grad
 
 
 def autocast_nesting() -> int:
-    """How many regions of autocast are open."""
+    """The number of open regions of autocast."""
     nesting = torch.autocast_increment_nesting() - 1
     torch.autocast_decrement_nesting()
     return nesting
 
 
 def set_autocast_nesting(nesting: int) -> None:
-    """Close regions of autocast, or open them, until so many are open. With the last one PyTorch
-    lets go of the casts that it keeps."""
+    """Close or open regions of autocast until so many are open. With the last one PyTorch drops
+    its cached casts."""
     change = nesting - autocast_nesting()
     step = torch.autocast_increment_nesting if change > 0 else torch.autocast_decrement_nesting
     for _ in range(abs(change)):
@@ -24,7 +24,7 @@ def set_autocast_nesting(nesting: int) -> None:
 
 
 class StateModes:
-    """The modes of PyTorch's that a captured function may change, as they are when this is made."""
+    """A snapshot of the PyTorch modes that a captured function may change."""
 
     def __init__(self):
         self.grad = torch.is_grad_enabled()
@@ -33,8 +33,8 @@ class StateModes:
         self.nesting = autocast_nesting()
 
     def set(self, nesting: int | None = None) -> None:
-        """Restore them. `nesting` is how many regions of autocast are open then, if not as many as
-        when this was made."""
+        """Restore the modes. `nesting` is the number of open regions of autocast, by default that
+        of the snapshot."""
         set_grad(self.grad)
         torch.set_autocast_enabled("cpu", self.autocast[0])
         torch.set_autocast_dtype("cpu", self.autocast[1])
@@ -43,13 +43,13 @@ class StateModes:
 
 
 class ModesKept:
-    """A graph that changes modes: where it raises, they are as before it."""
+    """A graph that changes modes: where it raises, the earlier modes are restored."""
 
     def __init__(self, run, before: StateModes):
         self.inside, self.before = run, before
 
     def __call__(self, *args):
-        nesting = autocast_nesting()  # which calls of one entry may have different
+        nesting = autocast_nesting()  # it may differ between calls of one entry
         try:
             return self.inside(*args)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Fast ways to PyTorch's tensors: where their data lie, and tensors over memory of ours, in C."""
+"""Fast access to PyTorch's tensors in C: reads their addresses, makes tensors over our memory."""
 
 import ctypes
 import functools
@@ -28,13 +28,13 @@ from glasshouse.torch.tensors.storage_parts import (
 )
 
 SOURCE = Path(__file__).parent / "tensor_call.c"
-OBJECT_BYTES, TENSOR_BYTES = 40, 208  # of what is looked through
+OBJECT_BYTES, TENSOR_BYTES = 40, 208  # of memory that is searched
 KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}  # of DLPack
 SAMPLES = ((), (3,), (3, 0), (2, 3, 4), (2, 1, 3, 4, 5), (2, 3, 1, 2, 2, 3))
 
 
 class TensorParts(NamedTuple):
-    """Where tensors have their parts, in bytes, as tensor_call.c has them."""
+    """Offsets of a tensor's parts in bytes, in the order of tensor_call.c."""
 
     impl: int
     storage: int
@@ -65,7 +65,7 @@ def extension():
 
 @functools.cache
 def native():
-    """The extension, which has been told where tensors have their parts."""
+    """The extension, set up with the offsets of a tensor's parts."""
     module = extension()
     parts = None if module is None else find_parts(module)
     if parts is not None:
@@ -76,8 +76,8 @@ def native():
 
 
 def find_parts(module) -> TensorParts | None:
-    """Where tensors have their parts: a tensor's memory is looked through for what it is known to
-    have. None where something is not found once."""
+    """The offsets of a tensor's parts: known values are searched in a tensor's memory. None where
+    one of them is not found exactly once."""
     if not are_found(tensor_address, storage_address, negative_view, zeros_without_memory):
         return None
     x = torch.empty(7, 5)[2:, 1:]
@@ -106,8 +106,8 @@ def find_parts(module) -> TensorParts | None:
 
 
 def find_key_set() -> tuple[int, int] | None:
-    """Where a tensor has the set of its dispatch keys, and the bits there of tensors whose
-    elements are to be conjugated or negated when they are read, or are zeros without memory."""
+    """The offset of a tensor's set of dispatch keys, and the bits in it of tensors whose elements
+    are conjugated or negated when read, or are zeros without memory."""
     x = torch.empty(3, dtype=torch.complex64)
     y = torch.empty(3)
     pairs = [(x, x.conj()), (y, negative_view(y)), (y, zeros_without_memory(3))]
@@ -121,7 +121,7 @@ def find_key_set() -> tuple[int, int] | None:
 
 
 def are_right(module) -> bool:
-    """Whether the parts give for many tensors what PyTorch itself says."""
+    """Whether the parts agree with PyTorch for many tensors."""
     table = (ctypes.c_int64 * 1)()
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
         for shape in SAMPLES:
@@ -157,7 +157,7 @@ def kinds() -> dict[torch.dtype, tuple[int, int]]:
 
 @functools.cache
 def number_of(dtype: torch.dtype) -> int:
-    """The number that PyTorch has for a dtype."""
+    """PyTorch's number of a dtype."""
     x = torch.empty(1, dtype=dtype)
     _, shape = extension().seen(x)
     return ctypes.c_uint16.from_address(shape + 12 * 8).value
@@ -194,20 +194,20 @@ class PythonTensorCall:
         self.inputs, self.outputs = inputs, outputs
 
     def fill(self, args: list) -> bool:
-        """Whether the arguments are those that are expected; the table has their places then."""
+        """Whether the arguments are as expected; the table then has their addresses."""
         if len(args) != len(self.inputs):
             return False
-        for given, expected in zip(args, self.inputs):
+        for argument, expected in zip(args, self.inputs):
             if len(expected) == 1:
-                if type(given) is not type(expected[0]) or given != expected[0]:
+                if type(argument) is not type(expected[0]) or argument != expected[0]:
                     return False
                 continue
-            if not isinstance(given, torch.Tensor) or given.device.type != "cpu":
+            if not isinstance(argument, torch.Tensor) or argument.device.type != "cpu":
                 return False
-            if described(given, expected[0]) != expected:
+            if described(argument, expected[0]) != expected:
                 return False
             if expected[0] >= 0:
-                self.table[expected[0]] = given.data_ptr()
+                self.table[expected[0]] = argument.data_ptr()
         return True
 
     def stamp(self, args: list, numbers: tuple[int, ...]) -> int:
@@ -216,15 +216,15 @@ class PythonTensorCall:
         return hash(tuple((x.data_ptr(), version_of(x), x.sum().item()) for x in tensors))
 
     def results(self, buffers: list) -> list[torch.Tensor]:
-        """A tensor for each result, whose place the table has."""
+        """A tensor for each result; its address goes into the table."""
         tensors = []
-        for (place, dtype, sizes, strides, nbytes), given in zip(self.outputs, buffers):
-            if given is None:
+        for (place, dtype, sizes, strides, nbytes), buffer in zip(self.outputs, buffers):
+            if buffer is None:
                 tensor = torch.empty_strided(sizes, strides, dtype=dtype)
-            elif isinstance(given, torch.Tensor):  # an input that is written to
-                tensor = given
+            elif isinstance(buffer, torch.Tensor):  # an input that is written to
+                tensor = buffer
             else:
-                flat = torch.from_numpy(given[1].numpy()[:nbytes]).view(dtype)
+                flat = torch.from_numpy(buffer[1].numpy()[:nbytes]).view(dtype)
                 tensor = make_resizable(flat.as_strided(sizes, strides))
             self.table[place] = tensor.data_ptr()
             tensors.append(tensor)

@@ -20,7 +20,7 @@ NAMES = (
 ).split()
 FROM_TORCH = KnownDtypes((getattr(torch, n), dtypes.as_dtype(n)) for n in NAMES)
 TO_TORCH: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in FROM_TORCH.items()}
-CARRIERS = {torch.bfloat16: torch.int16}  # what NumPy calls a dtype that torch does not share
+CARRIERS = {torch.bfloat16: torch.int16}  # for a dtype that NumPy and torch do not share
 
 
 def spec_of(tensor: torch.Tensor) -> Spec:
@@ -32,8 +32,8 @@ def spec_of(tensor: torch.Tensor) -> Spec:
 
 
 def to_array(tensor: torch.Tensor):
-    """A tensor's memory as a NumPy array of our dtype; nothing is copied, but of a tensor that is
-    still to be conjugated or negated, or zeros without memory."""
+    """A tensor's memory as a NumPy array of our dtype, without a copy. Tensors that are lazily
+    conjugated or negated, or zeros without memory, are copied."""
     tensor = tensor.detach()
     carrier = CARRIERS.get(tensor.dtype)
     try:

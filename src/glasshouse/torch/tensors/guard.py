@@ -1,4 +1,4 @@
-"""The C of guards on tensors: where it finds what it compares, and whether it is right."""
+"""The C extension of guards on tensors: finds the offsets that it reads, and tests it."""
 
 import ctypes
 import functools
@@ -18,13 +18,13 @@ from glasshouse.torch.patches.tensors import (
 from glasshouse.torch.tensors.access import TENSOR_BYTES, extension, find_parts, words_at
 
 SOURCE = Path(__file__).parent / "tensor_guard.c"
-META_BYTES = 160  # of autograd's metadata that are looked through
+META_BYTES = 160  # of autograd's metadata that are searched
 
 
 @functools.cache
 def native():
-    """The extension, which has been told where tensors have their parts; None where it does not
-    compile, or the parts are not there."""
+    """The extension, set up with the offsets of a tensor's parts; None where it does not compile,
+    or the parts are not found."""
     try:
         access = extension()
         parts = None if access is None else find_parts(access)
@@ -44,8 +44,8 @@ def native():
 
 
 def find_gradient_parts() -> tuple[int, int, int] | None:
-    """Where a tensor has autograd's metadata, and where those have requires_grad and the node of
-    the graph; None where one of them is not found once."""
+    """The offsets of a tensor's autograd metadata, and in that of requires_grad and the graph's
+    node; None where one of them is not found exactly once."""
     plain = torch.empty(3)
     before = words_at(tensor_address(plain), TENSOR_BYTES)
     plain.requires_grad_()
@@ -55,8 +55,8 @@ def find_gradient_parts() -> tuple[int, int, int] | None:
         return None
     meta = after[places[0]]
     flips = [bytes_at(meta)]
-    for wanted in (False, True, False):
-        plain.requires_grad_(wanted)
+    for flag in (False, True, False):
+        plain.requires_grad_(flag)
         flips.append(bytes_at(meta))
     flags_at = [i for i, values in enumerate(zip(*flips)) if values == (1, 0, 1, 0)]
     leaves = [torch.empty(2, requires_grad=True) for _ in range(3)]
@@ -79,8 +79,8 @@ def find_gradient_parts() -> tuple[int, int, int] | None:
 
 
 def find_hooks() -> tuple[int, int] | None:
-    """Where a tensor's object has its hooks, and those that run after the accumulation of its
-    gradient; None where they are not found."""
+    """The offsets in a tensor's object of its hooks, and of those that run after its gradient is
+    accumulated; None where they are not found."""
     if not are_found(hooks_of_gradient, hooks_of_accumulation):
         return None
     size = torch.Tensor.__basicsize__
@@ -127,7 +127,7 @@ def samples() -> list[torch.Tensor]:
 
 
 def is_right(module) -> bool:
-    """Whether a guard holds for what is like its tensor, and for nothing else."""
+    """Whether a guard holds for its tensor, and for no other sample."""
     tensors = samples()
     guards = [module.TensorGuard(x) for x in tensors]
     return all(
@@ -138,8 +138,7 @@ def is_right(module) -> bool:
 
 
 def follows_hooks(module, guard, leaf: torch.Tensor) -> bool:
-    """Whether the guard of a leaf holds for this one whatever its hooks, until hooks are
-    forbidden."""
+    """Whether the guard of a leaf holds for this one with any hooks, until hooks are forbidden."""
     right = [module.holds(guard, leaf)]
     early = leaf.register_hook(torch.neg)
     right.append(module.holds(guard, leaf))

@@ -1,4 +1,4 @@
-"""How tensors of PyTorch's lie in memory: the order of their axes, views of others, and gaps."""
+"""Layouts of PyTorch's tensors in memory: the order of axes, views, and gaps."""
 
 import operator
 from typing import NamedTuple
@@ -13,7 +13,7 @@ ALIAS, DETACH = torch.ops.aten.alias.default, torch.ops.aten.detach.default
 
 
 class InputLayout(NamedTuple):
-    """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
+    """The layout of a PyTorch tensor: the order of its axes from the widest stride to the
     narrowest, and its sizes in that order; `dense` says that it fills its memory."""
 
     order: tuple[int, ...]
@@ -22,8 +22,8 @@ class InputLayout(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """How a tensor's memory is read: its dtype, and whether its elements are the conjugates or the
-    negatives of what lies there."""
+    """The meaning of a tensor's memory: its dtype, and whether its elements are the conjugates or
+    negatives of the stored numbers."""
 
     dtype: torch.dtype
     is_conj: bool
@@ -77,7 +77,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def overlap(axes) -> bool:
-    """Whether elements may share memory whose axes have these (stride, size)."""
+    """Whether elements of axes with these (stride, size) may share memory."""
     last = 0  # the place of the last element along the axes so far
     for stride, n in sorted(axis for axis in axes if axis[1] > 1):
         if stride <= last:
@@ -95,7 +95,7 @@ def view_source(node: FxNode) -> FxNode | None:
 
 
 def base_of(node: FxNode) -> FxNode:
-    """The node that a chain of views leads to."""
+    """The base of a node through a chain of views."""
     while node.op == "call_function":
         several = node.target is operator.getitem
         if not is_view(node.args[0].target if several else node.target):
@@ -105,14 +105,14 @@ def base_of(node: FxNode) -> FxNode:
 
 
 def same_tensor(x):
-    """The node that a chain of views of whole tensors, of the same shape and strides, leads to."""
+    """The base of a node through a chain of aliases, of the same shape and strides."""
     while isinstance(x, FxNode) and x.target in (ALIAS, DETACH):
         x = x.args[0]
     return x
 
 
 def is_view(target) -> bool:
-    """Whether an operator gives its first operand's memory, as its schema says."""
+    """Whether an operator returns views of its first operand, by its schema."""
     if not isinstance(target, OpOverload):
         return False
     if target is UNSAFE_VIEW:
@@ -122,7 +122,7 @@ def is_view(target) -> bool:
 
 
 def meaning_of(tensor: torch.Tensor) -> Meaning:
-    """How a tensor's memory is read."""
+    """The meaning of a tensor's memory."""
     return Meaning(tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
 
@@ -132,19 +132,19 @@ def turned(tensor: torch.Tensor) -> bool:
 
 
 def is_stable(x) -> bool:
-    """Whether a tensor can be asked if it was written to, and is read where it lies."""
+    """Whether a tensor has a version counter, and Programs read its own memory."""
     fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
     return fits and layout_of(x).dense
 
 
 def has_gaps(x) -> bool:
-    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are not
-    what lies there."""
+    """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are
+    lazily conjugated or negated."""
     return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
 
 
 def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
-    """A tensor whose memory the Program reads: elements in the order of the layout's axes."""
+    """The tensor whose memory a Program reads: its axes in the order of the layout."""
     if turned(tensor):
         tensor = tensor.resolve_conj().resolve_neg().clone()
         return (

@@ -1,4 +1,4 @@
-"""The numbers that a graph's symbolic sizes stand for when it is lowered for given inputs."""
+"""The numbers of a graph's symbolic sizes when it is lowered for its inputs."""
 
 import torch
 
@@ -21,14 +21,14 @@ class SizeValues:
     def __init__(self):
         self.numbers: dict = {}  # sympy's symbol -> number
 
-    def take_input(self, fake, given) -> None:
-        """Learn from an input what the symbols of its sizes are."""
+    def take_input(self, fake, value) -> None:
+        """Learn the values of the symbols in an input's sizes."""
         if isinstance(fake, torch.SymInt):
-            self.take_size(fake, given)
-        elif isinstance(fake, torch.Tensor) and isinstance(given, torch.Tensor):
-            for symbolic, number in zip(fake.shape, given.shape):
+            self.take_size(fake, value)
+        elif isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor):
+            for symbolic, number in zip(fake.shape, value.shape):
                 self.take_size(symbolic, number)
-            for symbolic, number in zip(fake.stride(), given.stride()):
+            for symbolic, number in zip(fake.stride(), value.stride()):
                 self.take_size(symbolic, number)
 
     def take_size(self, symbolic, number) -> None:
@@ -36,7 +36,7 @@ class SizeValues:
             self.numbers[symbolic.node.expr] = int(number)
 
     def number(self, size) -> int:
-        """The number that a size is.
+        """The value of a size.
 
         Raises: NotImplementedError for one that depends on contents
         """

@@ -1,8 +1,8 @@
-"""Storages over memory of ours that PyTorch may resize, as it may its own.
+"""Resizable storages over our memory.
 
-PyTorch's storages over memory of others (`torch.from_numpy`, DLPack) refuse `resize_` and `out=` of
-another size, and no function changes that. Where a storage has the two fields that decide it is
-learnt by comparing storages, and tried before it is used."""
+PyTorch's storages over foreign memory (`torch.from_numpy`, DLPack) refuse `resize_` and `out=` of
+another size, and no function changes that. We find the two fields that decide it by comparing
+storages, and test them before use."""
 
 import ctypes
 import functools
@@ -18,12 +18,12 @@ import torch
 from glasshouse.torch.patches.names import are_found
 from glasshouse.torch.patches.tensors import storage_address
 
-STORAGE_BYTES = 80  # of what is looked through
+STORAGE_BYTES = 80  # of memory that is searched
 
 
 class StorageParts(NamedTuple):
-    """Where a storage says that it may be resized (a byte, 1) and which allocator gives it memory
-    then, in bytes; and that allocator. All 0 where that is not known."""
+    """The offsets of a storage's resizable flag (a byte, 1) and of its allocator, in bytes; and the
+    address of the processor's allocator. All 0 where they are unknown."""
 
     resizable: int = 0
     allocator: int = 0
@@ -44,7 +44,7 @@ def words_at(address: int, nbytes: int) -> list[int]:
 
 
 def find_contents(storage: torch.UntypedStorage) -> tuple[int, int]:
-    """Where a storage has the address of its memory and how many bytes that has.
+    """The offsets in a storage of its memory's address and size.
 
     Raises: ValueError where one of them is not found
     """
@@ -57,34 +57,35 @@ def bytes_of(storage: torch.UntypedStorage) -> bytes:
 
 
 def compared(sizes=(3, 64, 5000)) -> StorageParts | None:
-    """The parts that differ between storages of PyTorch's memory and of NumPy's; None where it is
-    not just these two."""
+    """The two parts that differ between storages of PyTorch's memory and of NumPy's; None where
+    others differ too."""
     if not are_found(storage_address):
         return None
     pairs = [(torch.empty(n, dtype=torch.uint8), torch.from_numpy(lent(n))) for n in sizes]
-    own, others = ([bytes_of(x.untyped_storage()) for x in column] for column in zip(*pairs))
-    flags = places(own, others, 1, b"\1".__eq__)
-    allocators = places(own, others, 8, any)
+    columns = ([bytes_of(x.untyped_storage()) for x in column] for column in zip(*pairs))
+    torch_bytes, others = columns
+    flags = places(torch_bytes, others, 1, b"\1".__eq__)
+    allocators = places(torch_bytes, others, 8, any)
     allocators = [at for at in allocators if not set(range(at, at + 8)) & set(flags)]
     if len(flags) != 1 or len(allocators) != 1:
         return None
-    value = int.from_bytes(own[0][allocators[0] : allocators[0] + 8], sys.byteorder)
+    value = int.from_bytes(torch_bytes[0][allocators[0] : allocators[0] + 8], sys.byteorder)
     return StorageParts(flags[0], allocators[0], value)
 
 
-def places(own: list[bytes], others: list[bytes], size: int, fits: Callable) -> list[int]:
-    """Where all of PyTorch's own storages have the same `size` bytes, which pass the test, and all
-    others have zeros."""
+def places(torch_bytes: list[bytes], others: list[bytes], size: int, fits: Callable) -> list[int]:
+    """The offsets at which all of PyTorch's own storages have the same `size` bytes, which pass the
+    test, and all others have zeros."""
     offsets = []
     for at in range(0, STORAGE_BYTES, size):
-        values, zeros = ({x[at : at + size] for x in part} for part in (own, others))
-        if len(values) == 1 and fits(own[0][at : at + size]) and zeros == {bytes(size)}:
+        values, zeros = ({x[at : at + size] for x in part} for part in (torch_bytes, others))
+        if len(values) == 1 and fits(torch_bytes[0][at : at + size]) and zeros == {bytes(size)}:
             offsets.append(at)
     return offsets
 
 
 def set_resizable(tensor: torch.Tensor, parts: StorageParts) -> None:
-    """Have PyTorch resize the storage of a tensor when it is asked to."""
+    """Make the storage of a tensor resizable."""
     if parts.allocator_of_cpu:
         begin = storage_address(tensor.untyped_storage())
         ctypes.c_uint8.from_address(begin + parts.resizable).value = 1
@@ -92,8 +93,8 @@ def set_resizable(tensor: torch.Tensor, parts: StorageParts) -> None:
 
 
 def are_right(parts: StorageParts) -> bool:
-    """Whether a storage of NumPy's memory can be resized with them: it keeps its contents, and lets
-    go of that memory."""
+    """Whether these parts make a storage of NumPy's memory resizable: it keeps its contents, and
+    releases the old memory."""
     array = lent(8)
     array[:] = range(8)
     gone = weakref.ref(array)
@@ -115,6 +116,6 @@ def storage_parts() -> StorageParts:
 
 
 def make_resizable(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, whose storage PyTorch may resize from now on."""
+    """The tensor, with a resizable storage."""
     set_resizable(tensor, storage_parts())
     return tensor

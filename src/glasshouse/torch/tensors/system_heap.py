@@ -6,19 +6,19 @@ that went back to the system has new pages; memory that stays with the process d
 from bisect import bisect
 
 FIRST_THRESHOLD = 128 << 10  # bytes, as a process begins
-LAST_THRESHOLD = 32 << 20  # bytes, above which it does not grow
+LAST_THRESHOLD = 32 << 20  # bytes, its maximum
 PAD = 128 << 10  # bytes that the heap is longer than it has to be
 
 
 class SystemHeap:
-    """Where allocations lie, and which of their bytes are new.
+    """Places of allocations, and how many of their bytes are new.
 
-    What is larger than `threshold` and fits in no hole of the heap is mapped on its own, and goes
-    back to the system when it is freed; the threshold then grows to its size. All else has the
-    smallest hole that it fits in, or a place at the heap's end. A hole at the end goes back to the
-    system where it is longer than twice the threshold.
+    An allocation above `threshold` that fits in no hole of the heap is mapped on its own. It goes
+    back to the system when it is freed, and the threshold grows to its size. Other allocations take
+    the smallest hole that fits, or the heap's end. A hole at the end goes back to the system where
+    it is longer than twice the threshold.
 
-    A process begins here: one that has freed more before keeps more, and less is new."""
+    It models a new process: one that has freed more memory keeps more, and less is new."""
 
     def __init__(self):
         self.threshold = FIRST_THRESHOLD
@@ -26,7 +26,7 @@ class SystemHeap:
         self.holes: list[tuple[int, int]] = []  # (begin, end), ascending, none beside another
 
     def allocate(self, nbytes: int) -> tuple[int | None, int]:
-        """Where an allocation lies (None: mapped on its own), and how many of its bytes are new."""
+        """(place, new bytes) of an allocation; place is None where it is mapped on its own."""
         fitting = [(end - begin, begin) for begin, end in self.holes if end - begin >= nbytes]
         if fitting:
             size, place = min(fitting)
@@ -44,7 +44,7 @@ class SystemHeap:
         return place, new
 
     def free(self, place: int | None, nbytes: int) -> None:
-        """An allocation is no more."""
+        """Free an allocation."""
         if place is None:
             if nbytes <= LAST_THRESHOLD:
                 self.threshold = max(self.threshold, nbytes)
