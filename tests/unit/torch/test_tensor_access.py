@@ -43,7 +43,7 @@ def samples():
 
 def test_addresses_are_those_of_pytorch():
     for x in samples():
-        for call, table in calls([access().described(x, 2), (7,)]):
+        for call, table in calls([access().expected_tensor(x, 2), (7,)]):
             assert call.fill([x, 7])
             assert table[2] == x.data_ptr()
 
@@ -66,7 +66,7 @@ def test_other_arguments_are_refused():
         x.int(),
         3.0,
     )
-    for call, _ in calls([access().described(x, 1), (7,)]):
+    for call, _ in calls([access().expected_tensor(x, 1), (7,)]):
         assert not any(call.fill([other, 7]) for other in others)
         assert not call.fill([x, 8]) and not call.fill([x, 7.0]) and not call.fill([x])
 

@@ -140,7 +140,7 @@ def simulating(simulation: Simulation) -> Iterator[Simulation]:
         current.simulation = before
 
 
-def observed():
+def reporting_operators():
     """A context in which operators are reported to watchers, as in a real run."""
     return thread_mode.mode if current.simulation and thread_mode.mode else nullcontext()
 
@@ -166,7 +166,7 @@ class PlannedVariant(ProgramVariant):
         """The results, with allocations and frees in the order of a real run."""
         simulation = current.simulation or simulation_of(args)
         with simulation.contentless():
-            with observed():
+            with reporting_operators():
                 copies = [lying(args[number].detach(), layout) for number, layout in self.copied]
             self.tally.runs[get_ident()] += 1
             with simulation.arena(self.program.plan):
@@ -181,12 +181,12 @@ class PlannedVariant(ProgramVariant):
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of a result, which another result must not share memory with."""
-        with observed():
+        with reporting_operators():
             return super().copy(tensor)
 
     def spread(self, tensor: torch.Tensor, out: Output) -> torch.Tensor:
         """A copy of a result that lies in memory with gaps."""
-        with observed():
+        with reporting_operators():
             return super().spread(tensor, out)
 
     def take_memory(self, simulation: Simulation, args: list) -> list[torch.Tensor]:
@@ -199,7 +199,7 @@ class PlannedVariant(ProgramVariant):
             ]
         tensors: dict[int, torch.Tensor] = {}
         for segment in self.segments:
-            for at in segment.made:
+            for at in segment.new_outputs:
                 tensors[at] = simulation.result(*pairs[at])
             for at in segment.ended:
                 del tensors[at]

@@ -71,15 +71,15 @@ def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -
         return ""
     modes = [read_mode(fn, argument) for fn, argument in (*READERS, *OTHER_READERS)]
     modes += [fn() for fn in CHOICES]
-    return repr([*map(described, tensors), aliases(tensors), modes, sys.version])
+    return repr([*map(describe_tensor, tensors), aliases(tensors), modes, sys.version])
 
 
 def is_plain_tensor(x) -> bool:
-    """Whether `described` says all of a tensor."""
+    """Whether `describe_tensor` says all of a tensor."""
     return type(x) in PLAIN_CLASSES and x.layout is torch.strided and not has_hooks(x)
 
 
-def described(x: torch.Tensor) -> tuple:
+def describe_tensor(x: torch.Tensor) -> tuple:
     """All properties of a tensor that AOTAutograd may see."""
     place = tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes()
     autograd = x.requires_grad, x.is_leaf, x.is_inference(), is_view(x)

@@ -23,7 +23,7 @@ class EagerVariant:
 
     def run(self, args) -> list:
         """The results, as of a compiled graph."""
-        results = self.module(*map(promised, self.inputs, args))
+        results = self.module(*map(as_traced, self.inputs, args))
         return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
@@ -41,7 +41,7 @@ def find_places(module: torch.fx.GraphModule) -> None:
                 module.recompile()
 
 
-def promised(node: torch.fx.Node, x):
+def as_traced(node: torch.fx.Node, x):
     """An argument with the strides that the graph was traced for: a tensor that our Program saved
     for the backward graph may have its axes in another order."""
     fake = node.meta.get("val")

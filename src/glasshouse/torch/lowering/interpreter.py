@@ -287,7 +287,7 @@ class GraphLowering:
                 fakes = map_arg((node.args, node.kwargs), fake_of)
                 fake_args, fake_named = in_order(target, *fakes)
                 result = call_entry(entry, operands, by_name, (*fake_args, *fake_named.values()))
-                return self.promised(node, result)
+                return self.cast_result(node, result)
             except (NotImplementedError, DTypeError):  # what the table has no composition for
                 pass
         return self.without_entry(node, target, args, named, node.meta.get("val"))
@@ -303,7 +303,7 @@ class GraphLowering:
         result = entry.compute(permute(x, axes=layout.order) if x.ndim else x, *rest, **named)
         if node.target is torch.ops.aten.as_strided_scatter.default and x.ndim:
             result = permute(result, axes=inverse_permutation(layout.order))
-        return self.promised(node, result)
+        return self.cast_result(node, result)
 
     def check(self, value: Value) -> None:
         """Have a run stop where a value is 0, like one with an index out of range: PyTorch then
@@ -357,7 +357,7 @@ class GraphLowering:
         ordered = [None if x is None else next(remaining) for x in promised]
         return ordered if several else ordered[0]
 
-    def promised(self, node: FxNode, result):
+    def cast_result(self, node: FxNode, result):
         """The result of an entry, in the dtypes that PyTorch promises.
 
         Raises: BackendError where a shape is another

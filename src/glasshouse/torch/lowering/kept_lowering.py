@@ -34,14 +34,14 @@ def key_of(source: GraphSource, inputs, *settings) -> str:
         target = None
     if target is None:
         return ""
-    descriptions = [described(x) for x in inputs]
+    descriptions = [describe_input(x) for x in inputs]
     state_of_thread = current_target().threads, state.recompute
     parts = [source.digest, repr(descriptions), repr(settings), repr(state_of_thread), target]
     parts += [store.sources_digest(SOURCES), torch.__version__]
     return digest("\n".join(parts).encode())[:40]
 
 
-def described(x) -> tuple:
+def describe_input(x) -> tuple:
     """The properties of an input that lowering depends on, for the key."""
     if not isinstance(x, torch.Tensor):
         return type(x).__name__, repr(x)

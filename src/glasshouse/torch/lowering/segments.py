@@ -15,7 +15,7 @@ class BackwardSegment(NamedTuple):
 
     begin: int
     end: int
-    made: list[int]
+    new_outputs: list[int]
     ended: list[int]
     dropped: list[int]
 

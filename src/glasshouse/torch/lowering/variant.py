@@ -32,7 +32,7 @@ from glasshouse.torch.lowering.results import FREE, SPREAD, VALUE, Output, free_
 from glasshouse.torch.lowering.segments import BackwardSegment, Extent, segments_of
 from glasshouse.torch.patches.tensors import of_memory
 from glasshouse.torch.scopes import passes
-from glasshouse.torch.tensors.access import described, make_call
+from glasshouse.torch.tensors.access import expected_tensor, make_call
 from glasshouse.torch.tensors.dtypes import from_array, to_array
 from glasshouse.torch.tensors.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
 from glasshouse.torch.tensors.storage_parts import make_resizable
@@ -289,7 +289,9 @@ class CompiledVariant(ProgramVariant):
         expected = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
         self.call = make_call(address, expected, results)
-        self.calls = [make_call(address, [], [results[at] for at in x.made]) for x in self.segments]
+        self.calls = [
+            make_call(address, [], [results[at] for at in x.new_outputs]) for x in self.segments
+        ]
         is_small = self.program.arena_bytes <= OWN_ARENA_BYTES
         self.arena = OwnArena(self.program.arena_bytes) if is_small else None
         self.stamp: int | None = None  # of the parameters that kept memory is made of
@@ -315,7 +317,7 @@ class CompiledVariant(ProgramVariant):
         if not isinstance(x, torch.Tensor):
             return (x,)
         place = -2 if has_gaps(x) else self.numbers.get(number, -2)
-        return described(x, place + 1)
+        return expected_tensor(x, place + 1)
 
     def expected_results(self) -> list[tuple]:
         """For each output of the Program: the place of its address, and its tensor's layout."""
@@ -456,10 +458,10 @@ class CompiledVariant(ProgramVariant):
         """Run one segment after the other; arguments that are no longer read leave `args`."""
         places, run = self.run_places(), self.program.run_steps
         for segment, call in zip(self.segments, self.calls, strict=True):
-            specs = [self.specs_out[at] for at in segment.made]
+            specs = [self.specs_out[at] for at in segment.new_outputs]
             with held:
                 outputs = call.results(self.allocate(specs, args))
-            for number, at in enumerate(segment.made):
+            for number, at in enumerate(segment.new_outputs):
                 tensors[at] = outputs[number]
             del outputs  # so that ended tensors free their memory
             try:

@@ -127,13 +127,14 @@ def are_right(module) -> bool:
         for shape in SAMPLES:
             whole = torch.empty((*shape, 2), dtype=dtype)
             for x in (whole, whole[..., 1], torch.empty(shape, dtype=dtype)):
-                call = module.TensorCall(ctypes.addressof(table), [for_c(described(x, 0))], [])
+                expected = for_c(expected_tensor(x, 0))
+                call = module.TensorCall(ctypes.addressof(table), [expected], [])
                 same = call.fill([x]) and table[0] == module.seen(x)[0]
                 if not same and x.numel():
                     return False
     numbers = {number_of(dtype) for dtype in kinds()}
     x = torch.empty(3)
-    call = module.TensorCall(ctypes.addressof(table), [for_c(described(x, 0))], [])
+    call = module.TensorCall(ctypes.addressof(table), [for_c(expected_tensor(x, 0))], [])
     zeros = zeros_without_memory(3)
     others = (
         negative_view(x),
@@ -163,15 +164,15 @@ def number_of(dtype: torch.dtype) -> int:
     return ctypes.c_uint16.from_address(shape + 12 * 8).value
 
 
-def described(tensor: torch.Tensor, place: int) -> tuple:
+def expected_tensor(tensor: torch.Tensor, place: int) -> tuple:
     """The layout that an argument must have to match this tensor; its address goes to `place` of
     the run table."""
     return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0, turned(tensor)
 
 
 def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):
-    """A call object that fills the run table at an address. An input is (value,) or `described`;
-    an output is (place, dtype, sizes, strides, bytes)."""
+    """A call object that fills the run table at an address. An input is (value,) or an
+    `expected_tensor`; an output is (place, dtype, sizes, strides, bytes)."""
     module = native()
     if module is None or any(x[-1] is True for x in inputs if len(x) > 1):
         return PythonTensorCall(table, inputs, outputs)
@@ -204,7 +205,7 @@ class PythonTensorCall:
                 continue
             if not isinstance(argument, torch.Tensor) or argument.device.type != "cpu":
                 return False
-            if described(argument, expected[0]) != expected:
+            if expected_tensor(argument, expected[0]) != expected:
                 return False
             if expected[0] >= 0:
                 self.table[expected[0]] = argument.data_ptr()
