@@ -1,7 +1,7 @@
 """The PyTorch support that lower storeys load by purpose (`base/upper_storeys.py`)."""
 
 OFFERS = {
-    # of profile: `observe(watcher, model)` gives a function that ends it
+    # of profile: `observe(watcher, model)` returns a function that ends it
     "observe": "glasshouse.torch.observe.observer:observe",
     "costs of a trace": "glasshouse.torch.observe.trace_cost",
     # of analyze: steps by convention, graphs, and what they are made from

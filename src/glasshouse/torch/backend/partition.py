@@ -1,4 +1,4 @@
-"""Cuts joint graphs in two, and chooses the values that the forward graph saves in a budget.
+"""Cuts joint graphs in two, and chooses the values that the forward graph saves by a budget.
 
 PyTorch cuts the joint graph of both passes in two. Its own partitioner plans recomputation for a
 budget from 0 (all) to 1 (nothing that costs time). We search for the number that keeps within a
@@ -195,7 +195,7 @@ def forget_places(joint: torch.fx.GraphModule) -> None:
 
 
 def written_inputs() -> set[str]:
-    """The names of the inputs that the graph that is being compiled writes to."""
+    """The names of the inputs that the graph under compilation writes to."""
     metadata = metadata_now()
     if metadata is None:
         return set()
@@ -226,7 +226,7 @@ def hide_biases(backward: torch.fx.GraphModule) -> None:
 
 
 def place_recomputed(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> None:
-    """Note which operators of a backward graph compute again what the forward graph computes."""
+    """Mark the operators of a backward graph that recompute those of the forward graph."""
     computed = {node.name for node in forward.graph.nodes if node.op == "call_function"}
     for node in backward.graph.nodes:
         is_repeated = node.op == "call_function" and node.name in computed

@@ -89,14 +89,14 @@ def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, 
 
 
 def of_layer(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
-    """The result of a norm over the last axes, made again as its entry in the table computes it."""
+    """The result of a norm over the last axes, recomputed as its entry in the table does."""
     x, _shape, weight, bias = norm.args[:4]
     y = backward.scaled(x, mean, scale, weight)
     return None, backward.shifted(y, bias, x.meta["val"].dtype)
 
 
 def of_groups(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
-    """The result of a norm over groups of channels, made again: as its entry computes it."""
+    """The result of a norm over groups of channels, recomputed as its entry does."""
     x, weight, bias, _images, channels, _size, groups, _epsilon = norm.args
     ndim = x.meta["val"].ndim
     parts = channels // groups

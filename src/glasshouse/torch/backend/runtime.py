@@ -142,7 +142,7 @@ class TorchGraphProgram:
         return variant
 
     def drop_variant(self) -> None:
-        """Let go of the Program that was not used for longest; the first time, give advice."""
+        """Drop the least recently used Program; the first time, give advice."""
         self.variants.popitem(last=False)
         if not self.advised:
             self.advised = True

@@ -1,5 +1,5 @@
 """Hooks active while TorchDynamo traces for our backend: they postpone the collection of cyclic
-garbage, skip unneeded work (`lean_trace.py`) and capture recurrent layers (`recurrent.py`).
+garbage, skip unneeded work (`lean_trace.py`) and capture recurrent layers.
 
 TorchDynamo calls back when it starts and ends, but does not say for which backend. We read the
 backend from a local variable of its frame. Traces for other backends are unchanged."""
@@ -82,7 +82,7 @@ def register() -> None:
 
 
 def remain() -> None:
-    """Have `torch._dynamo.reset`, which clears all callbacks, leave ours."""
+    """Keep our callbacks through `torch._dynamo.reset`, which clears all others."""
     clear = callbacks.clear
 
     def clear_others() -> None:

@@ -80,7 +80,7 @@ def refuse_subclasses(front, name: str, call: Var, args, kwargs) -> None:
 
 
 def refuse_python_inside(front, tracer, call: Var, args, kwargs) -> None:
-    """Break where Python would run in the midst of a backward pass."""
+    """Break where user code would run inside a backward pass."""
     reason = front.why_python_runs(tracer, args, kwargs)
     if reason is not None:
         raise Break(reason, call, args, kwargs, PASS_HINT)

@@ -93,7 +93,7 @@ class TorchTensorFront(FrontEnd):
         return constant(tuple(var.value.shape)) if name == "shape" else None
 
     def gradient(self, tracer, var):
-        """tensor.grad."""
+        """The value of tensor.grad."""
         value, read = var.value, (var.items or {}).get("grad")
         if read is not None:
             return read
@@ -163,7 +163,7 @@ class TorchTensorFront(FrontEnd):
         return None
 
     def forget_gradients(self, tracer) -> None:
-        """Gradients may be others from here on."""
+        """Forget known gradients: a backward pass may change them."""
         for _, var in tracer.lifted.values():
             if self.is_tensor(var.value) and var.value.is_leaf:
                 tracer.front_state.gradients.first.setdefault(id(var.value), var.value.grad)

@@ -128,7 +128,7 @@ class GraphResults:
         return outputs
 
     def forget(self) -> None:
-        """Let go of the values."""
+        """Drop the values."""
         self.values.clear()
         self.wholes.clear()
 

@@ -52,7 +52,7 @@ class OwnArena:
         self.address = begin + self.first
 
     def numpy(self) -> np.ndarray:
-        """Its bytes."""
+        """The bytes of the arena."""
         return self.memory[self.first : self.first + self.nbytes]
 
 
