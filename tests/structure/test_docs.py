@@ -58,6 +58,21 @@ def test_the_table_of_what_is_captured_is_fresh():
     assert tool["page"]() == (ROOT / "docs" / "inside" / "capture.md").read_text()
 
 
+def test_the_pages_of_measurements_are_what_the_script_makes(monkeypatch):
+    """Update with: python tools/documents/make_measurements.py"""
+    monkeypatch.syspath_prepend(str(ROOT / "tools" / "documents"))
+    tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_measurements.py"))
+    for name, text in tool["pages"]().items():
+        assert text == (ROOT / "docs" / "measurements" / name).read_text(), name
+
+
+def test_every_record_of_a_benchmark_is_on_a_page_of_measurements():
+    folder = ROOT / "docs" / "measurements"
+    text = "".join(page.read_text() for page in folder.glob("*.md"))
+    records = (ROOT / "benchmarks" / "results").glob("*.json")
+    assert [x.name for x in records if f"`benchmarks/results/{x.name}`" not in text] == []
+
+
 def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
