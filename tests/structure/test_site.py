@@ -1,4 +1,4 @@
-"""The pages of the site under Start and How to: their code runs, and prints what they show.
+"""The README, and the site's pages under Start and How to: their code prints what they show.
 
 The blocks ```python of a page run in order, in one namespace and an empty folder. A block
 ```output after one shows what it prints, with `...` for what differs from run to run. A block ```py
@@ -18,13 +18,14 @@ from tests.structure.pages import DOCS, blocks_of
 import glasshouse as gh
 from glasshouse.cli import main
 
-PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md"])
+README = DOCS.parent / "README.md"
+PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md", README])
 MOST_LINES = 150
 LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers"}
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(DOCS).with_suffix("").as_posix()
+    return page.relative_to(DOCS.parent).with_suffix("").as_posix().removeprefix("docs/")
 
 
 def run(code: str, space: dict) -> str:
@@ -84,6 +85,11 @@ def test_a_page_is_short_and_its_pictures_have_texts(page):
     assert len(text.splitlines()) <= MOST_LINES
     assert len(re.findall(r"^# ", re.sub(r"```.*?```", "", text, flags=re.S), re.M)) == 1
     assert not re.search(r"!\[\]\(", text)
+
+
+def test_the_links_of_the_readme_lead_to_files():
+    links = re.findall(r"\]\(([^)#]+)", README.read_text())
+    assert [x for x in links if not (README.parent / x).is_file()] == []
 
 
 def test_every_page_is_in_the_navigation():
