@@ -31,6 +31,14 @@ def pytest_addoption(parser):
     parser.addoption("--of", type=int, default=1, help="how many parts there are")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave out files without a quick test under `-m quick`: reading all tests takes a minute."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if is_test and config.getoption("markexpr") == "quick":
+        return "mark.quick" not in collection_path.read_text() or None
+    return None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Deselect the slow tests of other parts; the cases of one are spread over all parts."""

@@ -209,6 +209,24 @@ def test_every_storey_says_what_it_is_for():
     assert all(storey["purpose"].endswith(".") for storey in storeys.values())
 
 
+def quick_storeys() -> set[str]:
+    """The storeys with a test marked quick: the folder under tests/unit, or those that it names."""
+    found = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for named in re.findall(
+            r"^(?:@|pytestmark = )pytest\.mark\.quick(.*)$", path.read_text(), re.M
+        ):
+            found |= set(re.findall(r'"([\w.]+)"', named)) or {path.parent.name}
+    return found
+
+
+def test_every_storey_has_a_quick_test():
+    """`pytest -m quick` looks into each once."""
+    storeys = tomllib.loads((PACKAGE / "layers.toml").read_text())
+    assert quick_storeys() == set(storeys)
+
+
+@pytest.mark.quick(".")
 def test_import_loads_no_heavy_library():
     heavy = ("torch", "sklearn", "scipy", "matplotlib", "rich", "typer", "click", "safetensors",
              "plotext", "numpy.random", "importlib.metadata", "PIL", "jax")  # fmt: skip

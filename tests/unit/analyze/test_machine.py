@@ -9,12 +9,14 @@ from glasshouse.analyze import MachineProfile
 from glasshouse.compile.steps.work import StepKind, product_of
 
 
+@pytest.mark.quick
 def test_new_pages_take_time_at_their_own_rate():
     machine = replace(MachineProfile.load("cpu2"), new_bytes_per_s=4e9)
     assert machine.new_pages_ns(1 << 20) == pytest.approx((1 << 20) / 4)
     assert replace(machine, new_bytes_per_s=0.0).new_pages_ns(1 << 20) == 0
 
 
+@pytest.mark.quick
 def test_rates_stand_in_for_those_with_a_word_more():
     rates = {"matmul float32": 1.0, "conv float32": 2.0, "conv depthwise float32": 3.0}
     rates |= {"matmul bfloat16": 4.0, "conv depthwise strided template float32": 5.0}

@@ -52,6 +52,7 @@ def brute(values, room: int) -> float | None:
     return min(costs, default=None)
 
 
+@pytest.mark.quick
 def test_the_exact_solver_is_exact():
     pytest.importorskip("scipy")
     rng = np.random.default_rng(0)

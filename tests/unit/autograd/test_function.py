@@ -6,6 +6,8 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.errors import GradError, ShapeError, TransformError
 
+pytestmark = pytest.mark.quick
+
 
 class Cube(gh.autograd.Function):
     @staticmethod

@@ -13,6 +13,8 @@ from glasshouse import nn
 from glasshouse.backends.numpy import NumPyBackend
 from glasshouse.base.errors import BackendError, OptionError
 
+pytestmark = pytest.mark.quick
+
 
 class Door(gh.Mode):
     """Counts the primitives that pass, by name."""

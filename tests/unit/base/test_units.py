@@ -6,6 +6,8 @@ from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import Flags
 from glasshouse.base.units import ByteCount, format_bytes, parse_budget, parse_bytes
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),

@@ -459,6 +459,7 @@ def test_state_loaded_between(compiler):
     same_models(plain, other)
 
 
+@pytest.mark.quick
 def test_another_model_and_optimizer():
     fast = gh.optimize("eager")(plain_step)
     for seed in range(3):

@@ -55,6 +55,7 @@ def test_loss_and_gradients_equal_those_of_the_twin(model):
         np.testing.assert_allclose(p.numpy(), others[name].detach().numpy(), atol=1e-6)
 
 
+@pytest.mark.quick("bench")
 def test_the_work_of_a_step_is_counted():
     work = count_work("resnet50", smoke=False)
     assert work.parameter_bytes == 4 * 25_557_032
@@ -97,6 +98,7 @@ def test_a_smoke_run_prints_a_table_and_saves_records(tmp_path):
         (["resnet50", "--dtype", "float16"], "bfloat16"),
     ],
 )
+@pytest.mark.quick("bench")
 def test_bad_options(tmp_path, arguments, text):
     assert text in bench(tmp_path, *arguments, expect=2)[0]
 

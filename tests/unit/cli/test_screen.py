@@ -140,6 +140,7 @@ def test_a_smoke_run_of_bench_prints_no_ratio(tmp_path, monkeypatch):
     assert "geometric mean" not in text and "/ ours" not in text and "limit" not in text
 
 
+@pytest.mark.quick
 def test_the_list_of_commands_says_each_in_a_line():
     told = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).output
     rows = told.partition("Commands:\n")[2].splitlines()
@@ -147,6 +148,7 @@ def test_the_list_of_commands_says_each_in_a_line():
 
 
 @pytest.mark.parametrize("command", ["profile", "flops"])
+@pytest.mark.quick
 def test_errors_of_a_target_name_the_command(command):
     told = CliRunner().invoke(main, [command, "resnet51"]).output
     expected = (

@@ -8,6 +8,8 @@ from glasshouse import nn
 from glasshouse.base.flags import flags
 from glasshouse.nn import functional as F
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(autouse=True)
 def compiled_at_once():

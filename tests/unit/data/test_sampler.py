@@ -23,6 +23,8 @@ from glasshouse.data import (
     random_split,
 )
 
+pytestmark = pytest.mark.quick
+
 LETTERS = "abcdefghij"
 
 

@@ -4,11 +4,14 @@ import gc
 import pickle
 
 import numpy as np
+import pytest
 
 import glasshouse as gh
 from glasshouse.base import Spec
 from glasshouse.dispatch import call as module
 from glasshouse.dispatch.call import PICK, call_of, calls, input_call, pick_call, source_call
+
+pytestmark = pytest.mark.quick
 
 X = Spec((2, 3), gh.float32)
 CARD = gh.primitives

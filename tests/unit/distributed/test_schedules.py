@@ -4,6 +4,8 @@ from glasshouse.base.errors import OptionError
 from glasshouse.distributed.pipelines.schedules import Schedule, forwards_only, make_schedule
 from glasshouse.distributed.pipelines.simulation import Action, ScheduleSimulation
 
+pytestmark = pytest.mark.quick
+
 CASES = [
     (name, ranks, chunks, microbatches)
     for name in ("gpipe", "1f1b", "interleaved")

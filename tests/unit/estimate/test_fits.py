@@ -36,6 +36,7 @@ def test_the_answer_is_the_analysis_of_the_step():
     assert gh.estimate.fits(model, optimizer, data, answer.peak_bytes, loss=MSE)
 
 
+@pytest.mark.quick
 def test_small_parameters_are_parameters_wherever_they_lie():
     """Small arrays are NumPy's, not the manager's."""
     model, data = blocks_of(2, 8), data_of(4, 8)
@@ -196,6 +197,7 @@ def test_a_change_that_a_model_cannot_make_says_why():
         ({"convention": "torch"}, "no other convention"),
     ],
 )
+@pytest.mark.quick
 def test_bad_arguments_are_told(change, message):
     given = {"model": blocks_of(1), "optimizer": "sgd", "batch": data_of(2), "device_memory": 1}
     given |= {"loss": MSE, **change}

@@ -102,6 +102,7 @@ def test_a_run_is_the_loop_written_out(options):
     assert [row["lr"] for row in history] == pytest.approx([0.02, 0.02, 0.002])
 
 
+@pytest.mark.quick
 def test_rows_have_loss_metrics_and_those_of_the_validation_data():
     history, _ = run(2)
     assert list(history[0]) == ["epoch", "lr", "loss", "accuracy", "val_loss", "val_accuracy"]

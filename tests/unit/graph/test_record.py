@@ -57,6 +57,7 @@ def training(seed=0):
     return model, optimizer, step
 
 
+@pytest.mark.quick
 def test_nothing_is_computed_before_it_is_needed():
     x = gh.ones((3,)) + 1
     assert x.payload.value is None
@@ -67,6 +68,7 @@ def test_nothing_is_computed_before_it_is_needed():
     assert bool((x == 2).all()) and float(x[0]) == 2.0
 
 
+@pytest.mark.quick
 def test_a_training_step_is_one_program_found_again(recordings):
     _, optimizer, step = training()
     step()

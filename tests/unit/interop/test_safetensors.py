@@ -14,6 +14,8 @@ from glasshouse.base.errors import CheckpointError, DTypeError
 from glasshouse.interop import load_safetensors, save_safetensors
 from glasshouse.interop.safetensors import read_safetensors
 
+pytestmark = pytest.mark.quick
+
 rng = np.random.default_rng(0)
 
 

@@ -12,6 +12,8 @@ from glasshouse.ir.graph import IRGraph
 from glasshouse.ir.graph_module import GraphModule, Interpreter, Transformer
 from glasshouse.ir.match import find_matches, replace_pattern
 
+pytestmark = pytest.mark.quick
+
 add, mul, neg, exp = (gh.primitives[name] for name in ("add", "mul", "neg", "exp"))
 
 

@@ -26,6 +26,7 @@ MB = 1 << 20
 
 @pytest.mark.parametrize("cls", MANAGERS)
 @pytest.mark.parametrize("nbytes", [0, 1, 100, 5000, 3 * MB])
+@pytest.mark.quick
 def test_buffers_are_aligned_and_usable(cls, nbytes):
     manager = cls()
     buffer = manager.alloc(nbytes, Tag("add"))
@@ -125,6 +126,7 @@ def test_size_classes_and_small_requests_beyond_the_split_limit():
     assert coarse.stats().allocated_bytes == 131_072
 
 
+@pytest.mark.quick
 def test_freed_memory_is_used_again():
     manager = CachingManager()
     first = manager.alloc(8 * MB)
@@ -240,6 +242,7 @@ def test_where_addresses_are_scarce_a_block_is_a_mapping(monkeypatch):
     assert manager.stats().reserved_bytes == 16 * MB and len(held) == 2
 
 
+@pytest.mark.quick
 def test_fragmentation_is_counted():
     manager = CachingManager(split_limit=1, reuse_limit=4.0)
     manager.alloc(8 * MB)

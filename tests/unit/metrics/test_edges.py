@@ -8,6 +8,8 @@ import pytest
 import glasshouse as gh
 from glasshouse import metrics
 
+pytestmark = pytest.mark.quick
+
 NUMBERS, CLASSES, WORDS = "numbers", "classes", "words"
 BOX = {"boxes": [[0.0, 0.0, 4.0, 4.0]], "scores": [0.5], "labels": [1]}
 NO_BOX = {"boxes": np.zeros((0, 4)), "scores": np.zeros(0), "labels": np.zeros(0, np.int64)}

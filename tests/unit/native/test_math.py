@@ -232,6 +232,7 @@ def test_binary_functions_are_close_over_the_whole_range(library, name):
         assert_close(found, exact, 1, x, y)
 
 
+@pytest.mark.quick
 def test_powers_at_the_boundary_of_one(library):
     """Bases next to 1 with large exponents: an error of the logarithm is multiplied by them."""
     x = (1 + np.arange(-2000, 2000, 2) * 2.0**-24).astype(np.float32).repeat(1000)

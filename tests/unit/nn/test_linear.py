@@ -9,6 +9,8 @@ from glasshouse import nn
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.base.flags import flags
 
+pytestmark = pytest.mark.quick
+
 rng = np.random.default_rng(0)
 
 

@@ -27,6 +27,7 @@ def test_sort_is_stable(dtype, descending, axis):
     assert (values.dtype.name, indices.dtype.name) == (dtype, "int64")
 
 
+@pytest.mark.quick
 def test_sort_orders_extreme_integers():
     x = np.array([-128, 127, 0, -127], np.int8)
     values, _ = sort(as_value(x), axis=0, descending=True)
@@ -64,6 +65,7 @@ def test_top_k_matches_torch():
     np.testing.assert_array_equal(got.numpy(), t.grad.numpy())
 
 
+@pytest.mark.quick
 def test_top_k_takes_the_first_of_equal_elements():
     _, indices = top_k(as_value(np.array([1.0, 2, 2, 1, 2])), k=4)
     assert indices.numpy().tolist() == [1, 2, 4, 0]

@@ -193,6 +193,7 @@ def test_a_state_loaded_from_json_goes_on_exactly(number):
     assert rates(other, resumed, 20) == rates(opt, scheduler, 20)
 
 
+@pytest.mark.quick
 def test_plateau_state_goes_on_exactly():
     opt, other = make_optimizer(), make_optimizer()
     scheduler = ReduceLROnPlateau(opt, patience=1, cooldown=1)
@@ -317,6 +318,7 @@ def test_a_schedule_of_pytorchs_manner_works():
     assert rates(opt, Halving(opt), 3)[-1][0][0] == 0.125
 
 
+@pytest.mark.quick
 def test_warmup_then_inverse_square_root():
     opt = make_optimizer()
     seen = [groups[0][0] for groups in rates(opt, gh.optim.InverseSqrtLR(opt, 4), 17)]

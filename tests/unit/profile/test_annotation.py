@@ -15,6 +15,8 @@ from glasshouse.dispatch.watch import Watcher
 from glasshouse.profile import annotation
 from glasshouse.profile.annotation import Annotation, quicken
 
+pytestmark = pytest.mark.quick
+
 
 class Told(Watcher):
     """Notes the names of annotations and when they began."""

@@ -157,6 +157,7 @@ def test_algorithmic_count_leaves_padding_out():
     assert fc.total(column="algorithmic") == 2 * 28 * 28
 
 
+@pytest.mark.quick
 def test_complex_products_count_four_times():
     a = gh.ones((3, 4), dtype=gh.complex64)
     assert counted(lambda: a @ gh.ones((4, 5), dtype=gh.complex64)) == 4 * 2 * 3 * 4 * 5
@@ -237,6 +238,7 @@ def test_counts_do_not_depend_on_the_backend(backend):
         assert fc.total("all", "bytes") > 0 and fc.intensity > 0
 
 
+@pytest.mark.quick
 def test_macs_count_half_the_products():
     with gh.FlopCounter(multiply_add=1) as fc:
         gh.ones((2, 3)) @ gh.ones((3, 4))

@@ -75,6 +75,7 @@ def plain_filters(n_freqs, n_mels, rate, f_min, f_max, scale):
 
 
 @pytest.mark.parametrize("scale", ["htk", "slaney"])
+@pytest.mark.quick
 def test_mel_filters_are_triangles(scale):
     expected, points = plain_filters(129, 12, 8000, 60.0, 3500.0, scale)
     got = features.mel_filters(129, 12, 8000, 60.0, 3500.0, mel_scale=scale)
@@ -124,6 +125,7 @@ def test_deltas_are_the_slopes_of_fitted_lines(length):
     np.testing.assert_allclose(stacked[:, 6:], twice.numpy())
 
 
+@pytest.mark.quick
 def test_preemphasis_is_a_filter():
     got = speech.PreEmphasis(0.9)(WAVE).numpy()
     np.testing.assert_allclose(got, signal.lfilter([1, -0.9], [1], WAVE))

@@ -91,6 +91,7 @@ def test_views_and_what_is_made_in_the_same_program():
     assert np.array_equal(total.numpy(), np.cumsum(np.abs(want[:, 1])) + 1)
 
 
+@pytest.mark.quick
 def test_gradients_of_sorted_values_and_running_sums():
     x = gh.tensor(np.float32([3, 1, 2, 1]), requires_grad=True)
     weights = gh.asarray(np.float32([1, 10, 100, 1000]))

@@ -5,6 +5,8 @@ import pytest
 
 import glasshouse as gh
 
+pytestmark = pytest.mark.quick
+
 inf, nan = float("inf"), float("nan")
 
 

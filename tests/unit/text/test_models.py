@@ -16,6 +16,7 @@ def test_the_full_model_has_406_million_parameters():
         assert model(gh.zeros((4, 128), dtype="int64")).shape == (4, 128, 50265)
 
 
+@pytest.mark.quick
 def test_tokens_see_what_stands_after_them():
     model = BertLike(**SMALL)
     a, b = (model(gh.asarray([[1, 2, last]])).numpy()[0, 0] for last in (3, 4))
@@ -45,6 +46,7 @@ def test_tokens_of_a_decoder_see_those_before_them_alone():
         ([[1, 20]], IndexOutOfRangeError, "indices from 0 to 19"),
     ],
 )
+@pytest.mark.quick
 def test_bad_tokens(kind, tokens, error, text):
     with pytest.raises(error) as caught:
         kind(**SMALL)(gh.asarray(tokens))

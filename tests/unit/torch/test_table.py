@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.quick
+
 torch = pytest.importorskip("torch")
 
 TOOLS = Path(__file__).parents[3] / "tools" / "documents"

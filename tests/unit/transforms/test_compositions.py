@@ -53,6 +53,7 @@ def by_forward(fn):
     return lambda x: gh.jacobian(fn, mode="forward")(x)
 
 
+@pytest.mark.quick
 def test_gradients_agree():
     for gradient in (gh.grad, by_backward, by_forward, gh.jacobian):
         np.testing.assert_allclose(gradient(f)(gh.asarray(X)).numpy(), GRADIENT, rtol=1e-6)
@@ -256,6 +257,7 @@ def test_backward_through_vmap():
     np.testing.assert_allclose(w.grad.numpy(), xs.numpy().sum(0))
 
 
+@pytest.mark.quick
 def test_vmapped_hessians_and_nested_vmap():
     xs = gh.asarray(rng.normal(size=(2, 3, 4)))
     hessians = gh.vmap(gh.vmap(gh.hessian(f)))(xs)
@@ -326,6 +328,7 @@ def test_trees_of_arguments_and_results():
     assert out["twice"].tolist() == [2.0, 4.0]
 
 
+@pytest.mark.quick
 def test_argnums_and_aux():
     def fn(x, y):
         return x * y, {"sum": x + y}

@@ -29,6 +29,7 @@ def test_full_models_have_the_published_parameters(name):
         assert model(gh.zeros((2, 3, 224, 224))).shape == (2, 1000)
 
 
+@pytest.mark.quick
 def test_names_and_shapes_inside_the_vision_transformer():
     with gh.backends.use("stub"):
         state = models.vit_b_16().state_dict()
@@ -62,6 +63,7 @@ def test_dropout_is_active_in_training_only():
     assert np.array_equal(model(x).numpy(), model(x).numpy())
 
 
+@pytest.mark.quick
 def test_patches_must_fit_the_image():
     with pytest.raises(OptionError, match="patch_size to divide image_size"):
         models.vit_b_16(image_size=100)
