@@ -370,14 +370,14 @@ GROUPS = {
         Measurement("torch_small_steps", "Steps of small PyTorch programs",
                     "The ratio is the best of PyTorch's times over that of `gh.optimize`."),
         Measurement("torch_curves", "Loss curves of captured steps", "Loss curves beside eager's.",
-                    "python tools/torch_curves.py", render=torch_curves),
+                    "python tools/judges/torch_curves.py", render=torch_curves),
         Measurement("torch_models_captured", "Captured steps of models",
                     "Whole training steps, captured and eager, compared.",
-                    "python tools/torch_models.py --capture program LIBRARY:NAME … --out FILE",
+                    "python tools/judges/torch_models.py --capture program LIBRARY:NAME … --out FILE",
                     render=right_models),
         Measurement("torch_models_others_captured", "Captured steps of other libraries",
                     "The same for libraries beyond torchvision, timm and transformers.",
-                    "python tools/torch_models.py --capture program others:NAME … --out FILE",
+                    "python tools/judges/torch_models.py --capture program others:NAME … --out FILE",
                     render=right_models),
     ]),
     "pytorch_backend": ("PyTorch backend", [
@@ -395,14 +395,14 @@ GROUPS = {
                     "A call of a compiled graph and its parts, by number and size of parameters."),
         Measurement("torch_operators", "Operators that agree with eager",
                     "PyTorch's own samples of its operators, forward and backward.",
-                    "GH_COMPILE=never python tools/torch_operators.py --most 6",
+                    "GH_COMPILE=never python tools/judges/torch_operators.py --most 6",
                     render=operators),
         Measurement("torch_models_right", "Models that agree with eager",
                     "Outputs and gradients of models that others wrote.",
-                    "python tools/torch_models.py LIBRARY --out FILE", render=right_models),
+                    "python tools/judges/torch_models.py LIBRARY --out FILE", render=right_models),
         Measurement("torch_models_others", "Models of other libraries that agree with eager",
                     "The same for libraries beyond torchvision, timm and transformers.",
-                    "python tools/torch_models.py others --out FILE", render=right_models),
+                    "python tools/judges/torch_models.py others --out FILE", render=right_models),
     ]),
     "profiler": ("Profiler", [
         Measurement("profiling", "Cost and truth of the profiler",
@@ -429,7 +429,7 @@ GROUPS = {
                     render=rates),
         Measurement("distributed_curves", "Loss curves of the schemes",
                     "Loss curves of several ranks beside those of one process.",
-                    "python tools/distributed_curves.py", render=distributed_curves),
+                    "python tools/judges/distributed_curves.py", render=distributed_curves),
     ]),
     "optimizers": ("Optimizers", [
         Measurement("optimizers", "Update of ViT-B/16",
@@ -519,6 +519,8 @@ and the command, or "not recorded" where the record has none.
 - The machines are shared with other programs. Ratios differ by 10 to 20 % from run to run.
 - A ratio depends on the processor more than on anything else. Measure on yours:
   `glasshouse bench`, `glasshouse bench --torch`.
+
+## Pages
 """
 
 
