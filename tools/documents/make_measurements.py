@@ -306,6 +306,7 @@ def profiling(results: dict) -> list[str]:
 # -- the pages -----------------------------------------------------------------------------------
 
 BENCH = "glasshouse bench --torch"
+JUDGE = "python tools/judges/torch_models.py"
 ZEN_5 = "two cores of an AMD EPYC of the Zen 5 family"
 ZEN_4 = "two cores of an AMD EPYC of the Zen 4 family"
 
@@ -373,11 +374,11 @@ GROUPS = {
                     "python tools/judges/torch_curves.py", render=torch_curves),
         Measurement("torch_models_captured", "Captured steps of models",
                     "Whole training steps, captured and eager, compared.",
-                    "python tools/judges/torch_models.py --capture program LIBRARY:NAME … --out FILE",
+                    f"{JUDGE} --capture program LIBRARY:NAME … --out FILE",
                     render=right_models),
         Measurement("torch_models_others_captured", "Captured steps of other libraries",
                     "The same for libraries beyond torchvision, timm and transformers.",
-                    "python tools/judges/torch_models.py --capture program others:NAME … --out FILE",
+                    f"{JUDGE} --capture program others:NAME … --out FILE",
                     render=right_models),
     ]),
     "pytorch_backend": ("PyTorch backend", [
@@ -399,10 +400,10 @@ GROUPS = {
                     render=operators),
         Measurement("torch_models_right", "Models that agree with eager",
                     "Outputs and gradients of models that others wrote.",
-                    "python tools/judges/torch_models.py LIBRARY --out FILE", render=right_models),
+                    f"{JUDGE} LIBRARY --out FILE", render=right_models),
         Measurement("torch_models_others", "Models of other libraries that agree with eager",
                     "The same for libraries beyond torchvision, timm and transformers.",
-                    "python tools/judges/torch_models.py others --out FILE", render=right_models),
+                    f"{JUDGE} others --out FILE", render=right_models),
     ]),
     "profiler": ("Profiler", [
         Measurement("profiling", "Cost and truth of the profiler",

@@ -13,8 +13,6 @@ from glasshouse import nn
 from glasshouse.backends.numpy import NumPyBackend
 from glasshouse.base.errors import BackendError, OptionError
 
-pytestmark = pytest.mark.quick
-
 
 class Door(gh.Mode):
     """Counts the primitives that pass, by name."""
@@ -156,6 +154,7 @@ def test_a_perturbed_addition_reaches_layers_gradients_and_updates(backend):
     ],
     ids=repr,
 )
+@pytest.mark.quick
 def test_layers_use_the_new_addition(layer):
     x = gh.asarray(np.random.default_rng(1).random((1, 2, 4, 4), np.float32))
     plain = layer(x).numpy()
@@ -273,6 +272,7 @@ def test_stub_runs_a_whole_step_without_contents():
             loss.item()
 
 
+@pytest.mark.quick
 def test_torch_computes_the_same_step():
     pytest.importorskip("torch")
     results = []
@@ -289,6 +289,7 @@ def test_torch_computes_the_same_step():
         np.testing.assert_allclose(other[key], state[key], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.quick
 def test_fallbacks_are_counted_and_strict_refuses_them():
     class Bare(NumPyBackend):
         """Everything on the protocol's own fallback."""
