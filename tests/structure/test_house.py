@@ -209,6 +209,12 @@ def test_every_storey_says_what_it_is_for():
     assert all(storey["purpose"].endswith(".") for storey in storeys.values())
 
 
+def test_the_version_is_the_same_everywhere():
+    released = re.search(r"^## (\d\S*) ", (ROOT / "CHANGELOG.md").read_text(), re.M)[1]
+    cited = re.search(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(), re.M)[1]
+    assert gh.__version__ == released == cited
+
+
 def quick_storeys() -> set[str]:
     """The storeys with a test marked quick: the folder under tests/unit, or those that it names."""
     found = set()
