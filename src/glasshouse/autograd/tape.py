@@ -297,10 +297,10 @@ def attach(entry, outputs, mode) -> None:
 @contextmanager
 def recording(tape, enabled: bool):
     """Inside, one tape (None for the base tape) records or not; the others stay as they were."""
-    yield from switched([state if tape is None else tape], enabled)
+    yield from switch_recording([state if tape is None else tape], enabled)
 
 
-def switched(tapes: list, enabled: bool):
+def switch_recording(tapes: list, enabled: bool):
     """A generator between whose start and end tapes record or not. It also ends when it dies, as
     where an interrupt comes between the end of a `with` and the first line of its __exit__."""
     before = [(tape, tape.records) for tape in tapes]
@@ -324,7 +324,7 @@ class grad_mode(ContextDecorator):
     def __enter__(self):
         self.outer.append(state.records)
         tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
-        self.stack.append(switched(tapes, self.enabled))
+        self.stack.append(switch_recording(tapes, self.enabled))
         next(self.stack[-1])
 
     def __exit__(self, *exc_info):

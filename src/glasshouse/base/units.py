@@ -34,7 +34,7 @@ class ByteCount(int):
     expected = "a number of bytes such as 1.5GiB, 800MB or 4096"
 
     def __new__(cls, value):
-        return super().__new__(cls, parsed(value) if isinstance(value, str) else value)
+        return super().__new__(cls, parse_text(value) if isinstance(value, str) else value)
 
     def __str__(self):
         return format_bytes(self)
@@ -56,7 +56,7 @@ class MemoryBudget:
         return self.words
 
 
-def parsed(text: str) -> int:
+def parse_text(text: str) -> int:
     """The bytes that a text stands for.
 
     Raises: ValueError with what to write

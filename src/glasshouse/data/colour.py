@@ -66,7 +66,7 @@ def affine(image, *coefficients):
     return image.transform(image.size, 0, coefficients)  # Pillow's AFFINE is 0
 
 
-def moved(image, fraction: float, axis: int):
+def translate(image, fraction: float, axis: int):
     offset = fraction * image.size[axis]
     return affine(image, 1, 0, offset if axis == 0 else 0, 0, 1, offset if axis == 1 else 0)
 
@@ -77,8 +77,8 @@ OPERATIONS = {
     "identity": (lambda image, x: image, 0.0, False),
     "shear-x": (lambda image, x: affine(image, 1, x, 0, 0, 1, 0), 0.3, True),
     "shear-y": (lambda image, x: affine(image, 1, 0, 0, x, 1, 0), 0.3, True),
-    "translate-x": (lambda image, x: moved(image, x, 0), 150 / 331, True),
-    "translate-y": (lambda image, x: moved(image, x, 1), 150 / 331, True),
+    "translate-x": (lambda image, x: translate(image, x, 0), 150 / 331, True),
+    "translate-y": (lambda image, x: translate(image, x, 1), 150 / 331, True),
     "rotate": (lambda image, x: image.rotate(x), 30.0, True),
     "brightness": (lambda image, x: adjusted(image, "Brightness", 1 + x), 0.9, True),
     "saturation": (lambda image, x: adjusted(image, "Color", 1 + x), 0.9, True),

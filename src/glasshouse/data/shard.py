@@ -37,7 +37,7 @@ class TarShards(IterableDataset):
     """
 
     def __init__(self, paths, shuffle: bool = False, seed: int = 0):
-        self.paths = expanded(paths)
+        self.paths = expand_paths(paths)
         missing = [path for path in self.paths if not Path(path).is_file()]
         if missing or not self.paths:
             fix = "Check the pattern."
@@ -56,7 +56,7 @@ class TarShards(IterableDataset):
         for path in worker_part(paths):
             try:
                 with tarfile.open(path) as shard:
-                    for members in grouped(shard):
+                    for members in group_members(shard):
                         if start:
                             start -= 1
                         else:
@@ -72,19 +72,19 @@ class TarShards(IterableDataset):
         return f"TarShards({len(self.paths)} shards, shuffle={self.shuffled}, seed={self.seed})"
 
 
-def expanded(paths) -> list[str]:
+def expand_paths(paths) -> list[str]:
     """Every path that a pattern, or a list of these, stands for."""
     if not isinstance(paths, (str, Path)):
         fix = "Pass e.g. 'train-{0000..0031}.tar'."
         paths = check_several("TarShards", paths, "paths of shards", fix)
-        return [path for pattern in paths for path in expanded(pattern)]
+        return [path for pattern in paths for path in expand_paths(pattern)]
     text = str(paths)
     braces = BRACES.search(text)
     if braces:
         first, last = braces.groups()
         numbers = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
         head, tail = text[: braces.start()], text[braces.end() :]
-        return [path for number in numbers for path in expanded(head + number + tail)]
+        return [path for number in numbers for path in expand_paths(head + number + tail)]
     if not any(sign in text for sign in "*?["):
         return [text]
     anchor = Path(text).anchor
@@ -98,7 +98,7 @@ def key_of(name: str) -> tuple[str, str]:
     return folder + slash + stem, ending.lower()
 
 
-def grouped(shard):
+def group_members(shard):
     """Yield the members of each sample."""
     key, members = None, []
     for member in shard:
@@ -130,10 +130,10 @@ def decode_sample(sample: dict) -> dict:
         {'cls': 7, 'txt': 'seven', 'raw': b'7'}
     """
     check_type("decode_sample", sample, dict, "a dict of members", "Pass a sample of TarShards.")
-    return {name: decoded(sample, name, data) for name, data in sample.items()}
+    return {name: decode_member(sample, name, data) for name, data in sample.items()}
 
 
-def decoded(sample: dict, name: str, data):
+def decode_member(sample: dict, name: str, data):
     reader = READERS.get(name.rpartition(".")[2])
     if name == KEY or reader is None:
         return data
@@ -189,7 +189,7 @@ def write_shard(path: Path, numbered) -> None:
                 key = sample.get(KEY, f"{number:09d}")
                 for name, value in sample.items():
                     if name != KEY:
-                        add_member(shard, f"{key}.{name}", encoded(name, value))
+                        add_member(shard, f"{key}.{name}", encode_member(name, value))
         partial.rename(path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -202,7 +202,7 @@ def add_member(shard, name: str, data: bytes) -> None:
     shard.addfile(member, io.BytesIO(data))
 
 
-def encoded(name: str, value) -> bytes:
+def encode_member(name: str, value) -> bytes:
     kind = name.rpartition(".")[2]
     file = io.BytesIO()
     if isinstance(value, (bytes, bytearray)):

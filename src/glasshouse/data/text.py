@@ -177,10 +177,10 @@ def read_csv(path, delimiter: str = ",", header: bool = True) -> ColumnDataset:
             fix = "Quote fields with delimiters in them."
             raise ShapeError("read_csv", expected, f"{len(row)}: {row!r:.60}", fix)
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return ColumnDataset(dict(zip(names, map(converted, columns), strict=True)))
+    return ColumnDataset(dict(zip(names, map(convert_column, columns), strict=True)))
 
 
-def converted(texts: tuple):
+def convert_column(texts: tuple):
     """A column as numbers where all are."""
     for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:

@@ -184,7 +184,7 @@ class MeanAveragePrecision(Metric):
         counts = ~np.concatenate(ignored, axis=1)[:, order]
         hit = np.concatenate(hits, axis=1)[:, order]
         true, false = np.cumsum(hit & counts, axis=1), np.cumsum(~hit & counts, axis=1)
-        return interpolated(true, false, target_count)
+        return interpolate(true, false, target_count)
 
     def matched(self, rows, targets, ignore) -> tuple[np.ndarray, np.ndarray]:
         """(whether each prediction has a target, whether that does not count), by threshold."""
@@ -226,7 +226,7 @@ def columns(where: str, image: int, boxes: np.ndarray, label, **others) -> np.nd
     return np.concatenate([np.stack([first, *fields.values()], axis=1), boxes], axis=1)
 
 
-def interpolated(true, false, target_count: int) -> tuple[np.ndarray, np.ndarray]:
+def interpolate(true, false, target_count: int) -> tuple[np.ndarray, np.ndarray]:
     """(mean precision at 101 recalls, the highest recall) for each row of counts."""
     average, highest = [], []
     for tp, fp in zip(true, false, strict=True):

@@ -78,7 +78,7 @@ class Metric:
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
         """
         if isinstance(state, dict):
-            state = {name: restored(self.gathered.get(name), v) for name, v in state.items()}
+            state = {name: undo_plain(self.gathered.get(name), v) for name, v in state.items()}
         self.check_state(state)
         vars(self).update(state)
 
@@ -103,7 +103,7 @@ def plain(value):
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def restored(start, value):
+def undo_plain(start, value):
     """Undo `plain`: arrays of the kinds and dtypes that `start` has."""
     if not isinstance(value, list):
         return value

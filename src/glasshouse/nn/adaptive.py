@@ -25,7 +25,7 @@ ASMoutput = namedtuple("ASMoutput", "output loss")
 ASMoutput.__doc__ = "The log-probability of each target, and minus their mean."
 
 
-def picked(x: Value, index: Value) -> Value:
+def pick(x: Value, index: Value) -> Value:
     """x at one position of its last axis each."""
     here = reshape(index, (*index.shape, 1)) == arange(x.shape[-1])
     return reduce.sum(choose(here, x, 0), axis=-1)
@@ -108,9 +108,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             inside = (target >= low) & (target < high)
             place = choose(inside, self.shortlist_size + i, place)
             scores = log_softmax(self.tail[i](x), dim=-1)
-            label_scores = picked(scores, clip(target - low, 0, high - low - 1))
+            label_scores = pick(scores, clip(target - low, 0, high - low - 1))
             output = output + choose(inside, label_scores, 0)
-        output = output + picked(head, place)
+        output = output + pick(head, place)
         return ASMoutput(output, -reduce.mean(output))
 
     def log_prob(self, input):

@@ -126,7 +126,7 @@ class BackwardHooks:
 
     def marked_inputs(self, args: tuple) -> tuple:
         self.inputs = len(args)
-        args, self.tracked = marked(args, self.see_inputs)
+        args, self.tracked = mark_tracked(args, self.see_inputs)
         return args
 
     def marked_result(self, result):
@@ -137,14 +137,14 @@ class BackwardHooks:
         def see(gradients):
             return self.see_results(gradients, places, len(values))
 
-        values, marked_places = marked(values, see)
+        values, marked_places = mark_tracked(values, see)
         places.extend(marked_places)
         if not several:
             return values[0]
         return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
     def see_results(self, gradients, places: list[int], count: int):
-        self.grad_output = filled(gradients, places, count)
+        self.grad_output = fill_gaps(gradients, places, count)
         for hook in hooks_of(self.module, "_backward_pre_hooks"):
             returned = hook.function(self.module, self.grad_output)
             if returned is not None:
@@ -156,7 +156,7 @@ class BackwardHooks:
     def see_inputs(self, gradients):
         if self.grad_output is None:  # a backward pass that did not come through the results
             return gradients
-        replaced = self.call_hooks(filled(gradients, self.tracked, self.inputs))
+        replaced = self.call_hooks(fill_gaps(gradients, self.tracked, self.inputs))
         self.grad_output = None
         return tuple(replaced[i] for i in self.tracked)
 
@@ -168,7 +168,7 @@ class BackwardHooks:
         return grad_input
 
 
-def marked(values: tuple, observe) -> tuple[tuple, list[int]]:
+def mark_tracked(values: tuple, observe) -> tuple[tuple, list[int]]:
     """The values, the tracked ones passed through a Marker, and the places of those."""
     places = [i for i, x in enumerate(values) if isinstance(x, Value) and x.tape_entry is not None]
     marked_values = list(values)
@@ -178,7 +178,7 @@ def marked(values: tuple, observe) -> tuple[tuple, list[int]]:
     return tuple(marked_values), places
 
 
-def filled(gradients, places: list[int], count: int) -> tuple:
+def fill_gaps(gradients, places: list[int], count: int) -> tuple:
     """Gradients at their places, None elsewhere."""
     by_place = dict(zip(places, gradients, strict=True))
     return tuple(by_place.get(i) for i in range(count))

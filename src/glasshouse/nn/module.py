@@ -440,7 +440,7 @@ def indented(text: str) -> str:
 
 
 @contextmanager
-def swapped(module: Module, tensors: dict):
+def swap_tensors(module: Module, tensors: dict):
     """Inside, `module` has the given tensors in place of its parameters and buffers."""
     places = {}
     for path, part in module.named_modules(remove_duplicate=False):
@@ -471,5 +471,5 @@ def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     Raises: OptionError for an unknown name.
     """
     args = args if isinstance(args, tuple) else (args,)
-    with swapped(module, tensors):
+    with swap_tensors(module, tensors):
         return module(*args, **(kwargs or {}))

@@ -144,7 +144,7 @@ def last_part(name: str) -> str:
 
 def check_loaded(name: str, target, source, loaded: dict, wrong: list, assign: bool) -> None:
     try:
-        value = source if isinstance(source, Value) else adopted(source)
+        value = source if isinstance(source, Value) else copy_of(source)
         if isinstance(value, Uninitialized):
             if not isinstance(target, Uninitialized):
                 wrong.append(f"{name} without a shape, not {target.shape}")
@@ -166,7 +166,7 @@ def put(module, name: str, target, value, assign: bool) -> None:
         module._buffers[name] = value
 
 
-def adopted(source) -> Value:
+def copy_of(source) -> Value:
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
         source = from_dlpack(source)
     return asarray(source, copy=True)

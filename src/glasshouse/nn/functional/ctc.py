@@ -129,7 +129,7 @@ def sequences(where: str, log_probs, targets, input_lengths, target_lengths, nam
     y = cast(y, int64)
     if x.ndim == 2:
         return reshape(x, (x.shape[0], 1, x.shape[1])), reshape(y, (1, most)), frames, sizes
-    return x, taken_apart(where, y, sizes) if y.ndim == 1 else y, frames, sizes
+    return x, split_targets(where, y, sizes) if y.ndim == 1 else y, frames, sizes
 
 
 def lengths(where: str, name: str, numbers, batch, most: int) -> Value:
@@ -145,7 +145,7 @@ def lengths(where: str, name: str, numbers, batch, most: int) -> Value:
     return reshape(cast(value, int64), batch or (1,))
 
 
-def taken_apart(where: str, joined: Value, sizes: Value) -> Value:
+def split_targets(where: str, joined: Value, sizes: Value) -> Value:
     """Targets (N, S) from concatenated targets; reads their lengths."""
     counts = sizes.detach().numpy()
     if counts.sum() != joined.size:

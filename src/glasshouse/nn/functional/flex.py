@@ -64,7 +64,7 @@ def attend_block(q, k, v, score_mod, allowed, at: Positions) -> tuple[Value, Val
     """
     scores = widened(matmul(q, matrix_transpose(k)))  # (B, H, L, S)
     if score_mod is not None:
-        scores = modified("score_mod", score_mod(scores, *at), scores.shape)
+        scores = check_result("score_mod", score_mod(scores, *at), scores.shape)
         scores = widened(scores)
     if allowed is not None:
         scores = choose(allowed, scores, -math.inf)
@@ -78,7 +78,7 @@ def attend_block(q, k, v, score_mod, allowed, at: Positions) -> tuple[Value, Val
     return matmul(cast(weights, v.dtype), v), reshape(lse, lse.shape[:-1])
 
 
-def modified(name: str, result, shape) -> Value:
+def check_result(name: str, result, shape) -> Value:
     """The `result` of a score or mask function, checked and broadcast to its full `shape`."""
     result = as_value(result, where=name)
     sizes = zip(result.shape[::-1], shape[::-1], strict=False)
@@ -259,7 +259,7 @@ def mask_at(mask_mod: Callable, at: Positions) -> Value:
     y = as_value(mask_mod(*at), where="mask_mod")
     if not y.dtype.is_bool:
         raise DTypeError("mask_mod", "booleans", y.dtype.name, "Compare the indices.")
-    return modified("mask_mod", y, shape)
+    return check_result("mask_mod", y, shape)
 
 
 def padded_shape(x: Value) -> tuple[int, ...]:

@@ -309,7 +309,7 @@ def linear_cross_entropy(
     total = sum(parts[1:], parts[0])
     if reduction == "sum":
         return total
-    return total / counted(target, probabilities, outputs[0], chosen, total.dtype)
+    return total / mean_divisor(target, probabilities, outputs[0], chosen, total.dtype)
 
 
 def check_linear(where: str, x: Value, w: Value, bias) -> None:
@@ -323,7 +323,7 @@ def check_linear(where: str, x: Value, w: Value, bias) -> None:
         check_like(where, "linear_bias", as_value(bias, where=where), w.shape[:-1])
 
 
-def counted(target: Value, probabilities: bool, classes: int, chosen: dict, dtype):
+def mean_divisor(target: Value, probabilities: bool, classes: int, chosen: dict, dtype):
     """The divisor of a cross-entropy's mean: rows, or the weights of targets not ignored."""
     if probabilities:
         return target.size // classes

@@ -199,14 +199,14 @@ def array_of(kind, rows) -> Any:
     return (kind * max(1, len(rows)))(*rows)
 
 
-def taken_apart(calls, times: int = 1):
+def expand_loops(calls, times: int = 1):
     """(call, how often), with the calls of loops' bodies in place of loops."""
     for call in calls:
         if call.primitive.parts is None:
             yield call, times
             continue
         for part, each, _ in call.primitive.parts(*call.specs, **call.attrs):
-            yield from taken_apart([part], times * each)
+            yield from expand_loops([part], times * each)
 
 
 class PlannedLoop(NamedTuple):
@@ -254,7 +254,7 @@ class LoopLowerer(Lowerer):
     def work_of(self, info) -> StepWork:
         numbers: list[int] = [0, 0]
         products: list[Any] = []
-        for call, times in taken_apart(source.call for source in info.sources):
+        for call, times in expand_loops(source.call for source in info.sources):
             inside = super().work_of(info._replace(sources=[Node(call)]))
             products += inside.what[1:]
             numbers[1] += inside.numbers[1] * times

@@ -49,12 +49,12 @@ def ldl_factor_ex(x, /, *, hermitian: bool = False, check_errors: bool = False) 
     packed, lead = np.tril(whole), x.shape[:-2]
     pivots, info = np.zeros(x.shape[:-1], np.int32), np.zeros(lead, np.int32)
     for at in np.ndindex(*lead):
-        packed[at], pivots[at], info[at] = factorised(packed[at], hermitian)
+        packed[at], pivots[at], info[at] = factorise(packed[at], hermitian)
     info = checked("ldl_factor_ex", adopt(info), check_errors)
     return LDLExResult(adopt(packed), adopt(pivots), info)
 
 
-def factorised(lower: np.ndarray, hermitian: bool):
+def factorise(lower: np.ndarray, hermitian: bool):
     """(L and D packed, pivots, info) of one matrix, given by its lower triangle."""
     flipped = np.conj if hermitian else np.array
     x = lower + flipped(np.tril(lower, -1)).T

@@ -150,7 +150,7 @@ def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> Sol
     x1, columns, vector = standard.system("solve_ex", x1, x2, square=True)
     packed, order = cards.lu(x1)
     info = checked("solve_ex", info_of(packed), check_errors)
-    out = solved(packed, order, columns)
+    out = solve_packed(packed, order, columns)
     return SolveExResult(reshape(out, out.shape[:-1]) if vector else out, info)
 
 
@@ -158,7 +158,7 @@ def transposed(x) -> Value:
     return moveaxis(as_value(x), -1, -2)
 
 
-def solved(packed: Value, order: Value, columns: Value) -> Value:
+def solve_packed(packed: Value, order: Value, columns: Value) -> Value:
     """The y with A @ y = columns, of A's packed factors and row order."""
     lead = broadcast_shapes("lu_solve", packed.shape[:-2], columns.shape[:-2])
     packed, columns = (broadcast_to(x, lead + x.shape[-2:]) for x in (packed, columns))
@@ -264,7 +264,7 @@ def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
         raise ShapeError("lu_solve", expected, B.shape, "Check the sizes.")
     order = order_of(as_value(pivots))
     if left and not adjoint:
-        return solved(packed, order, B)
+        return solve_packed(packed, order, B)
     if not left:  # y A = B is A^H y^H = B^H
         flipped = lu_solve(LU, pivots, conj_transposed(B), adjoint=not adjoint)
         return conj_transposed(flipped)

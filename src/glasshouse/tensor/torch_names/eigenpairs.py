@@ -46,7 +46,7 @@ def lobpcg(A, k: int | None = None, B=None, X=None, n: int | None = None, iK=Non
         tol = 2.0 ** {"float32": -11.5, "float64": -26}[A.dtype.name] if tol is None else tol
         options = iK, 1000 if niter is None else niter, tol, largest
         pencil = A.detach(), B if B is None else B.detach()
-        vectors = improved(pencil, as_value(X), *options)
+        vectors = improve(pencil, as_value(X), *options)
         vectors = vectors[..., :k]
     values = quotients(A, vectors)
     return (values if B is None else values / quotients(B, vectors)), vectors
@@ -57,7 +57,7 @@ def quotients(A: Value, vectors: Value) -> Value:
     return reduce.sum(vectors * matmul(A, vectors), axis=-2)
 
 
-def improved(pencil, X, iK, niter: int, tol: float, largest: bool) -> Value:
+def improve(pencil, X, iK, niter: int, tol: float, largest: bool) -> Value:
     """The eigenvectors of a pencil (A, B), the first of them for the most extreme eigenvalue."""
     A, B = pencil
 

@@ -21,7 +21,7 @@ CumMax = result("CumMax", "values indices", "The largest element so far, and whe
 CumMin = result("CumMin", "values indices", "The smallest element so far, and where.", __name__)
 
 
-def scanned(x: Value, axis: int, join) -> Value:
+def scan(x: Value, axis: int, join) -> Value:
     """y[i] = x[0] joined with … x[i], in log2(n) doubling steps.
 
     Source: Hillis & Steele 1986, Data parallel algorithms.
@@ -47,11 +47,11 @@ def extreme_so_far(name: str, kind, join, about: str):
             return kind(x, full(x.shape, 0, int64))
         data = x.detach()
         data = cast(data, int64) if data.dtype.is_bool else data
-        best = scanned(data, axis, join)
+        best = scan(data, axis, join)
         shape = tuple(n if i == axis else 1 for i, n in enumerate(x.shape))
         at = broadcast_to(place_along(shape, axis), x.shape)
         records = where((data == best) | is_nan(data), at, full(x.shape, 0, int64))
-        indices = scanned(records, axis, cards.maximum)
+        indices = scan(records, axis, cards.maximum)
         return kind(gather_along(x, indices, axis), indices)
 
     function.__name__ = function.__qualname__ = name
@@ -89,7 +89,7 @@ def logcumsumexp(x, axis: int):
     """
     x, axis = line("logcumsumexp", x, axis)
     (x,) = elementwise.floats("logcumsumexp", x)
-    return scanned(x, axis, elementwise.logaddexp) if x.ndim else x
+    return scan(x, axis, elementwise.logaddexp) if x.ndim else x
 
 
 def widths(where_: str, y: Value, x, dx, axis: int):
