@@ -355,7 +355,7 @@ def ranking(machine, smoke: bool) -> dict:
 
 
 def time_row(name: str, smoke: bool) -> dict:
-    """Predicted and measured times of a step and its kernels. The machine is calibrated anew, for
+    """Predicted and measured times of a step and its kernels. The machine is calibrated again, for
     where others share it memory is now slow, now fast."""
     machine = calibrate(smoke=smoke)
     built = Ours(name, None, "float32", smoke)

@@ -6,7 +6,7 @@ The transport `local` beside `shared_files`, PyTorch's gloo and MPI (mpi4py) whe
 installed, and beside one plain copy of as many bytes. Each transport has its own pair of processes,
 which stay; rounds go through all transports in turn, and medians and lowest times are taken.
 
-A second table is of collectives in Programs, each started before a product and waited for behind
+A second table is of collectives in Programs, each started before a product and waited for after
 it: what a Program with all-reduces takes longer than the same without them, for each of them, by
 `local` in C and by its methods, in turn, beside a direct call."""
 

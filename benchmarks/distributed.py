@@ -153,7 +153,7 @@ def time_steps(model: str, size: dict, repeats: int, folder: str) -> dict[str, l
             dist.barrier()
             start, processor_start = time.perf_counter(), time.process_time()
             loss = step()
-            if number >= 3:  # before, Programs are compiled and buckets made anew
+            if number >= 3:  # before, Programs are compiled and buckets made again
                 processor = time.process_time() - processor_start
                 times[kind].append((time.perf_counter() - start, processor))
             assert np.isfinite(loss)

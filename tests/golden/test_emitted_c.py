@@ -1,5 +1,5 @@
 """The C that small graphs become, compared with files; `python tests/golden/test_emitted_c.py`
-writes them anew, for the change to be read in the diff."""
+writes them again, for the change to be read in the diff."""
 
 from pathlib import Path
 

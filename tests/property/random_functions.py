@@ -113,7 +113,7 @@ class RandomFunction:
         return "".join(lines)
 
     def line(self, template: str) -> str:
-        """A statement on one line. What it defines can be used behind it."""
+        """A statement on one line. What it defines can be used after it."""
         new: list[tuple[str, str]] = []
 
         def filled(hole):

@@ -193,7 +193,7 @@ def safe_text(value) -> str:
 
 @contextlib.contextmanager
 def restored(library):
-    """Inside, process state may be changed; behind it all is as it was."""
+    """Inside, process state may be changed; after it all is as it was."""
     owners = [*CHANGED, library.nn.LeakyReLU, library.nn.ReLU]
     before = [dict(vars(owner)) for owner in owners]
     environment, limit, collecting = dict(os.environ), sys.getrecursionlimit(), gc.isenabled()

@@ -26,7 +26,7 @@ card.
 The column "derivative": "yes" if the card has rules to pull cotangents back (vjp) and to push
 tangents forward (jvp); "linear" if the latter is the primitive itself, applied with one operand
 replaced by its tangent; "none" if there is no derivative. Below a table stand the calls, operands
-before the semicolon and static attributes behind it. Dtype groups: numeric = all but bool, real =
+before the semicolon and static attributes after it. Dtype groups: numeric = all but bool, real =
 integers and floats, inexact = floats and complex, linalg = the inexact of 32 bits and more per
 part, ordered = all but complex, bitwise = booleans and integers. FLOPs are those of one sample, a
 multiply-add being 2. "Computed by" says what computes a call in Programs on the default backend, of
@@ -51,7 +51,7 @@ def derivatives(card) -> str:
 
 
 def operands(card) -> str:
-    """The card's call, as `name(x, y; axis)`: operands before the semicolon, attrs behind it."""
+    """The card's call, as `name(x, y; axis)`: operands before the semicolon, attrs after it."""
     attrs = list(card.samples[0].attrs)
     parameters = inspect.signature(card.infer).parameters.values()
     names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

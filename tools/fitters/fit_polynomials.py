@@ -5,7 +5,7 @@
 
 Each fit is a weighted least-squares one at Chebyshev nodes, close to the best polynomial. The
 coefficients are rounded to their type one by one, from the constant term up, and those above
-are fitted anew to what is left, so that the rounding of one is made good by the next. All is
+are fitted again to what is left, so that the rounding of one is made good by the next. All is
 done with 60 decimal digits, so the block comes out the same on every machine.
 """
 

@@ -7,7 +7,7 @@
 
 Each fault has a sequence of collectives, and one rank that does something else at one step. With
 `--programs`, compiled Programs make the collectives, each started before other steps and waited for
-behind them; with `--disagreements` all ranks live, and call different things. Over mpi there are no
+after them; with `--disagreements` all ranks live, and call different things. Over mpi there are no
 others. Each fault has fresh processes, but for those over mpi in which nothing has moved when it is
 refused: there one world goes on. Printed is each that was not survived or not reported as it should
 be. The exit status is 1 where there is one."""

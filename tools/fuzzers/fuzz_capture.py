@@ -150,7 +150,7 @@ class Child:
 
 
 def failures(args, totals: Counter):
-    """(seed, mode, kind) of what fails; goes on behind crashes. Counts what is audited."""
+    """(seed, mode, kind) of what fails; goes on after crashes. Counts what is audited."""
     first, end = args.seed, args.seed + args.functions
     while first < end:
         child = Child([str(first), str(end - first), args.mode or "-", str(args.compiled),

@@ -40,7 +40,7 @@ def run_seeds(send, seeds: range, compiled: float) -> None:
 
 
 def differences(seeds: range, compiled: float):
-    """(seed, what differs) of each difference; goes on behind crashes."""
+    """(seed, what differs) of each difference; goes on after crashes."""
     while seeds:
         seed = seeds[0]
         for message in apart.messages(run_seeds, (seeds, compiled), SECONDS):

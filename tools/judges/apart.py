@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 processes = multiprocessing.get_context("forkserver")
-ENDING_SECONDS = 10  # for what a process does behind its work, such as to let go of its locks
+ENDING_SECONDS = 10  # for what a process does after its work, such as to let go of its locks
 
 
 def begin_with(*modules: str) -> None:

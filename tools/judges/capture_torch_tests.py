@@ -190,7 +190,7 @@ def ends_of(source: str, file: str, mode: str) -> dict[str, list]:
 
 
 def ends_apart(command: list[str], failure) -> dict[str, list]:
-    """What a script writes of how tests end, in processes of their own: the next goes on behind a
+    """What a script writes of how tests end, in processes of their own: the next goes on after a
     crash."""
     settings = {"OMP_NUM_THREADS": "1", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
     words = {"env": {**os.environ, **settings, **WITHOUT_HINTS}, "cwd": tempfile.gettempdir()}

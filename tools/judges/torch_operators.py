@@ -276,7 +276,7 @@ def samples_of(op, dtype: str, options):
 
 def run_operator(place: int, dtypes: list[str], options) -> dict[str, list[dict[str, str]]]:
     """What comparing the samples of one operator gives, for each dtype and sample. A sample that
-    ends the process is a difference, and the next process begins behind it."""
+    ends the process is a difference, and the next process begins after it."""
     results: dict[str, list] = {dtype: [] for dtype in dtypes}
     left = dtypes
     for _ in range(MOST_ENDINGS):

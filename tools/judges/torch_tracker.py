@@ -171,12 +171,12 @@ def compiled_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
 def captured_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
     """Bytes at the peak of each of an EagerStep's steps, captured whole by gh.optimize.
 
-    They are those behind the ones in which it is captured and compiled. Optimizers tell
+    They are those after the ones in which it is captured and compiled. Optimizers tell
     torch.profiler of no regions of theirs, which would break the graph."""
     manager = gh.memory.current()
 
     def caught_up(function):
-        """The function; before and behind it the manager tells what died."""
+        """The function; before and after it the manager tells what died."""
 
         def call(*args):
             manager.catch_up()

@@ -11,7 +11,7 @@ CALLS = 3  # of each function, unless a case says otherwise
 
 
 class Fresh(NamedTuple):
-    """A tensor among a case's arguments, which each call gets anew."""
+    """A tensor among the arguments of a case, a new one for each call."""
 
     shape: tuple[int, ...]
     kind: str = "float32"
@@ -44,7 +44,7 @@ def leaf(*shape: int) -> Fresh:
 
 
 class Case(NamedTuple):
-    """A function with what it is called with; `make` gives both anew."""
+    """A function and its arguments; `make` returns a new pair."""
 
     theme: str
     name: str

@@ -167,7 +167,7 @@ class Attributes(nn.Module):
 
 
 def using(make, fn):
-    """A function over a module that is made anew."""
+    """A function over a module that it makes."""
 
     def build():
         model = make()
@@ -179,7 +179,7 @@ def using(make, fn):
 
 
 def over(make, *args):
-    """Have fn(model, x) be called with a model made anew."""
+    """Have fn(model, x) be called with a model made for each call."""
 
     def register(fn):
         built(*(args or (t(2, 4),)))(using(make, fn))

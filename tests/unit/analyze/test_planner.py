@@ -215,7 +215,7 @@ def test_enough_memory_needs_no_plan():
 
 @pytest.mark.parametrize("ways", [2, 3])
 def test_the_choice_for_estimates_is_exact(ways):
-    """Against all choices: what a block holds counts in those behind it, and outside of them."""
+    """Against all choices: what a block holds counts in those after it, and outside of them."""
     rng = np.random.default_rng(0)
     refused = 0
     for _ in range(40):

@@ -27,7 +27,7 @@ WRONG: dict[tuple[str, str], str] = {}
 
 
 class Make:
-    """An argument that each run makes anew."""
+    """An argument that is a new object in each run."""
 
     def __init__(self, fn, *args):
         self.fn, self.args = fn, args
@@ -124,7 +124,7 @@ def with_break(statement) -> list:
     return [ast.copy_location(ast.parse("gh.capture.graph_break()").body[0], statement), statement]
 
 
-# Cases whose results are right, but which capture takes in pieces, or takes anew in each call: live
+# Cases whose results are right, but which capture takes in pieces, or again in each call: live
 # generators, errors that are raised and caught, classes made inside, and the like.
 PARTIAL = set(
     """

@@ -1,4 +1,4 @@
-"""Objects that are made anew in each call, with numbers that vary: few entries answer all calls,
+"""Objects that each call makes, with numbers that vary: few entries answer all calls,
 and there are never more than so many."""
 
 import collections

@@ -333,7 +333,7 @@ def test_a_finalizer_may_evaluate_in_the_middle_of_a_call():
 def test_calls_that_are_evaluated_while_they_are_collected_are_not_replayed(monkeypatch):
     find_out = replay.CallCollector.is_whole
 
-    def is_whole(self):  # as where a collection comes right behind
+    def is_whole(self):  # as where a collection comes right after
         whole = find_out(self)
         gh.backends.current().evaluate()
         return whole

@@ -171,7 +171,7 @@ def test_blocks_that_run_again_have_whole_parameters(ranks, way):
 
 
 def trained_in_steps(stage, is_captured, clip, reads=False, count=5):
-    """(losses, parameters, how gradients are cut behind each step, breaks of the captured step, how
+    """(losses, parameters, how gradients are cut after each step, breaks of the captured step, how
     often it was found)."""
     mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
     optimizer = OPTIMIZERS["adamw"](model.parameters())

@@ -26,7 +26,7 @@ from glasshouse.graph.simplify import PASSES
 
 
 class Net(gh.nn.Module):
-    """Large activations behind products, a norm, dropout."""
+    """Large activations after products, a norm, dropout."""
 
     def __init__(self):
         super().__init__()

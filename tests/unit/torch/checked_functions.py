@@ -16,7 +16,7 @@ def is_sound(x):
 
 
 def training_step(draws: bool):
-    """A step that sets gradients and updates parameters behind its checks, and may draw numbers."""
+    """A step that sets gradients and updates parameters after its checks, and may draw numbers."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.3 if draws else 0.0), nn.Linear(5, 2))
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
@@ -100,7 +100,7 @@ def two_networks(check):
 
 
 def normalized_step():
-    """A step whose loss is checked behind a batch norm's statistics."""
+    """A step whose loss is checked after a batch norm's statistics."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-2, momentum=0.9)

@@ -10,7 +10,7 @@ import glasshouse as gh
 
 
 class Outcome:
-    """What one call did: result or exception, printed text, and its arguments behind it."""
+    """What one call did: result or exception, printed text, and its arguments after it."""
 
     def __init__(self, fn, args):
         self.args, self.result, self.error = args, None, None

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def profiled(model, loss, optimizer, inputs, backend="glasshouse", steps=1):
-    """A profile of steps behind the first two."""
+    """A profile of steps after the first two."""
     step = EagerStep(model, loss, optimizer, inputs, None)
     if backend:
         step.forward = torch.compile(model, backend=backend)

@@ -160,7 +160,7 @@ def writes_to_much(x, weight):
     ],
 )
 def test_behind_what_is_not_put_back_a_check_breaks_the_graph(write, size):
-    """Python could not begin anew: it would write again."""
+    """Python could not begin again: it would write again."""
 
     def make():
         weight = torch.ones(size, requires_grad=True)

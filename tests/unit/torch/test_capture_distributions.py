@@ -93,7 +93,7 @@ def test_one_distribution_that_does_not_look_at_values(validated):
 
 
 def behind_writing(**options):
-    """A step that makes a distribution behind a write to a view, which is not put back."""
+    """A step that makes a distribution after a write to a view, which is not put back."""
 
     def make():
         total = torch.zeros(4)

@@ -1,5 +1,5 @@
 """What a captured function reads and sets of PyTorch's state and of tensors, beside their values:
-what no guard says breaks the graph, what one does is captured anew where it changes."""
+what no guard says breaks the graph, what one does is captured again where it changes."""
 
 import pytest
 
@@ -380,7 +380,7 @@ def test_state_of_torch(make):
     same_story(make)
 
 
-# -- modes behind an error -------------------------------------------------------------------------
+# -- modes after an error -------------------------------------------------------------------------
 
 BEFORE = ("", "with torch.no_grad(): {}", "with torch.enable_grad(): {}",
           "with torch.autocast('cpu', torch.bfloat16): {}",
@@ -395,7 +395,7 @@ AROUND = ("{}", "with torch.no_grad():\n        with torch.enable_grad(): {}",
 @pytest.mark.parametrize("outside", [True, False])
 def test_modes_behind_an_error(broken, before, around, outside):
     """A write to a leaf that needs a gradient is an error where gradients are recorded. Regions of
-    autocast are closed behind it: PyTorch keeps casts of weights until the last one ends."""
+    autocast are closed after it: PyTorch keeps casts of weights until the last one ends."""
     inside = "gh.graph_break()" if broken else "y = y * 2"
     lines = [before.format(inside) or inside, around.format("x.add_(x[0].item())")]
     space = {"gh": gh, "torch": torch}

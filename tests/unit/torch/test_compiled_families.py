@@ -234,7 +234,7 @@ def alike(x, others) -> list[int]:
 
 
 def outcome(function, arguments) -> tuple[list, list, list, list]:
-    """(arguments behind the call, results, gradients, which of all share memory)."""
+    """(arguments after the call, results, gradients, which of all share memory)."""
     results = flat(function(*arguments))
     tensors = [*arguments, *(x for x in results if isinstance(x, torch.Tensor))]
     tracked = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]

@@ -1,4 +1,4 @@
-"""What is left out of traces for us changes nothing of them, and is back behind each."""
+"""What is left out of traces for us changes nothing of them, and is back after each."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Memory that PyTorch takes anew from the system: the C library's heap, and real page faults."""
+"""New memory that PyTorch takes from the system: the C library's heap, and real page faults."""
 
 import json
 import platform

@@ -58,7 +58,7 @@ def trainer_of(tmp_path, monkeypatch):
 
 
 def losses_of(trainer) -> list[float]:
-    """The loss of each step, and that of the evaluation behind them."""
+    """The loss of each step, and that of the evaluation after them."""
     trainer.train()
     log = trainer.state.log_history
     return [x["loss"] for x in log if "loss" in x] + [trainer.evaluate()["eval_loss"]]

@@ -272,7 +272,7 @@ def graph_network():
 
 
 class Filters(nn.Module):
-    """Image processing behind a convolution."""
+    """Image processing after a convolution."""
 
     def __init__(self):
         super().__init__()

@@ -208,8 +208,8 @@ static inline uint64_t mixed(uint64_t x, uint64_t more) {
     return x ^ x >> 29;
 }
 
-/* stamp(args, numbers) -> a number that changes when one of these tensors is written to or replaced: of
-   where it lies, of its version, and of a few of its words, for who writes behind PyTorch's back. */
+/* stamp(args, numbers) -> a number that changes when one of these tensors is written to or replaced, also
+   where PyTorch does not count the write: from its address, its version and a few of its words. */
 static PyObject *stamp(TensorCall *x, PyObject *given) {
     PyObject *args, *numbers;
     if (!PyArg_ParseTuple(given, "O!O!", &PyList_Type, &args, &PyTuple_Type, &numbers)) return NULL;
