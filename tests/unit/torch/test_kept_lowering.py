@@ -76,7 +76,7 @@ def forbid(monkeypatch, *places) -> None:
 
 
 WORDS = torch.arange(6).reshape(2, 3)
-AGAIN = (lowering.GraphLowering, "run"), (graph_cache, "unpacked")
+AGAIN = (lowering.GraphLowering, "run"), (graph_cache, "unpack")
 
 
 @pytest.mark.slow
