@@ -505,6 +505,7 @@ def index() -> str:
     for name, (title, items) in GROUPS.items():
         listed = "; ".join(item.title[:1].lower() + item.title[1:] for item in items)
         parts.append(f"- [{title}]({name}.md): {listed}")
+    parts.append("- [Kernels](kernels.md): our kernels beside oneDNN's; records were not kept")
     parts.append("- [Earlier measurements](earlier.md): figures whose records were not kept")
     return "\n".join(parts) + "\n"
 
