@@ -145,7 +145,7 @@ def graph_break() -> None:
 graph_break.__gh_disabled__ = True
 
 
-def listed(table: dict, fn):
+def register(table: dict, fn):
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         table[id(one)] = one
     return fn
@@ -155,14 +155,14 @@ def allow_in_graph(fn):
     """Make calls of fn (or of each in a list) nodes of the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.disallowed.pop(id(one), None)
-    return listed(config.allowed, fn)
+    return register(config.allowed, fn)
 
 
 def disallow_in_graph(fn):
     """Make calls of fn (or of each in a list) break the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.allowed.pop(id(one), None)
-    return listed(config.disallowed, fn)
+    return register(config.disallowed, fn)
 
 
 def assume_constant_result(fn):

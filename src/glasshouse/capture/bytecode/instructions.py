@@ -242,7 +242,7 @@ def exception_table(code: types.CodeType) -> list[tuple[int, int, int, int, bool
     return handlers
 
 
-def touched(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def slot_accesses(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(slots read, slots written) by an instruction."""
     op, arg = ins.op, ins.arg
     if op in PAIRS:
@@ -262,7 +262,7 @@ def liveness(decoded: DecodedCode) -> list[frozenset[int]]:
     ins = decoded.instructions
     live: list[frozenset[int]] = [frozenset()] * (len(ins) + 1)
     handlers = [decoded.handler_at(i) for i in range(len(ins))]
-    uses = [touched(x) for x in ins]
+    uses = [slot_accesses(x) for x in ins]
     changed = True
     while changed:
         changed = False
@@ -352,7 +352,7 @@ def decode_range(raw: bytes, size: int) -> list[Instruction]:
     return instructions
 
 
-def encoded(name: str, arg: int = 0) -> bytes:
+def encode(name: str, arg: int = 0) -> bytes:
     """The bytes of one instruction, with prefixes and caches."""
     out = bytearray()
     for shift in (24, 16, 8):
@@ -362,7 +362,7 @@ def encoded(name: str, arg: int = 0) -> bytes:
     return bytes(out) + bytes((OP[name], arg & 255)) + bytes(2 * caches)
 
 
-def packed(value: int, first: bool = False) -> bytes:
+def encode_number(value: int, first: bool = False) -> bytes:
     """A number of the exception table."""
     parts = [value & 63]
     while value := value >> 6:
@@ -378,8 +378,8 @@ def shifted_table(code: types.CodeType, units: int) -> bytes:
     """The exception table of code that is moved by `units`."""
     out = b""
     for begin, end, target, depth, lasti in exception_table(code):
-        out += packed(begin // 2 + units, True) + packed((end - begin) // 2)
-        out += packed(target // 2 + units) + packed(depth << 1 | lasti)
+        out += encode_number(begin // 2 + units, True) + encode_number((end - begin) // 2)
+        out += encode_number(target // 2 + units) + encode_number(depth << 1 | lasti)
     return out
 
 
@@ -401,18 +401,18 @@ def resume_slots(code: types.CodeType) -> list[str]:
 
 def unpack_arguments(bound: frozenset[int], slots: int, items: int) -> bytes:
     """The instructions that unpack the arguments of a captured resume function into slots."""
-    prefix = b"".join(encoded("DELETE_FAST", i) for i in range(1, slots) if i not in bound)
-    prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", items + 1)
-    return prefix + encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
+    prefix = b"".join(encode("DELETE_FAST", i) for i in range(1, slots) if i not in bound)
+    prefix += encode("LOAD_FAST", 0) + encode("UNPACK_SEQUENCE", items + 1)
+    return prefix + encode("STORE_FAST", 0) + (b"" if 0 in bound else encode("DELETE_FAST", 0))
 
 
 def unpack_list(bound: frozenset[int], items: int, everything: int) -> bytes:
     """The instructions that unpack and empty the list argument of a plain resume function, so that
     nobody else holds its items. `everything` is the number of the constant slice(None)."""
-    prefix = encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", len(bound) + items)
-    prefix += encoded("LOAD_FAST", 0) + encoded("LOAD_CONST", everything)
-    prefix += encoded("DELETE_SUBSCR") + encoded("DELETE_FAST", 0)
-    return prefix + b"".join(encoded("STORE_FAST", i) for i in sorted(bound))
+    prefix = encode("LOAD_FAST", 0) + encode("UNPACK_SEQUENCE", len(bound) + items)
+    prefix += encode("LOAD_FAST", 0) + encode("LOAD_CONST", everything)
+    prefix += encode("DELETE_SUBSCR") + encode("DELETE_FAST", 0)
+    return prefix + b"".join(encode("STORE_FAST", i) for i in sorted(bound))
 
 
 def make_resume(
@@ -430,23 +430,23 @@ def make_resume(
     list, so that only the resumed frame refers to them, as in Python."""
     names = resume_slots(code) or ["_stack"]
     free = code.co_freevars if keeps_closure(code) else ()
-    prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)
+    prefix = (encode("COPY_FREE_VARS", len(free)) if free else b"") + encode("RESUME", 0)
     count, constants = nulls.count(False), code.co_consts
     starred = not captured and is_super_of_nothing(code)
     if captured:
         prefix += unpack_arguments(bound, len(names), count)
     else:
         if starred:
-            prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", 1)
-            prefix += encoded("STORE_FAST", 0)
+            prefix += encode("LOAD_FAST", 0) + encode("UNPACK_SEQUENCE", 1)
+            prefix += encode("STORE_FAST", 0)
         prefix += unpack_list(bound, count, len(constants))
         constants = (*constants, slice(None))
     for i, null in enumerate(nulls):
         if null:
-            prefix += encoded("PUSH_NULL")
+            prefix += encode("PUSH_NULL")
             above = nulls[i + 1 :].count(False)
-            prefix += b"".join(encoded("SWAP", depth) for depth in range(above + 1, 1, -1))
-    prefix += encoded("JUMP_FORWARD", offset // 2)
+            prefix += b"".join(encode("SWAP", depth) for depth in range(above + 1, 1, -1))
+    prefix += encode("JUMP_FORWARD", offset // 2)
     units = len(prefix) // 2
     lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
     name = f"__resume_at_{offset}"
@@ -473,7 +473,7 @@ def make_resume(
 
 
 def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:
-    """(the user's code, how many units it lies after the start) of what may be the code of a
-    resume function: code that continues there continues in the user's code."""
+    """(the user's code, how many units it lies after the start) for code that may belong
+    to a resume function, which contains the user's code."""
     original = originals.get(id(code))
     return (code, 0) if original is None else original[1:]

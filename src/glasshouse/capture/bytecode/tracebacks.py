@@ -33,7 +33,7 @@ def users_part(trace):
     return trace
 
 
-def located(units: int, delta: int | None) -> bytes:
+def line_table(units: int, delta: int | None) -> bytes:
     """A table of lines for this many code units: all lie `delta` lines after the first one; None
     for no line."""
     table = b""
@@ -72,7 +72,7 @@ def caller_of(f) -> types.FunctionType:
             co_name=f.root.co_name,
             co_qualname=original_of(f.root)[0].co_qualname,
             co_firstlineno=f.root.co_firstlineno,
-            co_linetable=located(len(CALLER.__code__.co_code) // 2, delta),
+            co_linetable=line_table(len(CALLER.__code__.co_code) // 2, delta),
         )
         native().set_skip(code, True)  # a hook leaves it alone
     return types.FunctionType(code, f.globals)
@@ -87,7 +87,7 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
         co_name=code.co_name,
         co_qualname=original_of(code)[0].co_qualname,
         co_firstlineno=code.co_firstlineno,
-        co_linetable=located(len(EMPTY.__code__.co_code) // 2, delta),
+        co_linetable=line_table(len(EMPTY.__code__.co_code) // 2, delta),
     )
     return native().make_frame(looks_alike, names)
 

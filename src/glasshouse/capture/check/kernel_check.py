@@ -162,7 +162,7 @@ def run_recording(recording: Recording) -> list[np.ndarray]:
 
 
 def reference(node: Node, operands) -> np.ndarray:
-    """The value of a node by its card's reference, whatever kernel is in use."""
+    """The value of a node by its card's reference, not by the kernel in use."""
     if node.scalar is not None or node.op not in primitives:
         return quiet.run(compute_node, node, operands)
     return quiet.run(primitives[node.op].ref, *operands, **node.attrs)

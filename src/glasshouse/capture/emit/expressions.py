@@ -276,13 +276,13 @@ class ValueEmitter:
     def attributes(self, var, name) -> None:
         """Set the attributes that the trace set on something new."""
         if isinstance(var.value, BaseException):
-            self.chained(var, name)
+            self.set_chain(var, name)
         for key, value in (var.items or {}).items():
             if value is not None:
                 words = f"{name}, {key!r}, {self.name(value)}"
                 self.make(f"{self.pool(object.__setattr__)}({words})")
 
-    def chained(self, var, name) -> None:
+    def set_chain(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
         for attribute in ("__cause__", "__context__"):
             other = getattr(var.value, attribute)
@@ -335,7 +335,7 @@ class ValueEmitter:
             if linked is not None or isinstance(getattr(error, part, None), str):
                 text = self.name(linked) if linked is not None else repr(getattr(error, part))
                 self.make(f"{name}.{part} = {text}")
-        self.chained(var, name)
+        self.set_chain(var, name)
         return name
 
     def make_traceback(self, var, error):

@@ -11,7 +11,7 @@ from functools import partial
 from glasshouse.base.errors import OptionError
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import located
+from glasshouse.capture.bytecode.tracebacks import line_table
 from glasshouse.capture.emit.continuation import ContinuationEmitter
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource
@@ -185,5 +185,5 @@ def is_work(node: IRNode) -> bool:
 def on_one_line(code: types.CodeType, line: int) -> types.CodeType:
     """The code, all of it on one line, functions inside too."""
     constants = (on_one_line(x, line) if type(x) is types.CodeType else x for x in code.co_consts)
-    table = located(len(code.co_code) // 2, 0)
+    table = line_table(len(code.co_code) // 2, 0)
     return code.replace(co_consts=tuple(constants), co_firstlineno=line, co_linetable=table)

@@ -307,7 +307,7 @@ def type_of(value) -> type:
     return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
 
 
-def zipped(var: Var) -> list:
+def zip_iterators(var: Var) -> list:
     """The iterators that a `zip` draws from, as Python's own."""
     value = var.value
     if isinstance(value, ZipIterator):
@@ -415,7 +415,7 @@ class CapturedGenerator:
         at = NativeLocals(zip(frame.code.slots, frame.locals, strict=True))
         zips = frame.root.co_name in ("map_of", "compress_of")
         stack = self.failed_stack if self.failed and self.failed_stack else frame.stack
-        loop = [zipped(x) if zips else plain_value(x) for x in stack if x is not NULL]
+        loop = [zip_iterators(x) if zips else plain_value(x) for x in stack if x is not NULL]
         return native_of(frame.root, at, loop)
 
     def __iter__(self):

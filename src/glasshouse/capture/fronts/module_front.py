@@ -228,8 +228,8 @@ class ModuleFront(NetworkFront):
         if id(module) not in tracer.copies:
             owned = (dict, list, set, Module)
             values = (x for m in module.modules() for x in m.__dict__.values())
-            shared = {id(x): x for x in values if not isinstance(x, owned)}
-            tracer.copies[id(module)] = module, copy.deepcopy(module, shared)
+            memo = {id(x): x for x in values if not isinstance(x, owned)}
+            tracer.copies[id(module)] = module, copy.deepcopy(module, memo)
             originals[tracer.copies[id(module)][1]] = weakref.ref(module)
         return tracer.copies[id(module)][1]
 

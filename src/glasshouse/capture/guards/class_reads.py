@@ -94,7 +94,7 @@ def behaviour_in(cls: type):
     for base in bases:
         for name, value in base.items():
             if name in names or name not in TEXTS and any(name in other for other in of_c):
-                yield name, observed(value)
+                yield name, without_observer(value)
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def names_in_c(cls: type) -> frozenset[str]:
     return frozenset(cls.__dict__)
 
 
-def observed(value):
+def without_observer(value):
     """The value itself, or, if it is one of our observers, the attribute that it replaces."""
     fn = value.__func__ if isinstance(value, staticmethod) else value
     if isinstance(fn, types.FunctionType):

@@ -40,7 +40,7 @@ class Guard(NamedTuple):
     line: tuple[str, int] | None = None
 
     def __str__(self):
-        x, v = self.source.text, linked(self.value)
+        x, v = self.source.text, referent(self.value)
         if self.kind == "kind":
             name, cls, number = v
             what = ("is None", f"is a {cls.__name__}", "is something else")[number]
@@ -85,12 +85,12 @@ class OutcomeCheck(GuardCheck):
     """A guard on the outcome of an expression of the value; its text says it in full."""
 
 
-def linked(value):
+def referent(value):
     """The value of a guard."""
     return value() if type(value) is WeakLink else value
 
 
-def weakened(guard: Guard, gone) -> Guard:
+def weaken(guard: Guard, gone) -> Guard:
     """A guard that does not keep its value alive, if possible. `gone` is called when the value
     dies, since the guard never holds again."""
     if guard.kind not in WEAK:
@@ -290,7 +290,7 @@ def is_within_tag(guard: Guard) -> bool:
     type of an object whose `__class__` can be set."""
     if guard.kind != "type":
         return guard.kind in WITHIN_TAG
-    cls = linked(guard.value)
+    cls = referent(guard.value)
     changes = cls is types.ModuleType or cls is not None and cls.__flags__ & HEAP_TYPE
     return cls is not None and not changes
 

@@ -42,8 +42,8 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 class AuditFindings:
-    """The counts and findings of an audit. `entries` were audited; `skipped` were not, because the
-    call wrote to what it had read; `changes` were made; `unguarded` lists reads without a guard."""
+    """The counts and findings of an audit: `entries` audited, `skipped` entries whose call wrote to
+    values that it had read, `changes` made, and `unguarded` reads."""
 
     COUNTED = "entries", "skipped", "changes"
 
@@ -246,7 +246,7 @@ class TraceReads:
     def audit(self, entry, slots: tuple, tracer, variables: dict[int, str]) -> None:
         """Change each place alone. `variables` has the ids of the sources that the entry reads
         again in each call."""
-        if not is_valid(entry, slots):  # the call has changed what it read
+        if not is_valid(entry, slots):  # the call has changed values that it read
             self.findings.skipped += 1
             return
         self.findings.entries += 1

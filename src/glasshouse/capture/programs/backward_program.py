@@ -52,8 +52,8 @@ class BackwardProgram:
     reached    for each of them the numbers of the tensors that its tape leads to
     groups     for each of them a number, the same for tapes with common nodes: a backward pass
                through one frees those of the other
-    gradients  where each tensor's gradient comes from
-    slots      which outputs or tensors the results are"""
+    gradients  the place of each tensor's gradient
+    slots      the outputs or tensors that are the results"""
 
     def __init__(self, captured, tracked: list[Tensor]):
         self.captured = captured

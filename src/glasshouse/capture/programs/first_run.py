@@ -79,7 +79,7 @@ class FirstRun:
     def run(self) -> tuple:
         """Record, compile and run; the outputs.
 
-        Raises: NotCompilable if a Program would not do the same; `outs` are the outputs even so
+        Raises: NotCompilable if a Program would not do the same; `outs` has the outputs
         """
         captured = self.captured
         gradients, early, late = self.record()
@@ -168,7 +168,7 @@ class FirstRun:
     def compile_within_budget(self, gradients, early, late, constants) -> Recording | None:
         """Make the Program, or those of both passes, within the budget; the recording to run now.
 
-        Raises: OptionError, all being as before the call, if the budget cannot be met
+        Raises: OptionError if the budget cannot be met; the state before the call is restored
         """
         captured, backward = self.captured, self.captured.backward
         first = {id(x) for x in early}

@@ -66,7 +66,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
             first.add(node)
     first.graph.outputs = [first.copies[node.number] for node in graph.outputs[:count]]
 
-    def handed(x: Node) -> Node:
+    def in_second(x: Node) -> Node:
         """A value in the second half: handed over, or a view of a value that is."""
         if x.number in second.copies:
             return second.copies[x.number]
@@ -74,7 +74,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
             return second.add(x)
         if x.op in primitives and primitives[x.op].kind in ("movement", "create"):
             for y in x.inputs:
-                handed(y)
+                in_second(y)
             return second.add(x)
         outputs, output = first.graph.outputs, first.copies[x.number]
         if output not in outputs:
@@ -84,7 +84,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
     for node in nodes:
         if node.number not in early and node.op != "input":
             for x in node.inputs:
-                handed(x)
+                in_second(x)
             second.add(node)
-    second.graph.outputs = [handed(node) for node in graph.outputs[count:]]
+    second.graph.outputs = [in_second(node) for node in graph.outputs[count:]]
     return first, second

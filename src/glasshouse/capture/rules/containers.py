@@ -153,7 +153,7 @@ class ContainerRules:
         self.whole_dict(var)
         return [(var.items[k][0], var.items[k][1]) for k in stored_keys(var.value)]
 
-    def unpacked(self, var: Var) -> list[tuple[Var, Var]]:
+    def unpack_pairs(self, var: Var) -> list[tuple[Var, Var]]:
         """All (key, value) of an unpacked mapping: a dict may iterate in Python."""
         if self.is_merged_as_dict(var):
             return self.entries(var)

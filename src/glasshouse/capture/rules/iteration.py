@@ -156,8 +156,8 @@ class IterationRules:
         generator.closing = True
         inner = self.delegate_of(generator)
         if inner is not None:
-            return self.throw_into(generator, inner, Var(GeneratorExit()), closed(then))
-        self.enter_generator(generator, closed(then))
+            return self.throw_into(generator, inner, Var(GeneratorExit()), on_closed(then))
+        self.enter_generator(generator, on_closed(then))
         return self.throw_here(Var(GeneratorExit()))
 
     def enter_generator(self, generator: CapturedGenerator, after) -> None:
@@ -259,7 +259,7 @@ class IterationRules:
         frame = self.frames[-1]
         if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):
             if self.frames[-1] is not frame:
-                self.frames[-1].then = OrElse(StopIteration, then, stopped(then))
+                self.frames[-1].then = OrElse(StopIteration, then, on_stopped(then))
             return None
         if type(value) is types.GeneratorType and self.is_left_open(value.gi_code):
             self.leave_to_open_generator()
@@ -286,7 +286,7 @@ class IterationRules:
         return self.step(iterator, after, sent)
 
 
-def closed(then):
+def on_closed(then):
     """A callback for the end of a closed generator: from 3.13 on, `close` returns its value."""
 
     def after(tracer, x, result=None):
@@ -296,7 +296,7 @@ def closed(then):
     return after
 
 
-def stopped(then):
+def on_stopped(then):
     """A handler of an iterator's StopIteration: `then` gets END and the value that it has."""
 
     def other(tracer, error):

@@ -249,7 +249,7 @@ class OpcodeHandlers:
         if self.live and not self.is_merged_as_dict(x):
             return self.unpack_mapping(f, x)
         target = f.stack[-ins.arg]
-        for key, value in self.unpacked(x):
+        for key, value in self.unpack_pairs(x):
             if ins.op == "DICT_MERGE" and key.value in target.value:
                 self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
             self.store_item(target, key, value)

@@ -360,7 +360,7 @@ class OperatorRules:
                     return same
             return True
         if self.is_dict(lhs) and self.is_dict(rhs):
-            xs, ys = dict(self.keyed(lhs)), dict(self.keyed(rhs))
+            xs, ys = dict(self.values_by_key(lhs)), dict(self.values_by_key(rhs))
             if xs.keys() != ys.keys():
                 return False
             if isinstance(a, OrderedDict) and isinstance(b, OrderedDict) and [*xs] != [*ys]:
@@ -392,7 +392,7 @@ class OperatorRules:
             return one is other or one == other
         return self.equality(x, y)
 
-    def keyed(self, var: Var):
+    def values_by_key(self, var: Var):
         return [(k.value, v) for k, v in self.entries(var)]
 
     @pending

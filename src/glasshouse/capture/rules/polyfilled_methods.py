@@ -85,7 +85,7 @@ def pair_of(item, number):
     try:
         pair = item if type(item) in (list, tuple) else [*item]
     except TypeError:
-        pass  # what is raised after this has no context
+        pass  # so that the error below has no context
     where = f"dictionary update sequence element #{number}"
     if pair is None:
         raise TypeError(NO_PAIR.format(where))

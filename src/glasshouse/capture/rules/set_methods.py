@@ -37,7 +37,7 @@ class SetMethodRules:
         elif name == "copy":
             return self.new_set([x[0] for x in items.values()], set(value))
         elif name == "pop" and value:
-            return items.pop(self.popped(this))[0]
+            return items.pop(self.pop_element(this))[0]
         elif name in SET_ALGEBRA:
             return self.set_algebra(this, name, args)
         else:
@@ -71,7 +71,7 @@ class SetMethodRules:
         self.note_method(this, name, arguments)
         return Var(None)
 
-    def popped(self, this: Var):
+    def pop_element(self, this: Var):
         """Take an element out of a set."""
         element = set.pop(this.value)
         if not this.is_new:

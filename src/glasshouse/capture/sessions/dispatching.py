@@ -24,8 +24,8 @@ from glasshouse.capture.guards.program import (
     OutcomeCheck,
     WeakLink,
     brief,
-    linked,
     read_source,
+    referent,
 )
 from glasshouse.capture.guards.reasons import change_of, reason_of
 from glasshouse.capture.rules.opcodes import unknown_operation
@@ -171,7 +171,7 @@ def miss(dispatcher, *slots):
     hook, code = native(), dispatcher.fn.__code__
     callback = hook.set_hook(None)
     try:
-        go_on = captured(dispatcher, slots, callback)
+        go_on = capture_call(dispatcher, slots, callback)
         if go_on is None:
             hook.set_skip(code, True)  # the hook must not bring it here again
             hook.set_hook(callback)
@@ -199,7 +199,7 @@ def is_last_call(go_on) -> bool:
     return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
 
 
-def captured(dispatcher, slots, callback):
+def capture_call(dispatcher, slots, callback):
     """Capture a call, and give its continuation; None if it is not captured."""
     capture = dispatcher.capture
     if native().get_mode() != 0:
@@ -239,7 +239,7 @@ def may_capture(dispatcher, capture, slots) -> bool:
         return not dispatcher.__dict__.get("hopeless")
     owner = owner_of(slots)
     full = dispatcher.__dict__.setdefault("full", [])
-    if EVERYBODY in full or owner is not None and any(linked(x) is owner for x in full):
+    if EVERYBODY in full or owner is not None and any(referent(x) is owner for x in full):
         return False
     mine = [e for e in entries if counts_for(e, owner)]
     for entry in (e for e in entries if not e.info.is_bound or counts_for(e, owner)):
@@ -248,9 +248,9 @@ def may_capture(dispatcher, capture, slots) -> bool:
             note_other_objects(capture, entry.info, slots)
     if len(mine) < config.cache_limit and len(entries) < config.cache_limit * MOST_OBJECTS:
         return True
-    count = sum(linked(e.info.owner) is owner for e in mine)
+    count = sum(referent(e.info.owner) is owner for e in mine)
     is_its_own = owner is not None and count and len(entries) < config.cache_limit * MOST_OBJECTS
-    full[:] = [x for x in full if linked(x) is not None]
+    full[:] = [x for x in full if referent(x) is not None]
     full.append(link_to(owner) if is_its_own else EVERYBODY)
     counters.add("limits")
     _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
@@ -270,7 +270,7 @@ def note_failure(capture, entry, slots) -> None:
         return
     guard = info.about[failed]
     new = value_at(guard, slots)
-    old = linked(guard.value)
+    old = referent(guard.value)
     if guard.kind == "kind":
         old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
     if isinstance(old, OutcomeCheck):

@@ -6,7 +6,7 @@ from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.guards.program import (
     Guard,
     WeakLink,
-    linked,
+    referent,
 )
 from glasshouse.capture.sessions.export import ExportedTrace
 from glasshouse.capture.values.var import ValueSource, varying_name
@@ -49,7 +49,7 @@ class EntryRemover:
             dead = {name for link, name in self.relied_on if link() is None}
             dispatcher.capture.varying |= dead
             gone = None, entry
-            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
+            dispatcher.entries[:] = [x for x in dispatcher.entries if referent(x) not in gone]
 
     def rely_on(self, guards: list[Guard]) -> None:
         """Note the objects that a resume function gets: those that die were made for one call."""
@@ -82,7 +82,7 @@ def is_inside(source: ValueSource) -> bool:
 
 def counts_for(entry, owner) -> bool:
     """Whether an entry counts for an object: it was captured with that, or with one that died."""
-    captured_with = linked(entry.info.owner)
+    captured_with = referent(entry.info.owner)
     return captured_with is None or captured_with is owner
 
 

@@ -27,7 +27,7 @@ from glasshouse.capture.guards.program import (
     Guard,
     GuardCompiler,
     WeakLink,
-    weakened,
+    weaken,
 )
 from glasshouse.capture.sessions.config import config, counters
 from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to, owner_of
@@ -78,7 +78,7 @@ class CaptureSession(BreakContinuation):
                 outcome = tracer.run()
             self.capture_ns = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
-                return self.raised(outcome)
+                return self.finish_raised(outcome)
             if tracer.live:
                 return self.finish(outcome)
             self.note_given_up()
@@ -232,7 +232,7 @@ class CaptureSession(BreakContinuation):
         native().set_hook(self.callback)
         self.is_in_python = True
 
-    def raised(self, outcome: Raised):
+    def finish_raised(self, outcome: Raised):
         """Install an entry that raises; a callable that raises now."""
         error, emitter = outcome.var.value, ReplacementEmitter(self.tracer, self.resumer)
         if self.unfinished() is None:
@@ -283,7 +283,7 @@ class CaptureSession(BreakContinuation):
         else:
             body = emitter.at_end(how, outcome)
         emitter.mark_replaced()
-        graph = self.compiled(emitter)
+        graph = self.compile_graph(emitter)
         uncaptured = partial(self.capture.run_again, *map(weakref.ref, (self.capture, self.fn)))
         return graph, emitter.function(
             body, line, self.fn.__code__, len(self.slots), graph, uncaptured
@@ -321,7 +321,7 @@ class CaptureSession(BreakContinuation):
 
     # -- the graph -------------------------------------------------------------------------------
 
-    def compiled(self, emitter: ReplacementEmitter):
+    def compile_graph(self, emitter: ReplacementEmitter):
         """A callable that runs the graph; None if it has nothing to run."""
         tracer = self.tracer
         work = list(filter(is_work, tracer.graph.nodes))
@@ -354,7 +354,7 @@ class CaptureSession(BreakContinuation):
         """Put the entry first."""
         tracer, gone = self.tracer, EntryRemover(self.dispatcher)
         tracer.keep_apart()
-        guards = [weakened(x, gone) for x in tracer.guards.guards.values()]
+        guards = [weaken(x, gone) for x in tracer.guards.guards.values()]
         gone.rely_on(guards)
         unchanged = tracer.read_classes.guard(gone)
         if unchanged is not None:

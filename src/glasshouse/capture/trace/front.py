@@ -306,8 +306,8 @@ class FrontEnd(HeldValues):
             if is_users and id(fn) not in tracer.config.allowed:
                 reason = f"{getattr(fn, '__name__', fn)} is given a function"
                 raise Break(reason, call, args, kwargs)
-        shared = tracer.shared and args and id(args[0].value) in tracer.shared
-        if shared and self.writes(target, args):
+        is_shared = tracer.shared and args and id(args[0].value) in tracer.shared
+        if is_shared and self.writes(target, args):
             tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
             inputs = args[1:] if op == "call_method" else args
             return tracer.real_call(Var(fn), inputs, kwargs)

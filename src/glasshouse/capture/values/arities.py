@@ -49,7 +49,7 @@ WITH_KEYWORDS = {
 
 
 @functools.cache
-def inspected(fn) -> inspect.Signature | None:
+def read_signature(fn) -> inspect.Signature | None:
     for x in (fn, POLYFILLS.get(fn)):
         try:
             return inspect.signature(x)
@@ -67,7 +67,7 @@ def takes(fn, count: int, keywords: tuple[str, ...]) -> bool:
             least, most = table[fn]
             fits = least <= count - hasattr(fn, "__objclass__") <= most
             return fits and not (keywords and table is WITHOUT_KEYWORDS)
-    signature = inspected(fn)
+    signature = read_signature(fn)
     if signature is None:
         return True
     try:
