@@ -272,7 +272,6 @@ def test_stub_runs_a_whole_step_without_contents():
             loss.item()
 
 
-@pytest.mark.quick
 def test_torch_computes_the_same_step():
     pytest.importorskip("torch")
     results = []
