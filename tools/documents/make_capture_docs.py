@@ -56,7 +56,7 @@ def is_case(decorator: ast.expr) -> bool:
 def table() -> str:
     """The table, a row for each section of the tests."""
     partial = partial_names()
-    lines = ["| what | functions | in one graph | in pieces, or captured anew in each call |"]
+    lines = ["| what | functions | in one graph | in pieces, or captured again in each call |"]
     lines.append("| --- | ---: | ---: | --- |")
     totals = [0, 0, 0]
     for path in sorted(TESTS.glob("test_language_*.py")):

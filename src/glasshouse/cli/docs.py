@@ -16,14 +16,14 @@ SETTINGS = Path(__file__).parents[3] / "mkdocs.yml"
 def docs(folder: str | None, port: int) -> None:
     """Serve the documentation, or build it.
 
-    Needs a checkout, and `pip install 'glasshouse[docs]'`.
+    Needs a checkout, and `pip install '.[docs]'`.
     """
     if not SETTINGS.is_file():
         raise click.ClickException(
             f"docs: expected a checkout with mkdocs.yml; {SETTINGS} is missing."
         )
     if importlib.util.find_spec("mkdocs") is None:
-        raise click.ClickException("docs: MkDocs is not installed. pip install 'glasshouse[docs]'")
+        raise click.ClickException("docs: MkDocs is not installed. pip install '.[docs]'")
     work = ["build", "--strict", "--site-dir", str(Path(folder).resolve())] if folder else ["serve"]
     address = [] if folder else ["--dev-addr", f"127.0.0.1:{port}"]
     command = [sys.executable, "-m", "mkdocs", *work, *address, "--config-file", str(SETTINGS)]
