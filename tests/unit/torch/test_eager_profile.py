@@ -74,7 +74,7 @@ def test_the_parts_add_up_to_the_whole(recorded):
     total = recorded.trace.kernel_ns
     assert sum(r.kernel_ns for r in recorded.key_averages()) == total
     assert sum(r.time_ns for r in recorded.kernels()) == total
-    own = sum(values[0] for values in recorded.modules().own.values())
+    own = sum(values[0] for values in recorded.modules().own_sums.values())
     assert own == pytest.approx(total)
     assert len(recorded.trace.step_ns()) == 2
 
