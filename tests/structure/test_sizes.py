@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "glasshouse"
 MOST_LINES = 500  # of a file
 MOST_FILES = 30  # of a folder
-MOST_LINES_OF_A_FUNCTION = 60
+MOST_LINES_OF_A_FUNCTION = 50  # without its docstring
 
 # Files above, each with why. A file that has become short is taken out of here.
 LONG_FILES = {
@@ -81,12 +81,17 @@ def functions_of(tree: ast.Module):
     return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
+def lines_without_docstring(node) -> int:
+    text = ast.get_docstring(node, clean=False)
+    return node.end_lineno - node.lineno + 1 - (len(text.splitlines()) if text else 0)
+
+
 def test_functions_are_short_but_those_with_a_reason(modules):
     long = {
         f"{file}:{node.name}"
         for file, tree in modules.items()
         for node in functions_of(tree)
-        if node.end_lineno - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION
+        if lines_without_docstring(node) > MOST_LINES_OF_A_FUNCTION
     }
     assert sorted(long - LONG_FUNCTIONS.keys()) == []
     assert sorted(LONG_FUNCTIONS.keys() - long) == []  # no longer

@@ -12,6 +12,7 @@ import types
 import weakref
 
 from glasshouse.capture.bytecode.native import unchanged
+from glasshouse.capture.guards.class_parts import part_of_class
 from glasshouse.capture.guards.program import GuardCheck, OutcomeCheck, WeakLink
 from glasshouse.capture.values.plain import (
     MISSING,
@@ -25,7 +26,7 @@ from glasshouse.capture.values.plain import (
     static_lookup,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
 
 PROTOCOL = ("__get__", "__set__", "__delete__", "__set_name__")
 # Special names with data that no look-up depends on, and that programs may change.
@@ -33,7 +34,6 @@ TEXTS = {"__doc__", "__module__", "__qualname__", "__name__", "__firstlineno__"}
 # Names that CPython puts there: slots of instances, notes of `copy`.
 TEXTS |= {"__dict__", "__weakref__", "__slotnames__"}
 
-CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__", "__annotations__"}
 # The attributes of a `super` object itself, from its class and object.
 SUPER_PARTS = {
     "__class__": lambda cls, obj: Var(super),
@@ -365,16 +365,7 @@ class ClassReadRules:
             descriptor = self.in_class(self.class_of(cls), name, meta)
             if self.call_own(descriptor, "__get__", [cls, Var(type(value))], then):
                 return None
-            if name == "__dict__" and self.class_items.get(value):
-                reason = "the __dict__ of a class that was written to"
-                raise Break(reason, Var(getattr), [cls, Var(name)])
-            part = self.do(getattr, value, name)
-            self.rely_on_bases(value)
-            if name == "__dict__":
-                self.rely_on_namespace(cls)
-            if not self.live or name not in CLASS_TEXTS or not is_heap(value):
-                return self.deliver(then, constant(part))
-            return self.deliver(then, self.load(part, self.source_in(cls, "attr", name)))
+            return self.deliver(then, part_of_class(self, cls, name))
         class_value = self.look_up(value, name)
         if class_value is MISSING:
             for place, kind in ((cls, value), (Var(type(value)), type(value))):

@@ -36,7 +36,8 @@ BY_TYPE = set(
     AttributeRules.get_attribute AttributeRules.instance_attribute
     AttributeRules.rely_on_absence ClassReadRules.has
     ClassReadRules.own_method ClassReadRules.rely_on_data NetworkFront.member is_of_signature
-    check_classes on_sum divides_by_constant""".split()
+    check_classes on_sum divides_by_constant
+    iterator_method function_part dict_entry""".split()
 )
 INSTALLED = ("site-packages", "dist-packages")
 

@@ -5,9 +5,10 @@ import types
 from collections import namedtuple
 from contextlib import suppress
 
-from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
+from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.guards.class_reads import is_descriptor
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.attribute_parts import dict_entry, function_part, iterator_method
 from glasshouse.capture.values.plain import (
     CACHED,
     FUNCTIONS,
@@ -50,9 +51,6 @@ FUNCTION_PARTS = set(
     "__code__ __defaults__ __kwdefaults__ __closure__ __dict__ __name__ __qualname__ __doc__ "
     "__module__ __wrapped__ __annotations__".split()
 )
-# Parts of a new function that can be changed in place.
-KEPT_PARTS = set("__closure__ __dict__ __defaults__ __kwdefaults__ __annotations__".split())
-
 # Parts of a function that its call depends on.
 FUNCTION_PARTS_CALLED = {"__code__", "__defaults__", "__kwdefaults__"}
 
@@ -82,21 +80,11 @@ class AttributeRules:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.give(then, self.do(getattr, value, name))
-        of_generator = issubclass(kind, CapturedGenerator) and hasattr(value.kind, name)
-        if of_generator and hasattr(value, name):
-            return self.deliver(then, Var(getattr(value, name), Recipe("method", obj, name)))
-        if of_generator:
-            if self.live:
-                raise Break(f"attribute {name!r} of a {value.kind.__name__}")
-            obj.value = value = value.native()
-            kind = type(value)
-            self.handed_over.append(obj)
-        if issubclass(kind, CapturedIterator) and hasattr(value.native(), name):
-            if name not in ("__next__", "__iter__"):
-                reason = f"attribute {name!r} of a {type_of(value).__name__}"
-                raise Break(reason, Var(getattr), [obj, Var(name)])
-            method = Var(getattr(value.native(), name), Recipe("method", obj, name))
-            return self.deliver(then, method)
+        if issubclass(kind, (CapturedGenerator, CapturedIterator)):
+            method = iterator_method(self, obj, name)
+            if method is not None:
+                return self.deliver(then, method)
+            value, kind = obj.value, type(obj.value)
         has_items = isinstance(obj.items, dict) and not issubclass(kind, CONTAINERS) and not special
         if has_items and name in obj.items:
             return self.written_attribute(obj, name, then, plain)
@@ -126,11 +114,7 @@ class AttributeRules:
         if is_method and name == "__func__":
             return self.give(then, value.__func__)
         if is_part and hasattr(value, name):  # not all have __wrapped__
-            if obj.is_new and name in KEPT_PARTS or obj.items and name == "__dict__":
-                reason = f"{name} of a new or changed function"
-                raise Break(reason, Var(getattr), [obj, Var(name)])
-            part = self.do(getattr, value, name)
-            return self.deliver(then, self.load(part, self.source_in(obj, "attr", name)))
+            return self.deliver(then, function_part(self, obj, name))
         return self.instance_attribute(obj, name, then, special, plain)
 
     def written_attribute(self, obj: Var, name: str, then, plain: bool):
@@ -211,20 +195,9 @@ class AttributeRules:
         if is_data_descriptor(class_value):
             return self.bind_attribute(obj, name, class_value, then)
         if not special:
-            attributes = getattr(value, "__dict__", None)
-            if attributes is None and cls.__dictoffset__ and self.live:  # C keeps it to itself
-                reason = f"attribute {name!r} of a {cls.__name__}"
-                raise Break(reason, Var(getattr), [obj, Var(name)])
-            if isinstance(attributes, dict):
-                table = self.known_attributes(obj, attributes)
-                if table is not None and name in table.items:
-                    return self.deliver(then, table.items[name][1])
-                if not obj.is_new:
-                    self.note_read("item", attributes, name, value)
-                if name in attributes:
-                    source = self.entry_source(self.dict_of(obj), name)
-                    return self.deliver(then, self.load(attributes[name], source))
-                self.rely_on_absence(obj, name)
+            entry = dict_entry(self, obj, name)
+            if entry is not MISSING:
+                return self.deliver(then, entry)
             self.rely_on_data(obj, name, class_value)
             hidden = plain or class_value is not MISSING
             member = None if hidden else self.front.member(self, obj, name)

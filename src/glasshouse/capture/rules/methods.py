@@ -47,6 +47,11 @@ PROTOCOL = {
 WITHOUT_ARGUMENTS = {"clear", "copy", "keys", "values", "items", "reverse"}
 WITH_LAST = {"popitem", "move_to_end"}
 HANDED_ON = {"__call__", *ASKED.values()}
+ATTRIBUTE_METHODS = {
+    "__setattr__": 2,
+    "__delattr__": 1,
+    "__getattribute__": 1,
+}  # and how many arguments
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
@@ -127,16 +132,8 @@ class MethodRules(SetMethodRules):
             if name == "__init__":
                 self.initialise(fn, this, args, kwargs)
             return self.give(then, None)
-        if name in ("__setattr__", "__delattr__") and isinstance(value, type):
-            raise Break(f"{name} of a class", fn, args, kwargs)
-        if name == "__setattr__" and len(args) == 2:
-            return self.set_plain(this, self.concretize(args[0]), args[1], then)
-        if name == "__delattr__":
-            return self.set_plain(this, self.concretize(args[0]), None, then)
-        if name == "__getattribute__" and len(args) == 1:
-            if isinstance(value, (type, types.ModuleType)):
-                raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
-            return self.get_attribute(this, self.concretize(args[0]), then, plain=True)
+        if len(args) == ATTRIBUTE_METHODS.get(name) and not kwargs:
+            return attribute_method(self, fn, this, name, args, then)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
         if isinstance(value, type) and name in HANDED_ON:
@@ -483,3 +480,16 @@ class MethodRules(SetMethodRules):
             return tracer.give(then, None)
 
         return self.call(Var(sorted), [this], kwargs, place)
+
+
+def attribute_method(trace, fn: Var, this: Var, name: str, args, then):
+    """`__getattribute__`, `__setattr__` or `__delattr__` of object, called by name."""
+    value = this.value
+    if name != "__getattribute__" and isinstance(value, type):
+        raise Break(f"{name} of a class", fn, args)
+    if name == "__getattribute__":
+        if isinstance(value, (type, types.ModuleType)):
+            raise Break(f"{name} of a {type(value).__name__}", fn, args)
+        return trace.get_attribute(this, trace.concretize(args[0]), then, plain=True)
+    new_value = args[1] if name == "__setattr__" else None
+    return trace.set_plain(this, trace.concretize(args[0]), new_value, then)

@@ -11,6 +11,7 @@ from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.operators import IN_PLACE
+from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -301,11 +302,8 @@ class FrontEnd(HeldValues):
     ) -> Var:
         """Add a node for a call, computed while tracing; its result."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
-        for x in (*args, *kwargs.values()):
-            is_users = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
-            if is_users and id(fn) not in tracer.config.allowed:
-                reason = f"{getattr(fn, '__name__', fn)} is given a function"
-                raise Break(reason, call, args, kwargs)
+        if any(isinstance(x.value, types.FunctionType) for x in (*args, *kwargs.values())):
+            refuse_functions(self, tracer, fn, call, args, kwargs)
         is_shared = tracer.shared and args and id(args[0].value) in tracer.shared
         if is_shared and self.writes(target, args):
             tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
@@ -316,16 +314,7 @@ class FrontEnd(HeldValues):
         operands = tuple(self.operand(tracer, x, numbers) for x in args)
         named = {k: self.operand(tracer, v, numbers) for k, v in kwargs.items()}
         node = tracer.graph.create_node(op, target, operands, named)
-        node.meta["line"] = tracer.frames[-1].where
-        node.meta["user"] = tracer.user_line()
-        node.meta["handled"] = any(
-            not f.trusted and f.code.handler_at(f.at) is not None for f in tracer.frames
-        )
-        self.annotate(node)
-        node.meta["varies"] = self.depends_on_varying(node, fn)
-        node.meta["rank_varies"] = node.meta["varies"] and self.rank_varies(node)
-        if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
-            tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
+        describe_call(self, tracer, node, fn)
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:

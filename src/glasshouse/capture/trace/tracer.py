@@ -226,11 +226,8 @@ class CaptureTracer(
                 problem = error
             if broke is not None:
                 self.in_python(f, broke)
-            while problem is not None:
-                try:
-                    uncaught, problem = self.unwind(problem), None
-                except UserError as user_error:
-                    uncaught, problem = None, user_error.error
+            if problem is not None:
+                uncaught = unwind_all(self, problem)
                 if uncaught is not None:
                     return uncaught
 
@@ -595,9 +592,8 @@ class CaptureTracer(
         raised, self.raised = self.raised, None
         may_restart = not self.failed_after_return
         self.failed_after_return = False
-        var = (
-            raised if raised is not None and raised.value is error else self.tracked.get(id(error))
-        )
+        is_raised = raised is not None and raised.value is error
+        var = raised if is_raised else self.tracked.get(id(error))
         last = self.frames[-1]
         ins = last.code.instructions[last.at]
         has_frame = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
@@ -616,14 +612,7 @@ class CaptureTracer(
             reraises = False
             handler = f.code.handler_at(f.at)
             if handler is not None:
-                f.check_stack()
-                if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":
-                    f.generator.failed_stack = f.stack[:]
-                self.let_go(f, handler.depth)
-                if handler.lasti:
-                    f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
-                f.stack.append(var)
-                f.ip = handler.target
+                enter_handler(self, f, handler, var)
                 return None
             self.end_generators(f.stack)
             self.frames.pop()
@@ -769,3 +758,24 @@ class Raised(NamedTuple):
 
     var: Var
     has_frame: bool
+
+
+def unwind_all(trace, error: BaseException):
+    """Unwind for an exception, and for those that unwinding raises in the user's code."""
+    while True:
+        try:
+            return trace.unwind(error)
+        except UserError as user_error:
+            error = user_error.error
+
+
+def enter_handler(trace, f: CaptureFrame, handler, var: Var) -> None:
+    """Continue a frame at the handler of an exception, as the interpreter does."""
+    f.check_stack()
+    if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":
+        f.generator.failed_stack = f.stack[:]
+    trace.let_go(f, handler.depth)
+    if handler.lasti:
+        f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
+    f.stack.append(var)
+    f.ip = handler.target

@@ -1,0 +1,30 @@
+"""Nodes for calls of operations: which arguments break the graph, and what a node notes."""
+
+import types
+
+from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.var import Break, Var
+from glasshouse.ir.node import IRNode
+
+
+def refuse_functions(front, tracer, fn, call: Var, args, kwargs) -> None:
+    """Break the graph where a call has a function of the user's as an argument."""
+    for x in (*args, *kwargs.values()):
+        is_users = isinstance(x.value, types.FunctionType) and not front.is_operation(x.value)
+        if is_users and id(fn) not in tracer.config.allowed:
+            reason = f"{getattr(fn, '__name__', fn)} is given a function"
+            raise Break(reason, call, args, kwargs)
+
+
+def describe_call(front, tracer, node: IRNode, fn) -> None:
+    """Note in a call's node where it stands and what it depends on."""
+    node.meta["line"] = tracer.frames[-1].where
+    node.meta["user"] = tracer.user_line()
+    node.meta["handled"] = any(
+        not f.trusted and f.code.handler_at(f.at) is not None for f in tracer.frames
+    )
+    front.annotate(node)
+    node.meta["varies"] = front.depends_on_varying(node, fn)
+    node.meta["rank_varies"] = node.meta["varies"] and front.rank_varies(node)
+    if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
+        tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
