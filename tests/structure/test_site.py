@@ -1,4 +1,5 @@
-"""The README, and the site's pages under Start and How to: their code prints what they show.
+"""The README, the site's pages under Start and How to, and the framework from scratch: their code
+prints what they show.
 
 The blocks ```python of a page run in order, in one namespace and an empty folder. A block
 ```output after one shows what it prints, with `...` for what differs from run to run. A block ```py
@@ -19,6 +20,7 @@ import glasshouse as gh
 from glasshouse.cli import main
 
 README = DOCS.parent / "README.md"
+FROM_SCRATCH = DOCS / "inside" / "from_scratch.md"
 PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md", README])
 MOST_LINES = 150
 LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers"}
@@ -36,26 +38,52 @@ def run(code: str, space: dict) -> str:
     return printed.getvalue()
 
 
+def check_outputs(page: Path, space: dict) -> None:
+    """Run the blocks of a page in order, and compare what they print with what it shows."""
+    checker, printed = doctest.OutputChecker(), ""
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    for language, text, line in blocks_of(page):
+        source = "\n" * line + text  # so that a traceback has the page's line
+        if language == "python" and not text.startswith((">>>", "# ")):
+            printed = run(compile(source, str(page), "exec"), space)
+        elif language == "py":
+            compile(source, str(page), "exec")
+        elif language == "output":
+            assert checker.check_output(text, printed, options), f"{page}:{line}\n{printed}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
-    blocks = blocks_of(page)
-    code = "".join(text for language, text, _ in blocks if language == "python")
+    code = "".join(text for language, text, _ in blocks_of(page) if language == "python")
     for library in LIBRARIES & set(re.findall(r"^(?:import|from) (\w+)", code, re.M)):
         pytest.importorskip(library)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    space: dict = {"__name__": "__main__"}
-    checker, printed = doctest.OutputChecker(), ""
-    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     with gh.backends.use("lazy"):
-        for language, text, line in blocks:
-            source = "\n" * line + text  # so that a traceback has the page's line
-            if language == "python" and not text.startswith((">>>", "# ")):
-                printed = run(compile(source, str(page), "exec"), space)
-            elif language == "py":
-                compile(source, str(page), "exec")
-            elif language == "output":
-                assert checker.check_output(text, printed, options), f"{page}:{line}\n{printed}"
+        check_outputs(page, {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("compiler", ["c", "none"])
+def test_the_framework_from_scratch_prints_what_its_page_shows(compiler, monkeypatch):
+    if compiler == "none":
+        monkeypatch.setenv("PATH", "")
+    space: dict = {"__name__": "__main__"}
+    check_outputs(FROM_SCRATCH, space)
+    if compiler == "none":
+        assert space["COMPILER"] is None
+    elif space["COMPILER"] is None:
+        pytest.skip("there is no C compiler")
+    functions = [program.function for program in space["programs"].values()]
+    assert functions and all((x is None) == (compiler == "none") for x in functions)
+
+
+def test_the_table_of_the_framework_from_scratch_names_files_that_exist():
+    table = FROM_SCRATCH.read_text().partition("## Where the real parts are")[2]
+    files = re.findall(r"`([\w/]+\.(?:py|c))`", table)
+    roots = (DOCS.parent / "src" / "glasshouse", DOCS.parent)
+    lost = [file for file in files if not any((root / file).is_file() for root in roots)]
+    assert len(files) > 30
+    assert lost == []
 
 
 def commands_of(page: Path) -> list[list[str]]:
