@@ -71,6 +71,7 @@ def test_planned_peak_is_the_measured_one(name, optimizer, autocast):
     assert found.counter.total() == measured[-1][2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_an_output_that_the_loop_holds_is_planned(name):
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):

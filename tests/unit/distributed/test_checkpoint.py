@@ -90,6 +90,7 @@ def told_on_ranks(folder):
     return dist.load_checkpoint(folder)["own"]
 
 
+@pytest.mark.slow
 def test_each_rank_gets_what_it_saved_or_what_the_first_did(ranks, tmp_path):
     ranks(rows_saved, tmp_path, 0, 1, size=2)
     assert ranks(told_on_ranks, tmp_path, size=2) == [0, 1]

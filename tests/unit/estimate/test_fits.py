@@ -94,6 +94,7 @@ def test_each_change_is_a_step_that_an_analysis_agrees_with():
     assert model[0][0].weight.dtype == gh.float32
 
 
+@pytest.mark.slow
 def test_all_together_goes_with_the_last_stage_of_zero():
     """Layers of transformers and blocks of convolutions gather their parameters when they run
     again."""
