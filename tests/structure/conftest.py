@@ -1,4 +1,4 @@
-"""What several tests of the sources share."""
+"""The sources of the package, for the tests that read them."""
 
 import ast
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "glasshouse"
+SOURCES = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".c", ".h"))
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.structure.conftest import PACKAGE, SOURCES
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "glasshouse"
-SOURCES = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".c", ".h"))
 PAGE = (ROOT / "docs" / "inside" / "architecture.md").read_text()
 GLOSSARY = PAGE.partition("## Glossary\n")[2].partition("\n## ")[0]
 ROWS = [

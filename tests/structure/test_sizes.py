@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from tests.structure.conftest import PACKAGE, SOURCES
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "glasshouse"
 MOST_LINES = 500  # of a file
 MOST_FILES = 30  # of a folder
 MOST_LINES_OF_A_FUNCTION = 50  # without its docstring
@@ -58,9 +58,6 @@ def lines_of(path: Path) -> int:
 
 def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
-
-
-SOURCES = [p for p in sorted(PACKAGE.rglob("*")) if p.suffix in (".py", ".c", ".h")]
 
 
 def test_files_are_short_but_those_with_a_reason():

@@ -2,10 +2,9 @@
 
 import ast
 import re
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "src" / "glasshouse"
-SOURCES = sorted(p for p in PACKAGE.rglob("*") if p.suffix in (".py", ".c", ".h"))
+from tests.structure.conftest import PACKAGE, SOURCES
+
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 TRANSLATED = {"behind": "after, below or through", "anew": "again"}
 
