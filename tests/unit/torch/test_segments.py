@@ -4,6 +4,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.compile.planning import plan, plan_memory
+from glasshouse.compile.programs.program import programs
 
 torch = pytest.importorskip("torch")
 
@@ -112,7 +113,7 @@ def test_large_values_in_between_have_memory_just_while_they_live(small_segments
     for module in (plan, plan_memory):
         monkeypatch.setattr(module, "APART_BYTES", ROWS * WIDTH * 4)
     torch._dynamo.reset()
-    gh.compile.program.programs.clear()
+    programs.clear()
     del small_segments[:]
     got, peak = language_model_gradients(True)
     assert any(segment.ended for segment in small_segments[-1].segments)
