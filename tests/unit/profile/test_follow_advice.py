@@ -5,6 +5,7 @@ the processor, the least of several steps: what else the machine does is no part
 which take none, are counted as they were asked for."""
 
 import gc
+import math
 import time
 
 import numpy as np
@@ -16,10 +17,13 @@ import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.compile.programs.program import programs
 from glasshouse.profile.advice import advice
+from glasshouse.profile.advice.kernels import seconds_of_convs
+from glasshouse.profile.advice.rules import SHARE
 from glasshouse.profile.steps.breakdown import Breakdown
 
 F = gh.nn.functional
-ROUNDS, TRIES = 12, 4
+WARMUP, ROUNDS, TRIES = 4, 20, 4
+OF_SOME_PROCESSORS = {"channels"}  # others have kernels to which odd counts cost nothing
 FOLLOWED = {}  # by cause: a function that gives (step as it is, step as advised)
 
 
@@ -182,15 +186,16 @@ def a_chain_of_elements():
     return (lambda i: step(x)), (lambda i: compiled(x))
 
 
-def processor_ns(step, before: int) -> float:
-    """What a step takes of the processor, at least."""
-    times = []
+def processor_ns(*steps) -> list[float]:
+    """What each step takes of the processor, at least, where they take turns."""
+    times = [[] for _ in steps]
     with flags.override(compile="always"):
-        for i in range(before + ROUNDS):
-            begin_ns = time.process_time_ns()
-            step(i)
-            times.append(time.process_time_ns() - begin_ns)
-    return min(times[before:])
+        for i in range(WARMUP + ROUNDS):
+            for step, of_step in zip(steps, times, strict=True):
+                begin_ns = time.process_time_ns()
+                step(i)
+                of_step.append(time.process_time_ns() - begin_ns)
+    return [min(of_step[WARMUP:]) for of_step in times]
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*isinstance.*LeafSpec.*")
@@ -199,13 +204,21 @@ def test_advice_that_is_followed_gains_half_of_its_promise(name):
     cause, needs_torch, make = FOLLOWED[name]
     if needs_torch:
         pytest.importorskip("torch")
+    is_told, best = False, (math.inf, math.inf)
     for _ in range(TRIES):
+        seconds_of_convs.cache_clear()  # each try measures again
         slow, mended = make()
         prof = profiled(SlowProgram(lambda step=slow: step, (cause,), needs_torch=needs_torch))
         told = [x for x in advice(prof.trace) if x.cause == cause]
-        gained = 1 - processor_ns(mended, 4) / processor_ns(slow, 4)
+        times = processor_ns(mended, slow)
+        gained, best = 1 - times[0] / times[1], tuple(map(min, best, times))
+        is_told = is_told or bool(told)
         if told and gained >= told[0].gain_ns / told[0].step_ns / 2:
             break
+    if name in OF_SOME_PROCESSORS and not is_told:
+        gained = 1 - best[0] / best[1]
+        assert gained < SHARE, f"nothing was told, and {gained:.0%} is gained"
+        pytest.skip(f"nothing is told, rightly: following it gains {gained:.0%} here")
     assert told and not told[0].is_bound
     assert gained >= told[0].gain_ns / told[0].step_ns / 2
 

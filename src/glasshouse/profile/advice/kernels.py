@@ -1,6 +1,8 @@
 """Advice on kernels: work that is needless, or that is done in a costly form."""
 
 import functools
+import math
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,13 +15,13 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.profile.advice.evidence import CallGroup, Evidence
 from glasshouse.profile.advice.finding import Advice
 from glasshouse.profile.advice.host import TINY_NS
-from glasshouse.profile.machine import seconds_of
 from glasshouse.profile.text import milliseconds, scaled
 
 BLOCK = 16  # channels that kernels take at once: float32 in a register of 512 bits
 FEWEST = 4  # channels of images, which have their own kernels
 WASTE = 0.1  # of a convolution's time, from which on other channels are worth saying
-MEASURED, REPEATS = 3, 10  # convolutions that are measured at most, and how often
+MEASURED, MEASURED_S = 3, 0.25  # convolutions that are measured at most, and for how long each
+FEWEST_ROUNDS, ROUNDS = 3, 30  # how often, the first time, which compiles, apart
 FEW, MANY = 8, 64  # rows that are few, and sizes of a weight that are many, in a product
 CASTS = ("cast", "aten::_to_copy", "aten::to")
 CLONES = ("aten::clone", "aten::contiguous", "aten::copy_")
@@ -183,28 +185,30 @@ def fills_badly(g: CallGroup) -> bool:
 
 
 @functools.cache
-def seconds_of_conv(call, ins: int, outs: int) -> float:
-    """Seconds a FLOP of a convolution like `call` with other channels."""
+def seconds_of_convs(call, *channels: tuple[int, int]) -> list[float]:
+    """Seconds a FLOP of convolutions like `call`, by channels in and out: the least of several
+    rounds, in which they take turns, so that what else the machine does slows all of them."""
     (n, _, *size), (_, _, *kernel) = (spec.shape for spec in call.specs)
-    x, w = (np.ones(shape, np.float32) for shape in ((n, ins, *size), (outs, ins, *kernel)))
-    x, w = as_value(x), as_value(w)
+    arrays = [[as_value(np.ones((n, i, *size), np.float32)),
+               as_value(np.ones((o, i, *kernel), np.float32))] for i, o in channels]  # fmt: skip
+    best, end = [math.inf] * len(channels), time.perf_counter() + MEASURED_S
     with flags.override(compile="always"):
-        run = functools.partial(convolved, call, x, w)
-        run()
-        return seconds_of(run, REPEATS) / (ins * outs)
-
-
-def convolved(call, x, w):
-    """Results of the convolution."""
-    return call.primitive(x, w, **call.attrs).numpy()
+        for r in range(1 + ROUNDS):
+            for i, (x, w) in enumerate(arrays):
+                begin = time.perf_counter()
+                call.primitive(x, w, **call.attrs).numpy()
+                best[i] = min(best[i], time.perf_counter() - begin)
+            if r >= FEWEST_ROUNDS and time.perf_counter() > end:
+                break
+    return [seconds / (i * o) for seconds, (i, o) in zip(best, channels, strict=True)]
 
 
 def beside_neighbours(g: CallGroup) -> tuple[float, float, tuple[int, int]]:
     """Seconds a FLOP of a convolution, those of its faster neighbour, and that one's channels."""
     ins, outs = channels_of(g)
-    others = zip(blocked(ins), blocked(outs), strict=False)
-    now = seconds_of_conv(g.call, ins, outs)
-    other, channels = min((seconds_of_conv(g.call, *pair), pair) for pair in others)
+    others = list(zip(blocked(ins), blocked(outs), strict=False))
+    now, *times = seconds_of_convs(g.call, (ins, outs), *others)
+    other, channels = min(zip(times, others, strict=True))
     return now, other, channels
 
 
