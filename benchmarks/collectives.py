@@ -28,7 +28,7 @@ from harness import parse_arguments, save, show
 import glasshouse as gh
 from glasshouse import distributed
 from glasshouse.base.flags import flags
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 SIZE = 2
 COUNTS = {"4 B": 1, "4 KB": 1_000, "1 MB": 250_000, "100 MB": 25_000_000}  # of float32

@@ -15,7 +15,7 @@ import numpy as np
 import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse import nn, optim
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 PART = 0.05  # of the entries that are sent
 

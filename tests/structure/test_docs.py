@@ -76,7 +76,7 @@ def test_every_record_of_a_benchmark_is_on_a_page_of_measurements():
 def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
-    assert tool["page"]({name: tool[name]() for name in ("schedules", "curves")}) == page
+    assert tool["page"]({name: tool[name]() for name in ("schedules", "curves", "exchanges")}) == page
 
 
 def test_each_scheme_has_a_picture_on_the_page_with_a_row_for_each_rank():
@@ -151,6 +151,46 @@ def test_the_cards_outside_the_package_are_compiled():
     code = f"import glasshouse as gh\n{block}\n{USE_OWN_CARDS}"
     got = run(code, ROOT / "src", GH_COMPILE="always", GH_STRICT="1", GH_BACKEND="lazy")
     assert got == "True True no fallbacks"
+
+
+USE_RUNNING_SUM = """
+import numpy as np, sys, glasshouse as gh
+from glasshouse import distributed as dist
+from glasshouse.ops.collective import running_sum
+from glasshouse.ops.exchange import sent_bytes
+from glasshouse.ops.process import process
+
+def rank_does(name):
+    world, rank = process.world, process.rank
+    transport, before = process.transport(world), process.transport(world).sent_bytes
+    x = gh.tensor(np.arange(5, dtype=np.float32) + rank, requires_grad=True)
+    y = running_sum(x * 1, group=world)
+    (y * (rank + 1)).sum().backward()
+    count = transport.sent_bytes - before
+    with gh.FlopCounter() as counter:
+        running_sum(gh.asarray(x.numpy()), group=world).numpy()
+    message = ""
+    try:
+        (running_sum if rank else dist.all_reduce)(gh.ones(3), group=world).numpy()
+    except gh.CollectiveError as error:
+        message = str(error)
+    return y.numpy().tolist(), x.grad.numpy().tolist(), dict(counter.sent_bytes()), message
+
+if __name__ == "__main__":
+    for name in ("local", "shared_files"):
+        (y0, g0, sent, text), (y1, g1, _, _) = dist.spawn(rank_does, 2, name, transport=name)
+        print(y0 == [0, 1, 2, 3, 4], y1 == [1, 3, 5, 7, 9], g0 == [3] * 5, g1 == [2] * 5)
+        print(sent == {("running_sum", "world"): 20}, "running_sum(float32, shape (3,))" in text)
+"""
+
+
+@pytest.mark.slow
+def test_the_collective_of_the_guide_works_over_every_transport(source, tmp_path):
+    apply("how_to/write_a_collective.md", source)
+    script = tmp_path / "use_running_sum.py"
+    script.write_text(USE_RUNNING_SUM)
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    assert set(run(code, source).split()) == {"True"}
 
 
 USE_PRECISE = """

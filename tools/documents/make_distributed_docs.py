@@ -1,5 +1,5 @@
 """Makes parts of docs/inside/distributed.md: `python tools/documents/make_distributed_docs.py`
-draws the schedules and writes the differences that tools/judges/distributed_curves.py saved, which
+draws the schedules and the table of exchanges, and writes the differences that tools/judges/distributed_curves.py saved, which
 a test compares with the page; with `--costs` it writes the table of
 tools/judges/distributed_costs.py. The pictures of traces are made by
 tools/documents/make_distributed_pictures.py."""
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from glasshouse.distributed.pipelines.schedules import make_schedule
+from glasshouse.ops.exchange import EXCHANGES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "inside" / "distributed.md"
@@ -41,18 +42,34 @@ def curves() -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def exchanges() -> str:
+    """A table of the exchanges: the transports' method, what a rank sends, what ranks compare."""
+    lines = [
+        "| method | what it does | a rank sends | over shared_files | ranks compare |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for way in EXCHANGES.values():
+        clear = (way.sent_clear or way.sent).__doc__
+        compared = [f"`{name}`" for name in (way.option, *way.axes) if name]
+        name = way.signature if way.method == way.name else f"{way.method}, by pairs"
+        cells = f"`{name}`", way.doc, way.sent.__doc__, clear, ", ".join(compared)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def page(pictures: dict[str, str]) -> str:
-    """The document with these pictures."""
+    """The document with these pictures, and tables."""
     text = PAGE.read_text()
     for name, picture in pictures.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         head, _, rest = text.partition(begin)
-        text = f"{head}{begin}\n```text\n{picture}\n```\n{end}{rest.partition(end)[2]}"
+        block = picture if picture.startswith("|") else f"```text\n{picture}\n```"
+        text = f"{head}{begin}\n{block}\n{end}{rest.partition(end)[2]}"
     return text
 
 
 if __name__ == "__main__":
-    drawn = {"schedules": schedules(), "curves": curves()}
+    drawn = {"schedules": schedules(), "curves": curves(), "exchanges": exchanges()}
     if "--costs" in sys.argv:
         import distributed_costs
 

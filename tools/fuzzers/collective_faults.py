@@ -36,7 +36,7 @@ import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 CALLS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier")
 LIMIT_S = 30.0  # of a collective, where nothing hangs

@@ -251,7 +251,7 @@ def followed(given, optimizer, step) -> dict:
 
 def sent_so_far() -> int:
     """The bytes that this rank has sent, over all groups."""
-    transports = gh.ops.collective.process.transports.values()
+    transports = gh.ops.process.process.transports.values()
     return sum(getattr(transport, "sent_bytes", 0) for transport in transports)
 
 

@@ -17,7 +17,7 @@ from glasshouse.distributed.checkpoints.resume import load_checkpoint
 from glasshouse.distributed.pipelines.schedules import Schedule, make_schedule
 from glasshouse.distributed.transports.simulated import simulated
 from glasshouse.distributed.step_costs import step_costs
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.distributed.groups.mesh import DeviceMesh, mesh
 from glasshouse.distributed.groups.placement import *
 from glasshouse.distributed.replicas.reducers import *

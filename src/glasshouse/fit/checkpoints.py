@@ -6,7 +6,7 @@ from glasshouse.fit.callbacks import Best, Callback, make_folder
 from glasshouse.fit.run import LAST
 from glasshouse.interop.checkpoint import save_checkpoint
 from glasshouse.ops.checks import check_integer, check_path
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 BEST = "best.safetensors"
 

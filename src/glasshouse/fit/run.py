@@ -31,7 +31,7 @@ from glasshouse.ops.checks import (
     check_several,
     check_type,
 )
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
 from glasshouse.tensor import eval, random
 

@@ -13,7 +13,7 @@ from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.composition import composed_node
 from glasshouse.graph.graph import Graph, Node, transform
-from glasshouse.ops.collective import COLLECTIVES
+from glasshouse.ops.collective_card import COLLECTIVES, leaves_operand
 
 TAKEN_APART = ("neg", "mul", "div", "add", "sub")  # where a sum goes to the operands
 MOST_LEVELS = 60  # of those within each other
@@ -445,20 +445,23 @@ def is_easy_to_sum(x: Node, axes) -> bool:
 
 def collective_rule(graph, node, inputs):
     """Of a group of one, the operand; of others, along the first axis, which needs no copy."""
-    (x,), op, attrs = inputs, node.op, node.attrs
-    if attrs["group"].size == 1:
-        return x if attrs.get("pairs", True) else None
-    if op == "all_gather" and attrs["axis"]:
-        parts = make(graph, op, reshaped(graph, x, (1, *x.shape)), **attrs | {"axis": 0})
-        return joined(graph, parts, attrs["axis"], node.shape)
-    if op == "reduce_scatter" and attrs["axis"]:
-        parts = parts_in_front(graph, x, attrs["axis"], attrs["group"].size)
-        return reshaped(graph, make(graph, op, parts, **attrs | {"axis": 0}), node.shape)
-    if op == "all_to_all" and (attrs["split"] or attrs["concat"]):
-        parts = parts_in_front(graph, x, attrs["split"], attrs["group"].size)
-        parts = make(graph, op, parts, **attrs | {"split": 0, "concat": 0})
-        return joined(graph, parts, attrs["concat"], node.shape)
-    return None
+    (x,), way, attrs = inputs, COLLECTIVES[node.op], node.attrs
+    size = attrs["group"].size
+    if size == 1:
+        return x if leaves_operand(attrs) else None
+    if not any(attrs[axis] for axis in way.axes):
+        return None
+    parts = (
+        parts_in_front(graph, x, attrs[way.cut], size)
+        if way.cut
+        else reshaped(graph, x, (1, *x.shape))
+    )
+    parts = make(graph, node.op, parts, **attrs | dict.fromkeys(way.axes, 0))
+    return (
+        joined(graph, parts, attrs[way.join], node.shape)
+        if way.join
+        else reshaped(graph, parts, node.shape)
+    )
 
 
 def parts_in_front(graph: Graph, x: Node, axis: int, count: int) -> Node:

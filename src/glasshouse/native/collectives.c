@@ -6,7 +6,8 @@
    The first phase of a call compares what the ranks have called. A rank that waits spins, then
    gives way, then sleeps; after a while it returns UNDER_WAY, and the caller, who sees to signals,
    limits and dead ranks, calls again. Messages from one rank to one other have channels of two
-   pieces each, and no phases. */
+   pieces each, and no phases. native_calls.py writes the kinds of calls (ALL_REDUCE …) and of sums
+   (SUM …) in front, from the table in ops/exchange.py. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -27,8 +28,6 @@
 #include "gh_math.h"
 
 enum { DONE, UNDER_WAY, DIFFERENT, FAILED };
-enum { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, BARRIER, MESSAGE };
-enum { SUM, MEAN, MAX, MIN };
 enum { SLOT = 1 << 20, PIECE = 1 << 18, BLOCK = 1024, YIELDS = 64, STREAMED = 1 << 15, SLEEP_NS = 20000000 };
 
 /* A rank's call: the same on all ranks of the group, or nothing is moved. `digest` is of the whole
@@ -447,7 +446,7 @@ static int may_receive(Group *g, Call *c) {
 /* Begins a message: a call of `gh_send` or `gh_receive`. */
 void gh_message(Call *c, int64_t dtype, int64_t tag, int64_t count, int64_t digest,
                 int64_t item_bytes, void **array, int64_t peer) {
-  const Header header = {0, MESSAGE, dtype, tag, count, digest};
+  const Header header = {0, SEND, dtype, tag, count, digest};
   *c = (Call){header, data_of(array), data_of(array), item_bytes, 0, 0, 0, 0};
   c->peer = peer;
 }

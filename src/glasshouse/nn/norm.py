@@ -9,7 +9,7 @@ from glasshouse.nn.functional.norm import batch_norm_of_ranks
 from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor.standard.creation import ones, zeros
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",

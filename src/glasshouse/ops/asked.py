@@ -47,15 +47,6 @@ class asking:
         current.asked = self.before
 
 
-def asked_of(name: str, dtype, shape, attrs: dict) -> Asked:
-    """The request that a call of a card makes, with the attrs that transports compare."""
-    words = [attrs["reduce"]] if "reduce" in attrs else []
-    words += [f"root {attrs['root']}"] if "root" in attrs else []
-    words += [f"{key} {attrs[key]}" for key in ("axis", "split", "concat") if attrs.get(key)]
-    words += [attrs["group"].label] if attrs["group"].label else []
-    return Asked(name, dtype.name, tuple(shape), ", ".join(words))
-
-
 @lru_cache(1 << 12)
 def digest_of(name: str, dtype, shape: tuple[int, ...], option, request: Asked | None) -> int:
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's

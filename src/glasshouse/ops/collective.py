@@ -15,144 +15,26 @@ apart, replay in C leaves them to Python, and no budget has them done again for 
 checkpoint does, on all ranks alike. The step of a loop is traced whole, on all ranks alike: there
 equal ones are one, and those that no result needs are left out."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from glasshouse.base import DTypeError, OptionError, ShapeError, Spec, check_axis, check_known
-from glasshouse.base.errors import CollectiveError
+from glasshouse.base import DTypeError, OptionError, ShapeError, Spec, check_known
 from glasshouse.dispatch import LINEAR, card, cast, refusal, sample
-from glasshouse.ops.asked import asked_of, asking
-from glasshouse.ops.movement import section
-
-REDUCTIONS = ("sum", "mean", "max", "min")
-COLLECTIVES = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "collective_permute",
+from glasshouse.ops.collective_bytes import (
+    send_along_pairs,
+    send_from_root,
+    send_parts,
+    send_parts_and_sum,
+    send_to_all,
 )
-
-
-class ProcessGroup(NamedTuple):
-    """Ranks that take part in a collective, by their numbers in the world; `name` is for people.
-    `label` says what calls by it are about, where ranks could call alike about different things."""
-
-    ranks: tuple[int, ...]
-    name: str = "world"
-    label: str = ""
-
-    @property
-    def size(self) -> int:
-        return len(self.ranks)
-
-    @property
-    def rank(self) -> int:
-        """The number of this process within the group.
-
-        Raises: CollectiveError where it is none of the group
-        """
-        if process.rank in self.ranks:
-            return self.ranks.index(process.rank)
-        expected = f"one of the ranks {list(self.ranks)}"
-        fix = "Call a collective on the ranks of its group alone."
-        raise CollectiveError(f"group {self.name}", expected, f"rank {process.rank}", fix)
-
-    def __repr__(self):
-        return f"ProcessGroup({self.name}: {', '.join(map(str, self.ranks))})"
-
-
-class Process:
-    """The rank of this process, and the transports of the groups that it is in."""
-
-    def __init__(self):
-        self.rank, self.size = 0, 1
-        self.met_at_ns = 0  # when all ranks were there, by this process's clock (time.time_ns)
-        self.transports: dict[tuple[int, ...], Any] = {}  # by the ranks of a group
-
-    @property
-    def world(self) -> ProcessGroup:
-        """All ranks."""
-        return ProcessGroup(tuple(range(self.size)))
-
-    def transport(self, group: ProcessGroup):
-        """The transport that moves data among the ranks of a group.
-
-        Raises: CollectiveError where there is none
-        """
-        transport = self.transports.get(group.ranks)
-        if transport is None:
-            raise CollectiveError(
-                f"group {group.name}",
-                f"a group that this process made ({[list(r) for r in self.transports]})",
-                f"ranks {list(group.ranks)}",
-                "Call gh.distributed.init(), and make groups by gh.distributed.group(ranks) on "
-                "every rank.",
-            )
-        return transport
-
-
-process = Process()
-ALONE = ProcessGroup((0,))
-PAIR = ProcessGroup((0, 1))
-
-
-def packed(x) -> np.ndarray:
-    """The array row by row."""
-    return np.ascontiguousarray(x).reshape(np.shape(x))
-
-
-def requesting(name: str, x, group: ProcessGroup, **attrs) -> asking:
-    """Context: a transport's calls inside are for this call of a card."""
-    return asking(asked_of(name, x.dtype, x.shape, {"group": group, **attrs}))
-
-
-def with_axis(x: Spec, axis: int, size: int) -> Spec:
-    return Spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
-
-
-def check_group(name: str, group) -> None:
-    if not isinstance(group, ProcessGroup):
-        fix = "Take gh.distributed.world(), or make one by gh.distributed.group(ranks)."
-        raise OptionError(name, "a ProcessGroup of ranks", repr(group), fix)
+from glasshouse.ops.collective_card import check_divides, check_group, collective, with_axis
+from glasshouse.ops.exchange import REDUCTIONS, Exchange, reduced
+from glasshouse.ops.movement import section
+from glasshouse.ops.process import ALONE, PAIR
 
 
 def infer_copy(x: Spec, *, group) -> Spec:
     check_group("copy_to_ranks", group)
     return x
-
-
-def check_divides(name: str, x: Spec, axis: int, group: ProcessGroup) -> None:
-    check_group(name, group)
-    check_axis(name, axis, x.ndim)
-    if x.shape[axis] % group.size:
-        expected = f"an axis {axis} that {group.size} ranks divide"
-        raise ShapeError(name, expected, f"shape {x.shape}", "Pad the axis, or take another one.")
-
-
-def infer_all_reduce(x: Spec, *, group, reduce, replicated) -> Spec:
-    check_group("all_reduce", group)
-    check_known("all_reduce", f"reduce to be one of {REDUCTIONS}", reduce, REDUCTIONS)
-    if x.dtype.is_bool and reduce == "sum":
-        raise DTypeError("all_reduce", "numbers to add", "bool", 'Use reduce="max", or cast.')
-    if reduce == "mean" and not x.dtype.is_inexact:
-        raise DTypeError("all_reduce", "real or complex numbers", x.dtype.name, "Cast them first.")
-    if x.dtype.is_complex and reduce in ("max", "min"):
-        raise DTypeError("all_reduce", "an order", x.dtype.name, "Reduce its real parts.")
-    return x
-
-
-def infer_all_gather(x: Spec, *, group, axis, replicated) -> Spec:
-    check_group("all_gather", group)
-    check_axis("all_gather", axis, x.ndim)
-    return with_axis(x, axis, x.shape[axis] * group.size)
-
-
-def infer_reduce_scatter(x: Spec, *, group, axis) -> Spec:
-    check_divides("reduce_scatter", x, axis, group)
-    return with_axis(x, axis, x.shape[axis] // group.size)
 
 
 def infer_shard(x: Spec, *, group, axis, index) -> Spec:
@@ -163,23 +45,23 @@ def infer_shard(x: Spec, *, group, axis, index) -> Spec:
     return with_axis(x, axis, x.shape[axis] // group.size)
 
 
-def infer_all_to_all(x: Spec, *, group, split, concat) -> Spec:
-    check_divides("all_to_all", x, split, group)
-    check_axis("all_to_all", concat, x.ndim)
-    cut = with_axis(x, split, x.shape[split] // group.size)
-    return with_axis(cut, concat, cut.shape[concat] * group.size)
+def check_reduction(x: Spec, *, reduce, **_) -> None:
+    check_known("all_reduce", f"reduce to be one of {REDUCTIONS}", reduce, REDUCTIONS)
+    if x.dtype.is_bool and reduce == "sum":
+        raise DTypeError("all_reduce", "numbers to add", "bool", 'Use reduce="max", or cast.')
+    if reduce == "mean" and not x.dtype.is_inexact:
+        raise DTypeError("all_reduce", "real or complex numbers", x.dtype.name, "Cast them first.")
+    if x.dtype.is_complex and reduce in ("max", "min"):
+        raise DTypeError("all_reduce", "an order", x.dtype.name, "Reduce its real parts.")
 
 
-def infer_broadcast(x: Spec, *, group, root) -> Spec:
-    check_group("broadcast", group)
+def check_root(x: Spec, *, group, root) -> None:
     if not 0 <= root < group.size:
         fix = "Give the number of a rank within the group."
         raise OptionError("broadcast", f"a root from 0 to {group.size - 1}", root, fix)
-    return x
 
 
-def infer_permute(x: Spec, *, group, pairs) -> Spec:
-    check_group("collective_permute", group)
+def check_pairs(x: Spec, *, group, pairs) -> None:
     for ends in zip(*pairs, strict=True):
         if len({*ends}) != len(ends) or not all(0 <= rank < group.size for rank in ends):
             raise OptionError(
@@ -188,7 +70,6 @@ def infer_permute(x: Spec, *, group, pairs) -> Spec:
                 pairs,
                 "Name each rank at most once on each side.",
             )
-    return x
 
 
 # -- derivatives -------------------------------------------------------------------------------
@@ -229,12 +110,20 @@ def copied(x, group):
     return copy_to_ranks(x, group=group)
 
 
-@card(
-    "collective",
-    infer=infer_all_reduce,
+@collective(
+    Exchange(
+        '`out` becomes the sum (or "mean", "max", "min") of all ranks\' `source`; they may be the '
+        "same.",
+        sent=send_parts_and_sum,
+        sent_clear=send_to_all,
+        option="reduce",
+        default="sum",
+        may_replace=True,
+    ),
+    "reduce replicated",
+    check=check_reduction,
     vjp=(pull_all_reduce,),
     jvp=(push_all_reduce,),
-    batch=lambda batched, x, **attrs: all_reduce(x, **attrs),
     flops=lambda x, *, group, **_: x.size * (group.size - 1),
     samples=[
         sample((2, 3), group=ALONE, reduce="sum", replicated=False),
@@ -253,25 +142,19 @@ def copied(x, group):
             DTypeError, "order", (2,), on="complex64", group=ALONE, reduce="max", replicated=False
         ),
     ],
-    traits=("collective",),
 )
-def all_reduce(x, *, group, reduce, replicated):
+def all_reduce(parts, _rank, reduce):
     """The elementwise sum, mean, maximum or minimum of all ranks' x, on every rank.
 
     Why: no other card reads what another process has.
 
     `replicated`: all ranks continue alike with the result."""
-    if group.size == 1:
-        return np.array(x)
-    out = np.empty_like(packed(x))
-    with requesting("all_reduce", x, group, reduce=reduce):
-        process.transport(group).all_reduce(packed(x), out, reduce)
-    return out
+    return reduced(parts, reduce)
 
 
-@card(
-    "collective",
-    infer=infer_all_gather,
+@collective(
+    Exchange("`out[i]` becomes the `source` of rank i.", sent=send_to_all, join="axis"),
+    "axis replicated",
     vjp=(
         lambda g, _y, _x, *, group, axis, replicated: (
             shard(g, group=group, axis=axis, index=group.rank)
@@ -279,38 +162,34 @@ def all_reduce(x, *, group, reduce, replicated):
             else reduce_scatter(g, group=group, axis=axis)
         ),
     ),
-    jvp=LINEAR,
-    batch=lambda batched, x, *, axis, **attrs: all_gather(x, axis=axis + 1, **attrs),
-    flops=lambda x, **_: 0,
     samples=[
         sample((2, 3), group=ALONE, axis=1, replicated=False),
         sample((2, 0), group=ALONE, axis=0, replicated=True),
     ],
     error_samples=[refusal(ShapeError, "axis", (2,), group=ALONE, axis=1, replicated=False)],
-    traits=("collective",),
 )
-def all_gather(x, *, group, axis, replicated):
+def all_gather(parts, _rank, _option):
     """The x of all ranks, in their order, joined along `axis`, on every rank.
 
     Why: as a sum of padded parts it would move the whole from each rank to each.
 
     `replicated`: all ranks continue alike with the result."""
-    if group.size == 1:
-        return np.array(x)
-    parts = np.empty((group.size, *x.shape), x.dtype)
-    with requesting("all_gather", x, group, axis=axis):
-        process.transport(group).all_gather(packed(x), parts)
-    return np.concatenate(list(parts), axis) if axis else parts.reshape(-1, *x.shape[1:])
+    return parts
 
 
-@card(
-    "collective",
-    infer=infer_reduce_scatter,
+@collective(
+    Exchange(
+        "`out` becomes the sum of all ranks' `source[rank]`.",
+        sent=send_parts,
+        sent_clear=send_to_all,
+        option="reduce",
+        default="sum",
+        cut="axis",
+    ),
+    "axis",
     vjp=(
         lambda g, _y, _x, *, group, axis: all_gather(g, group=group, axis=axis, replicated=False),
     ),
-    jvp=LINEAR,
-    batch=lambda batched, x, *, axis, group: reduce_scatter(x, axis=axis + 1, group=group),
     flops=lambda x, *, group, **_: x.size // max(group.size, 1) * (group.size - 1),
     samples=[sample((2, 3), group=ALONE, axis=1), sample((0, 3), group=ALONE, axis=0)],
     error_samples=[
@@ -318,34 +197,28 @@ def all_gather(x, *, group, axis, replicated):
         refusal(ShapeError, "2 ranks divide", (3,), group=PAIR, axis=0),
     ],
     dtypes="numeric",
-    traits=("collective",),
 )
-def reduce_scatter(x, *, group, axis):
+def reduce_scatter(parts, rank, reduce):
     """The own part, along `axis`, of the sum of all ranks' x.
 
     Why: a sum of which each rank takes its part moves twice the bytes."""
-    if group.size == 1:
-        return np.array(x)
-    parts = packed(np.stack(np.split(x, group.size, axis)))
-    out = np.empty(parts.shape[1:], x.dtype)
-    with requesting("reduce_scatter", x, group, axis=axis):
-        process.transport(group).reduce_scatter(parts, out, "sum")
-    return out
+    return reduced(parts[:, rank], reduce)
 
 
-@card(
-    "collective",
-    infer=infer_all_to_all,
+@collective(
+    Exchange(
+        "`out[i]` becomes the `source[rank]` of rank i.",
+        sent=send_parts,
+        sent_clear=send_to_all,
+        cut="split",
+        join="concat",
+    ),
+    "split concat",
     vjp=(
         lambda g, _y, _x, *, group, split, concat: all_to_all(
             g, group=group, split=concat, concat=split
         ),
     ),
-    jvp=LINEAR,
-    batch=lambda batched, x, *, group, split, concat: all_to_all(
-        x, group=group, split=split + 1, concat=concat + 1
-    ),
-    flops=lambda x, **_: 0,
     samples=[
         sample((2, 3), group=ALONE, split=0, concat=1),
         sample((2, 3), group=ALONE, split=1, concat=1),
@@ -354,54 +227,65 @@ def reduce_scatter(x, *, group, axis):
         refusal(ShapeError, "axis", (2,), group=ALONE, split=0, concat=1),
         refusal(ShapeError, "2 ranks divide", (3, 2), group=PAIR, split=0, concat=1),
     ],
-    traits=("collective",),
 )
-def all_to_all(x, *, group, split, concat):
+def all_to_all(parts, rank, _option):
     """x cut along `split`, the i-th part to the i-th rank; what comes is joined along `concat`.
 
     Why: as an all_gather it would move every part to every rank."""
-    if group.size == 1:
-        return np.array(x)
-    parts = packed(np.stack(np.split(x, group.size, split)))
-    out = np.empty_like(parts)
-    with requesting("all_to_all", x, group, split=split, concat=concat):
-        process.transport(group).all_to_all(parts, out)
-    return np.concatenate(list(out), concat)
+    return parts[:, rank]
 
 
-@card(
-    "collective",
-    infer=infer_broadcast,
+@collective(
+    Exchange(
+        "`buffer` becomes the buffer of the rank `root`.",
+        sent=send_from_root,
+        option="root",
+        default=0,
+        arrays=("buffer",),
+        may_replace=True,
+    ),
+    "root",
+    check=check_root,
     vjp=(pull_broadcast,),
-    jvp=LINEAR,
-    batch=lambda batched, x, **attrs: broadcast(x, **attrs),
-    flops=lambda x, **_: 0,
     samples=[sample((2, 3), group=ALONE, root=0), sample((), group=ALONE, root=0)],
     error_samples=[refusal(OptionError, "root", (2,), group=ALONE, root=1)],
-    traits=("collective",),
 )
-def broadcast(x, *, group, root):
+def broadcast(parts, _rank, root):
     """The x of the rank `root`, on every rank.
 
     Why: as a sum with zeros it would not keep infinities, NaN and negative zeros apart."""
-    out = np.array(packed(x))
-    if group.size > 1:
-        with requesting("broadcast", x, group, root=root):
-            process.transport(group).broadcast(out, root)
-    return out
+    return parts[root]
 
 
-@card(
-    "collective",
-    infer=infer_permute,
+class Ring(Exchange):
+    """An exchange by messages, in which ranks meet two by two."""
+
+    @property
+    def method(self):
+        return "send_receive"
+
+    def arguments(self, attrs, source, out):
+        to, origin = partners(attrs["pairs"], attrs["group"].rank)
+        if origin is None:
+            out[...] = 0
+        return source, to, out, origin
+
+
+def partners(pairs, rank: int) -> tuple[int | None, int | None]:
+    """Whom a rank sends to and receives from."""
+    to = next((b for a, b in pairs if a == rank), None)
+    return to, next((a for a, b in pairs if b == rank), None)
+
+
+@collective(
+    Ring("Messages, by the pairs of the call.", sent=send_along_pairs, may_start=False),
+    "pairs",
+    check=check_pairs,
     vjp=(
         lambda g, _y, _x, *, group, pairs: collective_permute(
             g, group=group, pairs=tuple((to, begin) for begin, to in pairs)
         ),
     ),
-    jvp=LINEAR,
-    batch=lambda batched, x, **attrs: collective_permute(x, **attrs),
-    flops=lambda x, **_: 0,
     samples=[
         sample((2, 3), group=ALONE, pairs=((0, 0),)),
         sample((2,), group=ALONE, pairs=()),
@@ -410,19 +294,13 @@ def broadcast(x, *, group, root):
         refusal(OptionError, "pairs", (2,), group=ALONE, pairs=((0, 1),)),
         refusal(OptionError, "pairs", (2,), group=PAIR, pairs=((0, 1), (1, 1))),
     ],
-    traits=("collective",),
 )
-def collective_permute(x, *, group, pairs):
+def collective_permute(parts, rank, pairs):
     """The x of the rank that sends to this one by the `pairs` (from, to); zeros where none does.
 
     Why: rings pass values on to a neighbour, which an all_gather would bring to all."""
-    out = np.zeros_like(packed(x))
-    if group.size == 1:
-        return np.array(x) if pairs else out
-    to, source = partners(pairs, group.rank)
-    with requesting("collective_permute", x, group):
-        process.transport(group).send_receive(packed(x), to, out, source)
-    return out
+    _, origin = partners(pairs, rank)
+    return np.zeros_like(parts[rank]) if origin is None else parts[origin]
 
 
 @card(
@@ -476,9 +354,3 @@ def shard(x, *, group, axis, index):
 def part_of(x, axis: int, index: int, count: int):
     size = x.shape[axis] // count
     return section(x, axis, index * size, (index + 1) * size)
-
-
-def partners(pairs, rank: int) -> tuple[int | None, int | None]:
-    """Whom a rank sends to and receives from."""
-    to = next((b for a, b in pairs if a == rank), None)
-    return to, next((a for a, b in pairs if b == rank), None)

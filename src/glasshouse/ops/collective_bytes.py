@@ -1,22 +1,8 @@
-"""How many bytes a rank sends in a collective, by transport: what the cards predict.
+"""Formulas of the bytes that a rank sends in an exchange: what the table predicts.
 
-A byte counts once for each rank that reads it. With n ranks and an operand of B bytes on each:
-
-| collective     | local                                  | shared_files     |
-| all_reduce     | B - P + (n - 1) P; if small, (n - 1) B | (n - 1) B        |
-| all_gather     | (n - 1) B                              | (n - 1) B        |
-| reduce_scatter | B - B / n                              | (n - 1) B        |
-| all_to_all     | B - B / n                              | (n - 1) B        |
-| broadcast      | (n - 1) B on the root, else 0          | the same         |
-| send           | B                                      | B                |
-| receive, barrier | 0                                    | 0                |
-
-P is the part of the result that the rank itself adds up, see `part`; an all_reduce is small up to
-SMALL_BYTES. A transport counts what it moves in `sent_bytes`; a test compares that with this."""
-
-from collections.abc import Callable
-
-from glasshouse.base import check_known
+A byte counts once for each rank that reads it. Each formula takes the bytes of the operand, the
+ranks of the group, the own rank, the bytes of an element, and the attrs of the call. A transport
+counts what it moves in `sent_bytes`; a test compares that with these."""
 
 SMALL_BYTES = 2048  # up to here an all_reduce sends its whole operand to all: one meeting, not two
 
@@ -31,7 +17,8 @@ def part(count: int, size: int, rank: int) -> tuple[int, int]:
     return count * rank // size, count * (rank + 1) // size
 
 
-def of_all_reduce(nbytes: int, size: int, rank: int, root: int, itemsize: int) -> int:
+def send_parts_and_sum(nbytes: int, size: int, rank: int, itemsize: int, _attrs) -> int:
+    """B - P + (n - 1) P, where P is the part that the rank adds up; if small, (n - 1) B"""
     if nbytes <= SMALL_BYTES:
         return (size - 1) * nbytes
     begin, end = part(nbytes // itemsize, size, rank)
@@ -39,65 +26,31 @@ def of_all_reduce(nbytes: int, size: int, rank: int, root: int, itemsize: int) -
     return nbytes - part_bytes + (size - 1) * part_bytes
 
 
-def to_all(nbytes: int, size: int, *_) -> int:
+def send_to_all(nbytes: int, size: int, *_) -> int:
+    """(n - 1) B"""
     return (size - 1) * nbytes
 
 
-def parts_of_others(nbytes: int, size: int, *_) -> int:
+def send_parts(nbytes: int, size: int, *_) -> int:
+    """B - B / n"""
     return nbytes - nbytes // size
 
 
-def of_broadcast(nbytes: int, size: int, rank: int, root: int, itemsize: int) -> int:
-    return (size - 1) * nbytes if rank == root else 0
+def send_from_root(nbytes: int, size: int, rank: int, _itemsize: int, attrs) -> int:
+    """(n - 1) B on the root, else 0"""
+    return (size - 1) * nbytes if rank == attrs.get("root", 0) else 0
 
 
-def once(nbytes: int, *_) -> int:
+def send_once(nbytes: int, *_) -> int:
+    """B"""
     return nbytes
 
 
-def none(*_) -> int:
+def send_along_pairs(nbytes: int, _size: int, rank: int, _itemsize: int, attrs) -> int:
+    """B where the rank sends to another one, else 0"""
+    return sum(nbytes for begin, to in attrs["pairs"] if begin == rank != to)
+
+
+def send_nothing(*_) -> int:
+    """0"""
     return 0
-
-
-SENT: dict[str, dict[str, Callable[..., int]]] = {
-    "local": {
-        "all_reduce": of_all_reduce,
-        "all_gather": to_all,
-        "reduce_scatter": parts_of_others,
-        "all_to_all": parts_of_others,
-        "broadcast": of_broadcast,
-        "send": once,
-        "receive": none,
-        "barrier": none,
-    },
-}
-SENT["shared_files"] = SENT["local"] | {
-    "all_reduce": to_all,
-    "reduce_scatter": to_all,
-    "all_to_all": to_all,
-}
-SENT["mpi"] = SENT["local"]  # the bytes to send; MPI chooses its own ways
-
-
-def sent_bytes(
-    collective: str,
-    nbytes: int,
-    size: int,
-    rank: int = 0,
-    *,
-    root: int = 0,
-    itemsize: int = 1,
-    transport: str = "local",
-) -> int:
-    """The bytes that this rank of a group of `size` sends, by the table above. `nbytes` are those
-    of its operand, `itemsize` those of an element.
-
-    Raises: OptionError for an unknown transport or collective
-
-    Example:
-        >>> sent_bytes("all_reduce", 4000, 2, itemsize=4), sent_bytes("all_gather", 4000, 4)
-        (4000, 12000)
-    """
-    formulas = SENT[check_known("sent_bytes", "a transport", transport, SENT)]
-    check_known("sent_bytes", "a collective", collective, formulas)
-    return formulas[collective](nbytes, size, rank, root, itemsize) if size > 1 else 0

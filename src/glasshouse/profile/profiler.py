@@ -10,7 +10,7 @@ import numpy as np
 
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 from glasshouse.profile.functions import PythonFunctions
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.memory_blocks import MOST, BlockLives

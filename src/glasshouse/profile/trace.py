@@ -15,7 +15,7 @@ from glasshouse.base.errors import PACKAGE
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.watch import CAPTURING, COMPILING, TRACING
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 from glasshouse.profile.holders import Holders

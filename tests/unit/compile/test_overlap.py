@@ -11,7 +11,7 @@ from glasshouse.compile.planning.plan import ProgramPlan, rewritten
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import describe, recorder
 from glasshouse.ops import collective
-from glasshouse.ops.collective import PAIR
+from glasshouse.ops.process import ALONE, PAIR
 
 SIZE = 128
 
@@ -231,7 +231,7 @@ def test_collectives_along_any_axis_are_steps_of_their_own(axis):
 
 
 def test_groups_of_one_cost_nothing():
-    alone = collective.ALONE
+    alone = ALONE
 
     def work(x):
         y = collective.all_reduce(x * 2, group=alone, reduce="sum", replicated=False)

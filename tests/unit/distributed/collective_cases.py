@@ -9,7 +9,7 @@ import numpy as np
 
 from glasshouse.base.dtype import all_dtypes, as_dtype
 from glasshouse.distributed import group, world
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 NAMES = [dtype.name for dtype in all_dtypes]
 NUMBERS = [dtype.name for dtype in all_dtypes if not dtype.is_bool]

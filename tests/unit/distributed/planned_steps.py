@@ -10,7 +10,7 @@ import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.flags import flags
 from glasshouse.distributed import Column, Row
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 STEPS, MICROBATCHES = 3, 4
 ROWS = {"wide decoder": 8, "wide mlp": 256}  # of a batch; 16 of the others

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse import distributed as dist
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "compressed_all_reduce.py"
 

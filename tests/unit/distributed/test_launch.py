@@ -11,7 +11,7 @@ from glasshouse import distributed as dist
 from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.distributed.launching.failure import failure_by_end, failure_by_error, first_cause
 from glasshouse.distributed.launching.launch import loaded_task, pickled_result
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 
 def result_of(base):

@@ -13,7 +13,7 @@ from glasshouse.base.errors import CollectiveError, DTypeError, OptionError, Sha
 from glasshouse.compile.building import toolchain
 from glasshouse.distributed import spawn
 from glasshouse.distributed.transports import local
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 
 DTYPES = [np.float32, np.float16, ml_dtypes.bfloat16, np.complex64, np.int16, np.float64]
 

@@ -9,7 +9,7 @@ from glasshouse.distributed.groups.membership import place_of
 from glasshouse.distributed.groups.store import FolderStore
 from glasshouse.distributed.transports.collectives import WrappedCollectives
 from glasshouse.distributed.transports.shared_files import SharedFiles
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ def test_two_ranks_over_mpi(outcomes, number):
 LATE = """
 import numpy as np, time
 import glasshouse as gh
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 world = gh.distributed.init(timeout_s=60)
 x = np.ones(3, np.float32)
 process.transport(world).all_reduce(x, x)
@@ -87,7 +87,7 @@ FAILS = """
 import numpy as np
 import glasshouse as gh
 from glasshouse.base.errors import CollectiveError
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 world = gh.distributed.init(timeout_s=100)
 try:
     process.transport(world).broadcast(np.ones(4 + 1000 * world.rank), 1)

@@ -15,7 +15,7 @@ from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags
 from glasshouse.distributed import spawn
 from glasshouse.ops.asked import Asked
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 LARGE = 700_000  # elements, several slots of the transport
 

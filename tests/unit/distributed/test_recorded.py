@@ -16,7 +16,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.distributed.transports.collectives import after_started
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import describe
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 from glasshouse.targets.cpu.target import CPU
 
 

@@ -1,10 +1,10 @@
-"""What transports count as they move bytes is what ops/collective_bytes.py says beforehand."""
+"""What transports count as they move bytes is what ops/exchange.py says beforehand."""
 
 import numpy as np
 import pytest
 
-from glasshouse.ops.collective import process
-from glasshouse.ops.collective_bytes import sent_bytes
+from glasshouse.ops.exchange import sent_bytes
+from glasshouse.ops.process import process
 
 
 def sent_on(transport, x):

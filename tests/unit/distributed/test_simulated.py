@@ -8,7 +8,7 @@ from glasshouse import distributed as dist
 from glasshouse.analyze import MachineProfile, step
 from glasshouse.base.errors import CollectiveError, OptionError
 from glasshouse.base.flags import flags
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 
 class SharingOptimizer:

@@ -1,7 +1,8 @@
 import pytest
 
 from glasshouse.base import OptionError
-from glasshouse.ops.collective_bytes import SENT, SMALL_BYTES, part, sent_bytes
+from glasshouse.ops.collective_bytes import SMALL_BYTES, part
+from glasshouse.ops.exchange import EXCHANGES, TRANSPORTS, sent_bytes
 
 
 def test_parts_hold_each_element_once():
@@ -27,9 +28,9 @@ def test_only_the_root_sends_a_broadcast():
     assert [sent_bytes("broadcast", 10, 3, rank, root=1) for rank in range(3)] == [0, 20, 0]
 
 
-@pytest.mark.parametrize("transport", SENT)
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_one_rank_sends_nothing(transport):
-    assert not any(sent_bytes(name, 100, 1, transport=transport) for name in SENT[transport])
+    assert not any(sent_bytes(name, 100, 1, transport=transport) for name in EXCHANGES)
 
 
 def test_unknown_names_are_refused():

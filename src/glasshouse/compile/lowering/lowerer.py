@@ -16,7 +16,7 @@ from glasshouse.compile.steps.emitted import EmittedStep, MissingKernel
 from glasshouse.compile.steps.work import StepKind
 from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.symmetric import symmetric_roots
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 
 PACKAGE = Path(__file__).parents[2]
 

@@ -6,8 +6,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.compile.steps.emitted import CollectiveStep
-from glasshouse.ops.collective import process
 from glasshouse.ops.collective_start import asked_by, complete, start
+from glasshouse.ops.process import process
 
 
 class CollectiveSteps:

@@ -25,7 +25,7 @@ from glasshouse.distributed.groups.objects import all_gather_object
 from glasshouse.interop.checkpoint import detached, encode
 from glasshouse.interop.safetensors import save_safetensors, sync_folder, to_array, write_whole
 from glasshouse.ops.checks import check_integer, check_path
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 from glasshouse.tensor import eval
 
 INDEX, FORMAT, VERSION = "index.json", "glasshouse.ranks", 1

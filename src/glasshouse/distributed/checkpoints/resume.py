@@ -27,7 +27,7 @@ from glasshouse.distributed.groups.placement import Sharding, sharding_of
 from glasshouse.interop.checkpoint import decode, load_all
 from glasshouse.interop.shards import MappedTensors
 from glasshouse.ops.checks import check_path
-from glasshouse.ops.collective import process
+from glasshouse.ops.process import process
 
 WHERE = "load_checkpoint"
 

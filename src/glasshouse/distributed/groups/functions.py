@@ -4,7 +4,8 @@ from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import backend as backends
 from glasshouse.ops import collective
 from glasshouse.ops.checks import check_option
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.exchange import REDUCTIONS
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, asarray
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "copy_to", "permute",
@@ -22,7 +23,7 @@ def all_reduce(
     Dtypes: numbers; for max and min real ones; the mean of integers is float32
     Raises: OptionError for another reduction
     """
-    check_option("all_reduce", "reduce", reduce, collective.REDUCTIONS)
+    check_option("all_reduce", "reduce", reduce, REDUCTIONS)
     x, group = asarray(x), group or process.world
     if reduce == "mean" and not x.dtype.is_inexact:
         x = x / 1

@@ -15,7 +15,7 @@ from glasshouse.distributed.transports import local
 from glasshouse.distributed.transports.collectives import Collectives
 from glasshouse.distributed.transports.mpi import Mpi
 from glasshouse.distributed.transports.shared_files import SharedFiles
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 
 __all__ = ["group", "init", "is_initialized", "rank", "register_transport", "shutdown", "size",
            "world"]  # fmt: skip

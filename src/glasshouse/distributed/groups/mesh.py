@@ -8,7 +8,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.distributed.groups import membership
 from glasshouse.ops.checks import check_type
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 
 
 class DeviceMesh:

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 
 from glasshouse.distributed.transports.collectives import Collectives
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor.standard.creation import eval as compute_all
 
 

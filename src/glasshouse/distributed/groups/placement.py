@@ -7,6 +7,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.distributed.groups.mesh import DeviceMesh
 from glasshouse.ops import collective
 from glasshouse.ops.movement import pad, section
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, concat, reshape
 
 __all__ = ["Partial", "Replicate", "Shard", "Sharding", "gather", "place", "sharding_of"]
@@ -62,7 +63,7 @@ class Sharding(NamedTuple):
         return [(name, p) for name, p in self.placements.items() if isinstance(p, Shard)]
 
     @property
-    def groups(self) -> list[collective.ProcessGroup]:
+    def groups(self) -> list[ProcessGroup]:
         """The groups whose ranks have different parts."""
         return [self.mesh.group(name) for name, _ in self.cuts()] if self.mesh else []
 
@@ -134,7 +135,7 @@ def check_cut(where: str, shape, mesh: DeviceMesh, axis: str, cut: Shard) -> Sha
     return Shard(at, cut.parts)
 
 
-def own_part(x: Tensor, cut: Shard, group: collective.ProcessGroup) -> Tensor:
+def own_part(x: Tensor, cut: Shard, group: ProcessGroup) -> Tensor:
     """Cut this rank's part from an x that all ranks of the group hold alike. Rows that ranks do not
     divide leave the last ranks fewer."""
     length = x.shape[cut.axis]
@@ -145,7 +146,7 @@ def own_part(x: Tensor, cut: Shard, group: collective.ProcessGroup) -> Tensor:
     return parts[0] if len(parts) == 1 else concat(parts, axis=cut.axis)
 
 
-def joined(x: Tensor, cut: Shard, length: int, group: collective.ProcessGroup) -> Tensor:
+def joined(x: Tensor, cut: Shard, length: int, group: ProcessGroup) -> Tensor:
     """Join parts, whose axis has `length` in all, into the whole on each rank of the group."""
     width, axis = cut.width(length, group.size), cut.axis
     x = padded(x, axis, width * cut.parts)

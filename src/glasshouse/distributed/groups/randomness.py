@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from glasshouse.distributed.groups.mesh import DeviceMesh
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import random
 from glasshouse.tensor.random import key_of, mixed
 

@@ -21,7 +21,7 @@ from glasshouse.distributed.replicas.reducers import CoalescingReducer
 from glasshouse.distributed.replicas.replicate import ATTRIBUTE, no_sync, share
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integer, check_type
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, concat, zeros, zeros_like
 from glasshouse.tensor.gradients import clip_grads_with_norm_, total_norm
 

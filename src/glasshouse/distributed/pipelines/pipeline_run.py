@@ -19,7 +19,7 @@ from glasshouse.dispatch.value import adopt
 from glasshouse.dispatch.watch import RECEIVING, MessageTimes, tell
 from glasshouse.distributed.pipelines.simulation import FORWARD, Action
 from glasshouse.distributed.transports.collectives import Channel, Request
-from glasshouse.ops.collective import ProcessGroup, process
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, eval
 
 Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch

@@ -11,8 +11,8 @@ from glasshouse.base.errors import CollectiveError, ShapeError
 from glasshouse.data import BatchSampler, DataLoader, DistributedSampler
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import Value
-from glasshouse.ops.collective import ProcessGroup, process
 from glasshouse.ops.movement import section
+from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import eval
 
 WHERE = "data of ranks"

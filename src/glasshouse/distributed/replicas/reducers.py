@@ -10,7 +10,7 @@ import zlib
 from glasshouse.base import DType, DTypeError
 from glasshouse.distributed.groups.functions import broadcast, read_result
 from glasshouse.ops import collective
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, asarray, astype, concat, reshape, zeros
 
 __all__ = ["CoalescingReducer", "InlineReducer", "OverlappedReducer", "Reducer"]

@@ -18,7 +18,7 @@ from glasshouse.distributed.replicas.reducers import (
     split_like,
 )
 from glasshouse.nn.module import Module
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, asarray
 from glasshouse.tensor.handle import add_hook
 

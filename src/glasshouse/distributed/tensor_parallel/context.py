@@ -9,8 +9,8 @@ from glasshouse.nn.functional.attention import causal_mask
 from glasshouse.nn.functional.multihead import batch_first_operands, finished, projected
 from glasshouse.nn.linear import Embedding
 from glasshouse.ops import collective
-from glasshouse.ops.collective import ProcessGroup
 from glasshouse.ops.movement import permute
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, exp, log, matmul, maximum, stack, zeros_like
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce

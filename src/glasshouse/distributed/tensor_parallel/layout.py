@@ -5,7 +5,7 @@ from typing import NamedTuple
 from glasshouse.base.errors import OptionError
 from glasshouse.distributed.groups.placement import Placement, Replicate, Shard
 from glasshouse.ops import collective
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor
 
 

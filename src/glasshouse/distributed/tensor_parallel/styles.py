@@ -38,6 +38,7 @@ from glasshouse.distributed.tensor_parallel.vocabulary import (
 from glasshouse.nn import CrossEntropyLoss, Dropout, Embedding, Linear, Module, MultiheadAttention
 from glasshouse.nn.functional.linear import linear
 from glasshouse.ops import collective
+from glasshouse.ops.process import ProcessGroup
 
 __all__ = ["Apart", "Column", "ContextParallel", "Heads", "Row", "Sequence", "Style", "Vocabulary",
            "distribute"]  # fmt: skip
@@ -78,7 +79,7 @@ class ParallelAttention(MultiheadAttention):
     (`ring`, a group), or both along two axes of a mesh."""
 
     layout: Layout | None = None
-    ring: collective.ProcessGroup | None = None
+    ring: ProcessGroup | None = None
 
     def forward(
         self,

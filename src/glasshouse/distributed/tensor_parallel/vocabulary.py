@@ -8,7 +8,7 @@ from glasshouse.nn.functional.linear import embedding, outside_of_table
 from glasshouse.nn.functional.loss import outside_of_classes
 from glasshouse.ops import collective
 from glasshouse.ops.checks import check_integers, check_option
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, exp, log, reshape, take_along_axis
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce

@@ -5,7 +5,8 @@ import numpy as np
 from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.transports.collectives import place_of_call
 from glasshouse.ops.asked import Asked, current
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.exchange import EXCHANGES
+from glasshouse.ops.process import ProcessGroup
 
 TEXT_BYTES = 512  # of a rank's text; a longer one is cut
 
@@ -17,8 +18,7 @@ def call_text(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
 
 def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
     """Name a call of a transport's method for errors: by the user's call."""
-    words = {"broadcast": f"root {option}", "send": f"tag {option}"}
-    call = Asked(name, array.dtype.name, array.shape, words.get(name, option or ""))
+    call = Asked(name, array.dtype.name, array.shape, EXCHANGES[name].words(option))
     text = str(current.asked or call)
     if current.asked is not None and current.asked.name != name:
         text = f"{current.asked}, by {call}"

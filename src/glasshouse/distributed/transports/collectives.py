@@ -1,10 +1,11 @@
 """Interface of a transport: collectives on arrays, for one group of ranks.
 
-A transport defines the abstract methods; all else follows. Arrays lie row by row in the memory of
-the process. Every rank of the group makes the same calls in the same order, and a call returns when
-its result is there. `start` makes a call without waiting: calls of a group are done one after
-another, by a thread, in the order in which they were started. A collective that is called directly
-waits until those that were started before it are done."""
+A transport defines the abstract methods; all else follows from the table of exchanges
+(`ops/exchange.py`), whose names are methods: `all_reduce(source, out, reduce="sum")`. Arrays lie
+row by row in the memory of the process. Every rank of the group makes the same calls in the same
+order, and a call returns when its result is there. `start` makes a call without waiting: calls of a
+group are done one after another, by a thread, in the order in which they were started. A collective
+that is called directly waits until those that were started before it are done."""
 
 import abc
 import functools
@@ -16,35 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, user_line
-from glasshouse.ops.asked import asking, current
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.base.errors import check_known, user_line
+from glasshouse.ops.asked import Asked, asking, current
+from glasshouse.ops.exchange import EXCHANGES, Exchange
+from glasshouse.ops.process import ProcessGroup
 
-REDUCE: dict[str, Callable] = {
-    "sum": np.add,
-    "mean": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-}
-NARROW = ("float16", "bfloat16")
 NOTHING = np.empty(0, np.uint8)  # data of a barrier
-
-
-def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
-    """Reduce the ranks' parts in the order of ranks; 16-bit sums in float32, rounded once."""
-    narrow = reduce in ("sum", "mean") and parts.dtype.name in NARROW
-    wide = parts.astype(np.float32) if narrow else parts
-    with np.errstate(all="ignore"):  # infinities and NaN pass as they are
-        total = np.array(functools.reduce(REDUCE[reduce], wide))
-        if reduce == "mean":
-            divide(total, len(parts))
-        return total.astype(parts.dtype)
-
-
-def divide(total: np.ndarray, count: int) -> None:
-    """Divide in place; complex numbers part by part."""
-    x = total.view(total.real.dtype)
-    np.divide(x, x.dtype.type(count), out=x)
 
 
 class UnderWay(threading.local):
@@ -133,23 +111,30 @@ def after_started(method: Callable) -> Callable:
     return call
 
 
-STARTED = (
-    "all_reduce",
-    "all_reduce_many",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "send",
-    "receive",
-    "barrier",
-)
-ORDERED = {*STARTED} - {"send", "receive"}  # these two find each other by ranks and tag
+METHODS = {way.name: way for way in EXCHANGES.values() if way.method == way.name}
+STARTED = (*METHODS, "all_reduce_many")
+ORDERED = {name for name in STARTED if name not in METHODS or METHODS[name].is_ordered}
+
+
+def method_of(way: Exchange) -> Callable:
+    """Build the method of an exchange, as `all_reduce(source, out, reduce="sum")`."""
+    count = len(way.arrays)
+
+    @after_started
+    def call(self, *args, **named):
+        arrays, options = args[:count], (*args[count:], *named.values())
+        if len(arrays) < count or len(options) > bool(way.option) or named.keys() - {way.option}:
+            raise TypeError(f"{way.signature} got {len(args)} arguments and {[*named]}")
+        source, out = (arrays[0], arrays[-1]) if arrays else (NOTHING, NOTHING)
+        self.exchange(way, source, out, options[0] if options else way.default)
+
+    call.__name__, call.__doc__ = way.name, way.doc
+    return call
 
 
 class Collectives(abc.ABC):
     """The collectives of one group; `rank` is this process's number within it. It sends the bytes
-    that ops/collective_bytes.py says of the transport that it `counts_as`."""
+    that the table says of the transport that it `counts_as`."""
 
     counts_as = "local"
 
@@ -157,7 +142,7 @@ class Collectives(abc.ABC):
 
     def __init__(self, group: ProcessGroup, rank: int):
         self.group, self.rank, self.size = group, rank, group.size
-        self.sent_bytes = 0  # counted as they are moved; ops/collective_bytes.py predicts them
+        self.sent_bytes = 0  # counted as they are moved; the table predicts them
         self.channel: Channel | None = None  # requests that were started
         self.last: Request | None = None  # of the collectives that were started
 
@@ -167,25 +152,17 @@ class Collectives(abc.ABC):
             setattr(cls, name, after_started(cls.__dict__[name]))
 
     @abc.abstractmethod
-    def all_reduce(self, source: np.ndarray, out: np.ndarray, reduce: str = "sum") -> None:
-        """`out` becomes the sum (or "mean", "max", "min") of all ranks' `source`; they may be the
-        same."""
+    def exchange(self, way: Exchange, source: np.ndarray, out: np.ndarray, option) -> None:
+        """Make an exchange of the table, for the method of its name. Where the transport has no
+        algorithm for it but for `all_gather`, `exchange_all` makes it."""
 
-    @abc.abstractmethod
-    def all_gather(self, source: np.ndarray, out: np.ndarray) -> None:
-        """`out[i]` becomes the `source` of rank i."""
-
-    @abc.abstractmethod
-    def reduce_scatter(self, source: np.ndarray, out: np.ndarray, reduce: str = "sum") -> None:
-        """`out` becomes the sum of all ranks' `source[rank]`."""
-
-    @abc.abstractmethod
-    def all_to_all(self, source: np.ndarray, out: np.ndarray) -> None:
-        """`out[i]` becomes the `source[rank]` of rank i."""
-
-    @abc.abstractmethod
-    def broadcast(self, buffer: np.ndarray, root: int = 0) -> None:
-        """`buffer` becomes the buffer of the rank `root`."""
+    def exchange_all(self, way: Exchange, source: np.ndarray, out: np.ndarray, option) -> None:
+        """Make an exchange the clear way: gather all ranks' data, and take its meaning."""
+        parts = np.empty((self.size, *source.shape), source.dtype)
+        request = Asked(way.name, source.dtype.name, source.shape, way.words(option))
+        with asking(current.asked or request):
+            self.all_gather(source, parts)
+        out[...] = way.meaning(parts, self.rank, option)
 
     @abc.abstractmethod
     def send(self, source: np.ndarray, to: int, tag: int = 0) -> None:
@@ -194,10 +171,6 @@ class Collectives(abc.ABC):
     @abc.abstractmethod
     def receive(self, out: np.ndarray, source: int, tag: int = 0) -> None:
         """`out` becomes the array that the rank `source` sends with this tag."""
-
-    @abc.abstractmethod
-    def barrier(self) -> None:
-        """Return when all ranks are here."""
 
     @abc.abstractmethod
     def subgroup(self, group: ProcessGroup) -> "Collectives":
@@ -247,9 +220,7 @@ class Collectives(abc.ABC):
 
         Raises: OptionError for a name that is none
         """
-        if name not in STARTED:
-            fix = f"Choose one of: {', '.join(STARTED)}."
-            raise OptionError("start", "the name of a collective", repr(name), fix)
+        check_known("start", "the name of a collective", name, STARTED)
         method = getattr(self, name)
         if self.channel is None:
             self.channel = Channel(self.group.name)
@@ -260,15 +231,9 @@ class Collectives(abc.ABC):
         return request
 
 
-def passed_on(method: Callable) -> Callable:
-    """Build a method of a wrapped transport, which calls this one of the transport in it."""
-
-    @functools.wraps(method)
-    def call(self, *args, **named):
-        return getattr(self.inner, method.__name__)(*args, **named)
-
-    call.__isabstractmethod__ = False
-    return call
+for name, way in METHODS.items():
+    if way.is_ordered:
+        setattr(Collectives, name, method_of(way))
 
 
 class WrappedCollectives(Collectives):
@@ -287,15 +252,18 @@ class WrappedCollectives(Collectives):
     def sent_bytes(self, count):
         self.inner.sent_bytes = count
 
-    all_reduce = passed_on(Collectives.all_reduce)
-    all_gather = passed_on(Collectives.all_gather)
-    reduce_scatter = passed_on(Collectives.reduce_scatter)
-    all_to_all = passed_on(Collectives.all_to_all)
-    broadcast = passed_on(Collectives.broadcast)
-    send = passed_on(Collectives.send)
-    receive = passed_on(Collectives.receive)
-    send_receive = passed_on(Collectives.send_receive)
-    barrier = passed_on(Collectives.barrier)
+    def exchange(self, way, source, out, option):
+        arrays = (source, out)[: len(way.arrays)]
+        getattr(self.inner, way.name)(*arrays, *((option,) if way.option else ()))
+
+    def send(self, source, to, tag=0):
+        self.inner.send(source, to, tag)
+
+    def receive(self, out, source, tag=0):
+        self.inner.receive(out, source, tag)
+
+    def send_receive(self, source, to, out, origin, tag=0):
+        self.inner.send_receive(source, to, out, origin, tag)
 
     def subgroup(self, group):
         return type(self)(self.inner.subgroup(group))

@@ -27,13 +27,12 @@ from glasshouse.base.errors import (
 from glasshouse.base.processes import count_cores
 from glasshouse.compile.building import toolchain
 from glasshouse.distributed.transports.board import Board, is_same, is_tied
-from glasshouse.distributed.transports.collectives import NOTHING, Collectives, place_of_call
+from glasshouse.distributed.transports.collectives import Collectives, place_of_call
 from glasshouse.distributed.transports.native_calls import (
     DIFFERENT,
     DONE,
     DTYPES,
     FAILED,
-    HOW,
     IN_C,
     KIND,
     KINDS,
@@ -48,8 +47,10 @@ from glasshouse.distributed.transports.native_calls import (
 from glasshouse.distributed.transports.shared_files import SharedFiles
 from glasshouse.distributed.transports.shared_memory import share
 from glasshouse.ops.asked import Asked, current, digest_of
-from glasshouse.ops.collective import ProcessGroup, packed
 from glasshouse.ops.collective_bytes import SMALL_BYTES
+from glasshouse.ops.collective_card import packed
+from glasshouse.ops.exchange import REDUCTIONS
+from glasshouse.ops.process import ProcessGroup
 
 SPINS = 4000  # about 40 µs: the cost of a wait on the cores; less where ranks share one
 SPINS_CROWDED = 20
@@ -119,7 +120,8 @@ class Local(Collectives):
     def works_in_c(self):
         """Whether calls run in C: no method is replaced, and no started call comes first."""
         is_ours = all(
-            getattr(getattr(self, n), "__func__", None) is getattr(Local, n) for n in IN_C
+            getattr(getattr(self, n), "__func__", None) is getattr(Local, n)
+            for n in ("exchange", *IN_C)
         )
         return is_ours and self.may_work_in_c and (self.last is None or self.last.is_done())
 
@@ -149,33 +151,23 @@ class Local(Collectives):
                 cause = asked or source.shape
                 self.finish(self.direct, lambda: self.text_of(self.direct.header, cause))
 
-    def all_reduce(self, source, out, reduce="sum"):
-        check_known("all_reduce", "a reduction", reduce, HOW)
-        check_shapes("all_reduce", out, source.shape, source.dtype)
-        self.run("all_reduce", source, out, HOW[reduce])
-
-    def all_gather(self, source, out):
-        check_shapes("all_gather", out, (self.size, *source.shape), source.dtype)
-        self.run("all_gather", source, out)
-
-    def reduce_scatter(self, source, out, reduce="sum"):
-        check_known("reduce_scatter", "a reduction", reduce, HOW)
-        check_shapes("reduce_scatter", source, (self.size, *out.shape), out.dtype)
-        self.run("reduce_scatter", source, out, HOW[reduce])
-
-    def all_to_all(self, source, out):
-        check_shapes("all_to_all", out, source.shape, source.dtype)
-        check_shapes("all_to_all", source, (self.size, *source.shape[1:]), source.dtype)
-        self.run("all_to_all", source, out)
-
-    def broadcast(self, buffer, root=0):
-        if not 0 <= root < self.size:
+    def exchange(self, way, source, out, option):
+        if way.option == "reduce":
+            check_known(way.name, "a reduction", option, REDUCTIONS)
+        if way.option == "root" and not 0 <= option < self.size:
             fix = "Give the number of a rank within the group."
-            raise OptionError("broadcast", f"a root from 0 to {self.size - 1}", root, fix)
-        self.run("broadcast", buffer, buffer, root)
-
-    def barrier(self):
-        self.run("barrier", NOTHING, NOTHING)
+            raise OptionError(way.name, f"a root from 0 to {self.size - 1}", option, fix)
+        if not way.is_native:
+            self.exchange_all(way, source, out, option)
+            return
+        if way.cut:
+            part = source.shape[1:] if way.join else out.shape
+            check_shapes(way.name, source, (self.size, *part), source.dtype)
+        if source is not out:
+            part = source.shape[1:] if way.cut else source.shape
+            shape = (self.size, *part) if way.join else part
+            check_shapes(way.name, out, shape, source.dtype)
+        self.run(way.name, source, out, way.number(option))
 
     # -- messages --------------------------------------------------------------------------------
 

@@ -27,18 +27,14 @@ from glasshouse.distributed.transports.agreement import (
     in_words,
 )
 from glasshouse.distributed.transports.collectives import (
-    NARROW,
-    NOTHING,
     Collectives,
     Request,
-    divide,
     place_of_call,
-    reduced,
 )
 from glasshouse.distributed.transports.mpi_board import MpiBoard
 from glasshouse.ops.asked import current, digest_of
-from glasshouse.ops.collective import ProcessGroup, process
-from glasshouse.ops.collective_bytes import sent_bytes
+from glasshouse.ops.exchange import NARROW, divide, reduced, sent_bytes
+from glasshouse.ops.process import ProcessGroup, process
 
 SPIN_S = 1e-3  # time of tests without a pause,
 SPIN_S_PER_BYTE = 4e-9  # longer for more bytes: MPI moves them only while it is called
@@ -161,63 +157,62 @@ class Mpi(Collectives):
 
     # -- the collectives -------------------------------------------------------------------------
 
-    def all_gather(self, source, out):
-        self.agree("all_gather", source)
-        self.count("all_gather", source.nbytes)
-        self.move("all_gather", self.comm.Iallgather, source, out)
+    def exchange(self, way, source, out, option):
+        self.agree(way.name, source, option)
+        about = {} if way.option is None else {way.option: option}
+        self.count(way.name, source.nbytes, itemsize=source.itemsize, **about)
+        algorithm = ALGORITHMS.get(way.name)
+        if algorithm is not None:
+            algorithm(self, way.name, source, out, option)
+        elif way.arrays:  # all ranks have agreed, which is what a barrier does
+            parts = np.empty((self.size, *source.shape), source.dtype)
+            self.move(way.name, self.comm.Iallgather, source, parts)
+            out[...] = way.meaning(parts, self.rank, option)
 
-    def all_to_all(self, source, out):
-        self.agree("all_to_all", source)
-        self.count("all_to_all", source.nbytes)
-        self.move("all_to_all", self.comm.Ialltoall, source, out)
+    def gather(self, name: str, source, out, _option) -> None:
+        self.move(name, self.comm.Iallgather, source, out)
 
-    def all_reduce(self, source, out, reduce="sum"):
-        self.agree("all_reduce", source, reduce)
-        self.count("all_reduce", source.nbytes, itemsize=source.itemsize)
+    def exchange_parts(self, name: str, source, out, _option) -> None:
+        self.move(name, self.comm.Ialltoall, source, out)
+
+    def reduce(self, name: str, source, out, reduce: str) -> None:
         if in_parts(source.dtype, reduce):
-            self.all_reduce_in_parts(source, out, reduce)
+            self.reduce_in_parts(name, source, out, reduce)
             return
         source, out = numbers(source), numbers(out)
         operand = self.MPI.IN_PLACE if np.may_share_memory(source, out) else source
         request = self.comm.Iallreduce(operand, out, self.operation(reduce))
-        self.finish("all_reduce", request, nbytes=2 * out.nbytes, buffers=(source, out))
+        self.finish(name, request, nbytes=2 * out.nbytes, buffers=(source, out))
         if reduce == "mean":
             divide(out, self.size)
 
-    def reduce_scatter(self, source, out, reduce="sum"):
-        self.agree("reduce_scatter", source, reduce)
-        self.count("reduce_scatter", source.nbytes)
+    def reduce_parts(self, name: str, source, out, reduce: str) -> None:
         if in_parts(source.dtype, reduce):
             parts = np.empty_like(source)
-            self.move("reduce_scatter", self.comm.Ialltoall, source, parts)
+            self.move(name, self.comm.Ialltoall, source, parts)
             out[...] = reduced(parts, reduce)
             return
         source, out = numbers(source), numbers(out)
         source = source.copy() if np.may_share_memory(source, out) else source
         request = self.comm.Ireduce_scatter_block(source, out, self.operation(reduce))
-        self.finish("reduce_scatter", request, nbytes=source.nbytes, buffers=(source, out))
+        self.finish(name, request, nbytes=source.nbytes, buffers=(source, out))
         if reduce == "mean":
             divide(out, self.size)
 
-    def all_reduce_in_parts(self, source, out, reduce) -> None:
+    def reduce_in_parts(self, name: str, source, out, reduce: str) -> None:
         """Reduce in parts: each rank reduces a part of the elements, and sends it to all."""
         share = -(-source.size // self.size)
         padded = np.zeros((self.size, share), source.dtype)
         padded.reshape(-1)[: source.size] = source.reshape(-1)
         parts, whole = np.empty_like(padded), np.empty_like(padded)
-        self.move("all_reduce", self.comm.Ialltoall, padded, parts)
-        self.move("all_reduce", self.comm.Iallgather, reduced(parts, reduce), whole)
+        self.move(name, self.comm.Ialltoall, padded, parts)
+        self.move(name, self.comm.Iallgather, reduced(parts, reduce), whole)
         out[...] = whole.reshape(-1)[: source.size].reshape(source.shape)
 
-    def broadcast(self, buffer, root=0):
-        self.agree("broadcast", buffer, root)
-        self.count("broadcast", buffer.nbytes, root=root)
+    def pass_from_root(self, name: str, buffer, _out, root: int) -> None:
         data = bytes_of(buffer)
         request = self.comm.Ibcast([data, self.MPI.BYTE], root)
-        self.finish("broadcast", request, nbytes=data.nbytes, buffers=(data,))
-
-    def barrier(self):
-        self.agree("barrier", NOTHING)  # all ranks have to call it
+        self.finish(name, request, nbytes=data.nbytes, buffers=(data,))
 
     # -- from rank to rank -----------------------------------------------------------------------
 
@@ -316,6 +311,15 @@ class Mpi(Collectives):
             print(error, file=sys.stderr, flush=True)
         if self.lost:
             abort(self.MPI)
+
+
+ALGORITHMS = {
+    "all_gather": Mpi.gather,
+    "all_to_all": Mpi.exchange_parts,
+    "all_reduce": Mpi.reduce,
+    "reduce_scatter": Mpi.reduce_parts,
+    "broadcast": Mpi.pass_from_root,
+}
 
 
 def begin_mpi(timeout_s: float):

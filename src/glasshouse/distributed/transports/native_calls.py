@@ -5,16 +5,16 @@ import functools
 
 from glasshouse.base.dtype import all_dtypes
 from glasshouse.compile.building import toolchain
-from glasshouse.distributed.transports.collectives import REDUCE
 from glasshouse.ops.asked import Asked, digest_of
+from glasshouse.ops.collective_card import COLLECTIVES
+from glasshouse.ops.exchange import EXCHANGES, REDUCTIONS
 
 SOURCES = [toolchain.NATIVE / name for name in ("collectives.c", "started.c")]
 DONE, UNDER_WAY, DIFFERENT, FAILED = range(4)  # as in native/collectives.c, like all of these
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "barrier", "send")
+KINDS = tuple(name for name, way in EXCHANGES.items() if way.is_native and way.method == name)
 KIND = {name: number for number, name in enumerate(KINDS)}
-HOW = {name: number for number, name in enumerate(REDUCE)}
 DTYPES = {dtype.np: (number, dtype.itemsize) for number, dtype in enumerate(all_dtypes)}
-IN_C = KINDS[:5]  # calls of Programs
+IN_C = tuple(name for name in KINDS if name in COLLECTIVES)  # calls of Programs
 
 
 class Header(ctypes.Structure):
@@ -26,13 +26,12 @@ class Header(ctypes.Structure):
     ]
 
     def __str__(self):
-        kind = KINDS[self.kind]
-        if kind == "barrier":
-            return f"barrier{self.place}"
-        how = f", {[*REDUCE][self.argument]}" if "reduce" in kind else ""
-        how = f", root {self.argument}" if kind == "broadcast" else how
-        how = f", tag {self.argument}" if kind == "send" else how
-        return f"{kind}({all_dtypes[self.dtype].name}, {self.count} elements{how}){self.place}"
+        way = EXCHANGES[KINDS[self.kind]]
+        if not way.arrays:
+            return f"{way.name}{self.place}"
+        words = way.words(REDUCTIONS[self.argument] if way.option == "reduce" else self.argument)
+        how = f", {words}" if words else ""
+        return f"{way.name}({all_dtypes[self.dtype].name}, {self.count} elements{how}){self.place}"
 
     @property
     def place(self) -> str:
@@ -91,7 +90,9 @@ def library() -> ctypes.CDLL:
 
     Raises: CompileError
     """
-    library = toolchain.compile_one("".join(source.read_text() for source in SOURCES))
+    names = ", ".join(KINDS).upper(), ", ".join(REDUCTIONS).upper()
+    tables = "".join(f"enum {{ {listed} }};\n" for listed in names)
+    library = toolchain.compile_one(tables + "".join(path.read_text() for path in SOURCES))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     library.gh_group_bytes.argtypes, library.gh_group_bytes.restype = [number], number
     library.gh_call.argtypes = [pointer, *[number] * 6, pointer, pointer]
@@ -121,7 +122,8 @@ class CallInC:
     def __init__(self, transport, call, asked: Asked):
         (spec,), attrs = call.specs, call.attrs
         self.transport, self.asked = transport, asked
-        argument = attrs.get("root", HOW[attrs.get("reduce", "sum")])
+        way = COLLECTIVES[call.name]
+        argument = way.number(attrs.get(way.option, way.default))
         dtype, item_bytes = DTYPES[spec.dtype.np]
         digest = digest_of(call.name, spec.dtype.np, spec.shape, argument, asked)
         numbers = {"kind": KIND[call.name], "dtype": dtype, "argument": argument, "digest": digest}

@@ -1,6 +1,6 @@
 """The clear transport: ranks of one machine that pass arrays through a file in shared memory.
 
-Each rank has a slot. All collectives repeat one step, `exchange`: each rank writes a piece into its
+Each rank has a slot. All collectives repeat one step, `pass_on`: each rank writes a piece into its
 slot, all wait for each other, each reads the pieces that it needs, all wait again. Before any of it
 they `agree` on the call. The fast transports are compared with this one."""
 
@@ -18,9 +18,9 @@ from glasshouse.distributed.transports.agreement import (
     disagreement,
     in_bytes,
 )
-from glasshouse.distributed.transports.collectives import NOTHING, Collectives, reduced
+from glasshouse.distributed.transports.collectives import Collectives
 from glasshouse.ops.asked import Asked, asking, current, digest_of
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 
 SLOT_BYTES = 1 << 20
 POLL_S = 20e-6
@@ -75,10 +75,10 @@ class SharedFiles(Collectives):
         if (digests != digests[0]).any():
             text = call_text(name, array, option, self.group)
             data, texts = in_bytes(text), np.empty((self.size, TEXT_BYTES), np.uint8)
-            self.exchange(data, texts)
+            self.pass_on(data, texts)
             raise disagreement(text, self.group, texts)
 
-    def exchange(self, source: np.ndarray, out: np.ndarray, tells: bool = True) -> None:
+    def pass_on(self, source: np.ndarray, out: np.ndarray, tells: bool = True) -> None:
         """`out[i]` becomes the `source` of rank i; undefined for a rank that does not send."""
         for begin in range(0, max(source.size, 1), SLOT_BYTES):
             piece = source[begin : begin + SLOT_BYTES]
@@ -89,36 +89,17 @@ class SharedFiles(Collectives):
             out[:, begin : begin + SLOT_BYTES] = self.slots[:, : piece.size]
             self.meet()
 
-    def of_all(self, source: np.ndarray) -> np.ndarray:
-        """Gather each rank's array, a row for each."""
+    def of_all(self, source: np.ndarray, tells: bool = True) -> np.ndarray:
+        """Gather the array of each rank that tells it, a row for each."""
         parts = np.empty((self.size, *source.shape), source.dtype)
-        self.exchange(bytes_of(source).copy(), bytes_of(parts).reshape(self.size, -1))
+        self.pass_on(bytes_of(source).copy(), bytes_of(parts).reshape(self.size, -1), tells)
         return parts
 
-    def all_gather(self, source, out):
-        self.agree("all_gather", source)
-        out[...] = self.of_all(source)
-
-    def all_reduce(self, source, out, reduce="sum"):
-        self.agree("all_reduce", source, reduce)
-        out[...] = reduced(self.of_all(source), reduce)
-
-    def reduce_scatter(self, source, out, reduce="sum"):
-        self.agree("reduce_scatter", source, reduce)
-        out[...] = reduced(self.of_all(source)[:, self.rank], reduce)
-
-    def all_to_all(self, source, out):
-        self.agree("all_to_all", source)
-        out[...] = self.of_all(source)[:, self.rank]
-
-    def broadcast(self, buffer, root=0):
-        self.agree("broadcast", buffer, root)
-        parts = np.empty((self.size, *buffer.shape), buffer.dtype)
-        self.exchange(bytes_of(buffer), bytes_of(parts).reshape(self.size, -1), self.rank == root)
-        buffer[...] = parts[root]
-
-    def barrier(self):
-        self.agree("barrier", NOTHING)
+    def exchange(self, way, source, out, option):
+        self.agree(way.name, source, option)
+        if way.arrays:
+            tells = way.option != "root" or self.rank == option
+            out[...] = way.meaning(self.of_all(source, tells), self.rank, option)
 
     def pair(self, a: int, b: int) -> "Collectives":
         """Collectives of two ranks, in which the first sends to the second."""

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.distributed.transports.collectives import Collectives
-from glasshouse.ops.collective import ProcessGroup, process
-from glasshouse.ops.collective_bytes import SENT
+from glasshouse.ops.exchange import TRANSPORTS
+from glasshouse.ops.process import ProcessGroup, process
 
 
 class Simulated(Collectives):
@@ -23,8 +23,7 @@ class Simulated(Collectives):
         fix = "Make tensors inside gh.meta(), or call gh.analyze.step."
         raise CollectiveError(f"group {self.group.name}", expected, got, fix)
 
-    all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = refuse
-    send = receive = refuse
+    exchange = send = receive = refuse
 
     def start(self, name, *args, **named):
         return self.refuse()
@@ -51,7 +50,7 @@ def simulated(size: int, rank: int = 0, transport: str = "local") -> Iterator[Pr
         ...     counter.sent_bytes()
         {('all_gather', 'world'): 2400}
     """
-    check_known("distributed.simulated", "a transport", transport, SENT)
+    check_known("distributed.simulated", "a transport", transport, TRANSPORTS)
     if not 0 <= rank < size:
         expected = f"a rank from 0 to {size - 1}"
         raise OptionError("distributed.simulated", expected, rank, "Name another one.")

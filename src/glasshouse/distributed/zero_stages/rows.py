@@ -6,7 +6,7 @@ import math
 
 from glasshouse.distributed.groups.placement import Shard, own_part, padded
 from glasshouse.ops import collective
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, concat, reshape
 
 ROWS = Shard(0)

@@ -23,7 +23,7 @@ from glasshouse.distributed.zero_stages.rows import (
     wholes_of,
 )
 from glasshouse.nn import Module, ModuleList, Sequential
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, zeros
 from glasshouse.tensor.handle import add_hook
 

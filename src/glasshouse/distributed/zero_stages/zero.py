@@ -24,7 +24,7 @@ from glasshouse.distributed.zero_stages.rows import (
 from glasshouse.distributed.zero_stages.units import shard_parameters, units_of
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
-from glasshouse.ops.collective import ProcessGroup
+from glasshouse.ops.process import ProcessGroup
 from glasshouse.optim import Optimizer
 from glasshouse.optim.checks import loss_of
 from glasshouse.optim.optimizer import evaluate_step

@@ -7,9 +7,7 @@ from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, Step
 from glasshouse.compile.steps.emitted import BufferPlace, CollectiveStep, EmittedStep
 from glasshouse.compile.steps.work import CollectiveKind
 from glasshouse.graph.graph import Node
-from glasshouse.ops.collective import COLLECTIVES
-
-IN_PLACE = ("all_reduce", "broadcast")
+from glasshouse.ops.collective_card import COLLECTIVES
 
 
 class CollectiveLowerer(CollectiveKind, Lowerer):
@@ -17,7 +15,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
     passes on is done at once: its ranks meet two by two, in the order of the calls."""
 
     label = "between ranks"
-    ops = COLLECTIVES
+    ops = tuple(COLLECTIVES)
     is_host = True
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
@@ -29,9 +27,9 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
             return False
         (x,) = node.inputs
         source = lowering.row_major(x)
-        is_replaced = node.op in IN_PLACE and lowering.is_read_once(x, source)
+        is_replaced = COLLECTIVES[node.op].may_replace and lowering.is_read_once(x, source)
         result = source.base if is_replaced else lowering.buffer(node.spec, node=node)
-        if node.op == "collective_permute":
+        if not COLLECTIVES[node.op].may_start:
             lowering.add_step(self, node, [source], [result])
         else:
             lowering.add_step(self, node, [source], [result], computes=[], part="start")
@@ -59,4 +57,4 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
 
 def is_along_first(node: Node) -> bool:
     """Whether parts are cut and joined along the first axis alone."""
-    return not any(node.attrs.get(name, 0) for name in ("axis", "split", "concat"))
+    return not any(node.attrs[axis] for axis in COLLECTIVES[node.op].axes)
