@@ -451,17 +451,12 @@ def collective_rule(graph, node, inputs):
         return x if leaves_operand(attrs) else None
     if not any(attrs[axis] for axis in way.axes):
         return None
-    parts = (
-        parts_in_front(graph, x, attrs[way.cut], size)
-        if way.cut
-        else reshaped(graph, x, (1, *x.shape))
-    )
+    axis, count = (attrs[way.cut], size) if way.cut else (0, 1)
+    parts = parts_in_front(graph, x, axis, count)
     parts = make(graph, node.op, parts, **attrs | dict.fromkeys(way.axes, 0))
-    return (
-        joined(graph, parts, attrs[way.join], node.shape)
-        if way.join
-        else reshaped(graph, parts, node.shape)
-    )
+    if way.join:
+        return joined(graph, parts, attrs[way.join], node.shape)
+    return reshaped(graph, parts, node.shape)
 
 
 def parts_in_front(graph: Graph, x: Node, axis: int, count: int) -> Node:
