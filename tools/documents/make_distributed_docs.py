@@ -1,7 +1,7 @@
 """Makes parts of docs/inside/distributed.md: `python tools/documents/make_distributed_docs.py`
-draws the schedules and the table of exchanges, and writes the differences that tools/judges/distributed_curves.py saved, which
-a test compares with the page; with `--costs` it writes the table of
-tools/judges/distributed_costs.py. The pictures of traces are made by
+draws the schedules and the table of exchanges, and writes the differences that
+tools/judges/distributed_curves.py saved, which a test compares with the page; with `--costs` it
+writes the table of tools/judges/distributed_costs.py. The pictures of traces are made by
 tools/documents/make_distributed_pictures.py."""
 
 import json
