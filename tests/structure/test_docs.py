@@ -76,7 +76,9 @@ def test_every_record_of_a_benchmark_is_on_a_page_of_measurements():
 def test_the_pictures_of_schedules_and_curves_are_fresh():
     tool = runpy.run_path(str(ROOT / "tools" / "documents" / "make_distributed_docs.py"))
     page = (ROOT / "docs" / "inside" / "distributed.md").read_text()
-    assert tool["page"]({name: tool[name]() for name in ("schedules", "curves", "exchanges")}) == page
+    assert (
+        tool["page"]({name: tool[name]() for name in ("schedules", "curves", "exchanges")}) == page
+    )
 
 
 def test_each_scheme_has_a_picture_on_the_page_with_a_row_for_each_rank():
