@@ -29,7 +29,7 @@ from glasshouse.torch.aten.draws import KeyInputs, keys_from
 from glasshouse.torch.aten.higher_order import call_higher_order
 from glasshouse.torch.aten.table import CHECKS, TABLE, call_entry, in_order, name_of
 from glasshouse.torch.lowering.host import call_in_torch, result_of
-from glasshouse.torch.lowering.results import GraphResults, Output, dense_output
+from glasshouse.torch.lowering.results import GraphResults, Output, Source, SourceKind, dense_output
 from glasshouse.torch.patches.fakes import FakeTensor
 from glasshouse.torch.patches.operators import HigherOrderOperator, OpOverload, schema_of
 from glasshouse.torch.patches.trees import tree_map
@@ -115,7 +115,7 @@ class LoweredGraph(NamedTuple):
     of the recording, and `code_key`, the key of its Program's code."""
 
     recording: record.Recording | None
-    leaves: list[tuple[str, Any]]
+    leaves: list[Source]
     outputs: list[Output]
     draws: int
     lines: dict[int, str]
@@ -416,16 +416,14 @@ class GraphLowering:
         empty = [x for x in values if isinstance(x, Value) and x.size == 0]
         return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
 
-    def leaf(self, payload) -> tuple[str, Any]:
-        """The source of a leaf's value: ("input" or "key", number), or ("constant", array)."""
+    def leaf(self, payload) -> Source:
+        """The source of a leaf's value."""
         if id(payload) in self.inputs:
-            return "input", self.inputs[id(payload)]
-        if id(payload) in self.constants:
-            return "constant", self.constants[id(payload)]
+            return Source(SourceKind.INPUT, self.inputs[id(payload)])
         for number, key in enumerate(self.keys.keys):
             if key.payload is payload:
-                return "key", number
-        return "constant", payload.value
+                return Source(SourceKind.KEY, number)
+        return Source(SourceKind.CONSTANT, self.constants.get(id(payload), payload.value))
 
 
 def take_recording(recorder, values) -> record.Recording | None:

@@ -26,6 +26,21 @@ from glasshouse.torch.tensors.layout import (
 from glasshouse.torch.tensors.sizes import SizeValues
 
 
+class SourceKind(Enum):
+    """The kind of what a leaf of the recording gets its value from."""
+
+    INPUT = "an input of the graph"
+    KEY = "a random key that the run draws"
+    CONSTANT = "an array that is the same in each run"
+
+
+class Source(NamedTuple):
+    """The source of a leaf: its kind, and the number of it, or the array."""
+
+    kind: SourceKind
+    what: Any
+
+
 class ResultKind(Enum):
     """The kind of a graph's result: a label, and how the result lies in a Program's outputs.
 

@@ -28,7 +28,15 @@ from glasshouse.torch.lowering.graph_source import GraphSource
 from glasshouse.torch.lowering.host import OtherSizesError, array_at
 from glasshouse.torch.lowering.interpreter import LoweredGraph, RecordingFacts
 from glasshouse.torch.lowering.options import target_of
-from glasshouse.torch.lowering.results import FREE, SPREAD, VALUE, Output, free_outputs
+from glasshouse.torch.lowering.results import (
+    FREE,
+    SPREAD,
+    VALUE,
+    Output,
+    Source,
+    SourceKind,
+    free_outputs,
+)
 from glasshouse.torch.lowering.segments import BackwardSegment, Extent, segments_of
 from glasshouse.torch.patches.tensors import of_memory
 from glasshouse.torch.scopes import passes
@@ -137,8 +145,8 @@ class ReferenceVariant(GraphVariant):
         arrays: list = []
         if self.recording is not None:
             keys = draw_keys(self.draws)
-            for leaf, (kind, what) in zip(self.recording.leaves, self.leaves):
-                leaf.value = self.array_of(kind, what, args, keys)
+            for leaf, source in zip(self.recording.leaves, self.leaves):
+                leaf.value = self.array_of(source, args, keys)
             try:
                 computed = quiet.run(record.compute, self.recording)
             except (IndexOutOfRangeError, OtherSizesError):
@@ -152,11 +160,12 @@ class ReferenceVariant(GraphVariant):
         }
         return self.results(args, tensors)
 
-    def array_of(self, kind: str, what, args, keys) -> np.ndarray:
+    def array_of(self, source: Source, args, keys) -> np.ndarray:
         """The memory of a leaf, as an array that lies row by row."""
-        if kind == "key":
+        kind, what = source
+        if kind is SourceKind.KEY:
             return keys[what]
-        if kind == "constant":
+        if kind is SourceKind.CONSTANT:
             return what
         return to_array(lying(args[what].detach(), self.layouts[what]))
 
@@ -170,7 +179,7 @@ class ProgramVariant(GraphVariant):
         super().__init__(source, lowered)
         self.facts = lowered.facts or RecordingFacts.of(lowered.recording)
         self.threads = current_target().threads  # that its Program is made for
-        self.numbers = {x: at for at, (kind, x) in enumerate(self.leaves) if kind == "input"}
+        self.numbers = {x: at for at, x in self.leaves_of(SourceKind.INPUT)}
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         read_only = self.numbers.keys() - self.writes
         stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in read_only]
@@ -190,6 +199,10 @@ class ProgramVariant(GraphVariant):
         may_end = self.program.hosts or self.facts.indexes
         if not may_end and not self.segments:
             self.in_place = self.find_in_place(inputs)
+
+    def leaves_of(self, kind: SourceKind) -> list[tuple[int, Any]]:
+        """(number, what it gets its value from) of the leaves with a source of this kind."""
+        return [(at, what) for at, (own, what) in enumerate(self.leaves) if own is kind]
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
         """(output of the recording, leaf) for the new contents of each written input."""
@@ -280,10 +293,8 @@ class CompiledVariant(ProgramVariant):
         self.table.set_scalars(facts.scalars)
         self.keys = np.zeros((self.draws, 4), np.uint32)
         self.keys[:, 2] = np.arange(self.draws)
-        self.constants = {at: x for at, (kind, x) in enumerate(self.leaves) if kind == "constant"}
-        self.constants |= {
-            at: self.keys[x] for at, (kind, x) in enumerate(self.leaves) if kind == "key"
-        }
+        self.constants = dict(self.leaves_of(SourceKind.CONSTANT))
+        self.constants |= {at: self.keys[x] for at, x in self.leaves_of(SourceKind.KEY)}
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
         expected = [self.expected_input(i, x) for i, x in enumerate(inputs)]
