@@ -1,9 +1,16 @@
-"""Normalisations and their gradients. Statistics of narrow floats are float32."""
+"""Normalisations and their gradients. Statistics of narrow floats are float32.
+
+The forward norms are written once, over operations on values of our graphs (`VALUES`), or on
+PyTorch's tensors (`TENSORS`), with which the cut of a joint graph takes norms apart."""
+
+from math import prod
+from types import SimpleNamespace
+
+import torch
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
-from glasshouse.nn.functional.norm import moments
 from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
@@ -11,64 +18,93 @@ from glasshouse.torch.aten.table import aten
 FLOAT64 = as_dtype("float64")  # for statistics of a channel, as in eager
 
 
-def along(vector: Value | None, x: Value) -> Value | None:
+def wide_tensor(x: torch.Tensor) -> torch.Tensor:
+    """Narrow floats as float32."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def mean_of_tensor(x: torch.Tensor, axis, keepdims: bool = False) -> torch.Tensor:
+    return x.mean(axis, keepdim=keepdims)
+
+
+VALUES = SimpleNamespace(
+    cast=cast, mean=gh.mean, reshape=reshape, rsqrt=gh.rsqrt, wide=wide, float64=FLOAT64
+)
+TENSORS = SimpleNamespace(
+    cast=torch.Tensor.to,
+    mean=mean_of_tensor,
+    reshape=torch.reshape,
+    rsqrt=torch.rsqrt,
+    wide=wide_tensor,
+    float64=torch.float64,
+)
+
+
+def along(vector, x, by=VALUES):
     """One value a channel, over (N, C, ...)."""
-    return None if vector is None else reshape(wide(vector), (-1, *(1,) * (x.ndim - 2)))
+    return None if vector is None else by.reshape(by.wide(vector), (-1, *(1,) * (x.ndim - 2)))
 
 
-def affine(y: Value, weight: Value | None, bias: Value | None) -> Value:
+def affine(y, weight, bias):
+    """y times weight, plus bias, as far as these are there."""
     if weight is not None:
         y = y * weight
     return y if bias is None else y + bias
 
 
+def moments(x, axes, by):
+    """(mean, x - mean, biased variance) over axes, which are kept with size 1."""
+    mean = by.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    return mean, centred, by.mean(centred * centred, axis=axes, keepdims=True)
+
+
 # -- over a batch -----------------------------------------------------------------------------
 
 
-def over_batch(x: Value) -> tuple[int, ...]:
+def over_batch(x) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-def scale_of(var: Value, eps: float) -> Value:
+def scale_of(var, eps: float, by=VALUES):
     """1 / standard deviation, in float64: its error affects all elements of a channel."""
-    return gh.rsqrt(cast(var, FLOAT64) + eps)
+    return by.rsqrt(by.cast(var, by.float64) + eps)
 
 
-def scaled(x, centred, var, weight, bias, eps):
+def scaled(x, centred, var, weight, bias, eps, by=VALUES):
     """(centred / standard deviation · weight + bias in the dtype of x, 1 / standard deviation)."""
-    scale = scale_of(var, eps)
-    factor = scale if weight is None else scale * cast(weight, FLOAT64)
-    y = affine(centred * along(cast(factor, var.dtype), x), None, along(bias, x))
-    return cast(y, x.dtype), cast(scale, var.dtype)
+    scale = scale_of(var, eps, by)
+    factor = scale if weight is None else scale * by.cast(weight, by.float64)
+    y = affine(centred * along(by.cast(factor, var.dtype), x, by), None, along(bias, x, by))
+    return by.cast(y, x.dtype), by.cast(scale, var.dtype)
 
 
 @aten("_native_batch_norm_legit_functional")
-def batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps):
+def batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps, by=VALUES):
     """(y, mean, 1 / standard deviation, new running mean, new running variance)."""
     if not training:
         return *batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps), mean, var
-    y, batch_mean, scale, batch_var = batch_statistics(x, weight, bias, eps)
-    count = x.size // x.shape[1]
+    y, batch_mean, scale, batch_var = batch_statistics(x, weight, bias, eps, by)
+    count = prod((x.shape[0], *x.shape[2:]))
     unbiased = batch_var * (count / max(1, count - 1))
-    new_mean = batch_mean * momentum + wide(mean) * (1 - momentum)
-    new_var = unbiased * momentum + wide(var) * (1 - momentum)
-    return y, batch_mean, scale, cast(new_mean, mean.dtype), cast(new_var, var.dtype)
+    new_mean = batch_mean * momentum + by.wide(mean) * (1 - momentum)
+    new_var = unbiased * momentum + by.wide(var) * (1 - momentum)
+    return y, batch_mean, scale, by.cast(new_mean, mean.dtype), by.cast(new_var, var.dtype)
 
 
-def batch_statistics(x, weight, bias, eps):
+def batch_statistics(x, weight, bias, eps, by=VALUES):
     """(y, mean, 1 / standard deviation, biased variance) by the statistics of this batch."""
-    wide_x, axes = wide(x), over_batch(x)
-    mean = gh.mean(wide_x, axis=axes)
-    centred = wide_x - along(mean, x)
-    var = gh.mean(centred * centred, axis=axes)
-    y, scale = scaled(x, centred, var, weight, bias, eps)
+    wide_x, axes = by.wide(x), over_batch(x)
+    mean = by.mean(wide_x, axis=axes)
+    centred = wide_x - along(mean, x, by)
+    var = by.mean(centred * centred, axis=axes)
+    y, scale = scaled(x, centred, var, weight, bias, eps, by)
     return y, mean, scale, var
 
 
 @aten("_native_batch_norm_legit.no_stats")
-def batch_norm_without_statistics(x, weight, bias, training, momentum, eps):
-    y, mean, scale, _ = batch_statistics(x, weight, bias, eps)
-    return y, mean, scale
+def batch_norm_without_statistics(x, weight, bias, training, momentum, eps, by=VALUES):
+    return batch_statistics(x, weight, bias, eps, by)[:3]
 
 
 @aten("_native_batch_norm_legit_no_training")
@@ -112,12 +148,11 @@ def over_last(x: Value, shape) -> tuple[int, ...]:
 
 
 @aten("native_layer_norm")
-def layer_norm(x, shape, weight, bias, eps):
+def layer_norm(x, shape, weight, bias, eps, by=VALUES):
     """(y, mean, 1 / standard deviation)."""
-    axes, wide_x = over_last(x, shape), wide(x)
-    mean, centred, var = moments(wide_x, axes)
-    scale = gh.rsqrt(var + eps)
-    return cast(affine(centred * scale, weight, bias), x.dtype), mean, scale
+    mean, centred, var = moments(by.wide(x), over_last(x, shape), by)
+    scale = by.rsqrt(var + eps)
+    return by.cast(affine(centred * scale, weight, bias), x.dtype), mean, scale
 
 
 @aten("native_layer_norm_backward")
@@ -145,13 +180,14 @@ def layer_norm_backward(g, x, shape, mean, scale, weight, bias, mask):
 
 
 @aten("native_group_norm")
-def group_norm(x, weight, bias, images, channels, size, groups, eps):
+def group_norm(x, weight, bias, images, channels, size, groups, eps, by=VALUES):
     """(y, mean, 1 / standard deviation), the statistics of shape (N, groups)."""
-    parts = reshape(wide(x), (images, groups, channels // groups * size))
-    mean, centred, var = moments(parts, 2)
-    scale = gh.rsqrt(var + eps)
-    y = affine(reshape(centred * scale, x.shape), along(weight, x), along(bias, x))
-    return cast(y, x.dtype), reshape(mean, (images, groups)), reshape(scale, (images, groups))
+    parts = by.reshape(by.wide(x), (images, groups, channels // groups * size))
+    mean, centred, var = moments(parts, 2, by)
+    scale = by.rsqrt(var + eps)
+    y = by.reshape(centred * scale, x.shape)
+    y = affine(y, along(weight, x, by), along(bias, x, by))
+    return by.cast(y, x.dtype), *(by.reshape(v, (images, groups)) for v in (mean, scale))
 
 
 @aten("native_group_norm_backward")

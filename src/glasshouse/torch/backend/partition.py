@@ -5,16 +5,18 @@ budget from 0 (all) to 1 (nothing that costs time). We search for the number tha
 budget in bytes."""
 
 import copy
-import functools
+from functools import partial, wraps
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
 from glasshouse.base.errors import OptionError
 from glasshouse.base.units import MemoryBudget
+from glasshouse.torch.aten import norm
 from glasshouse.torch.aten.checkpoint_draws import DRAWS_AGAIN, keep_keys
+from glasshouse.torch.aten.norm import TENSORS
 from glasshouse.torch.aten.table import CHECKS, name_of
-from glasshouse.torch.backend.remade_norms import remake_norms
+from glasshouse.torch.backend.remade_norms import backward_nodes, remake_norms
 from glasshouse.torch.lowering.eager_variant import POOLING
 from glasshouse.torch.patches.aot import cut_within_budget, cut_without_budget, within_budget
 from glasshouse.torch.patches.guards import metadata_now
@@ -54,90 +56,31 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
 
 
-def moments(x: torch.Tensor, axes):
-    """Mean, x - mean and variance over axes, which are kept with size 1."""
-    mean = x.mean(axes, keepdim=True)
-    centred = x - mean
-    return mean, centred, (centred * centred).mean(axes, keepdim=True)
-
-
-def normalized(x: torch.Tensor, axes, epsilon: float):
-    """(x - mean) / deviation, mean and 1 / deviation over axes, which are kept with size 1; as the
-    entries of norms compute it (`aten/norm.py`)."""
-    mean, centred, variance = moments(x, axes)
-    inverse = (variance + epsilon).rsqrt()
-    return centred * inverse, mean, inverse
-
-
-def wide(x: torch.Tensor) -> torch.Tensor:
-    """Narrow floats as float32."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-
-
-def affine(y, weight, bias):
-    """y times weight, plus bias, as far as these are there."""
-    if weight is not None:
-        y = y * weight
-    return y if bias is None else y + bias
-
-
-def by_channel(x, vector):
-    """One value a channel, over (N, C, ...)."""
-    return None if vector is None else wide(vector).reshape(-1, *(1,) * (x.ndim - 2))
-
-
-def over_batch(x, weight, bias, epsilon: float):
-    """(y, mean, 1 / deviation, variance) by the statistics of this batch."""
-    axes, wide_x = (0, *range(2, x.ndim)), wide(x)
-    mean, centred, variance = moments(wide_x, axes)
-    inverse = (variance.double() + epsilon).rsqrt()
-    factor = inverse if weight is None else inverse * by_channel(x, weight).double()
-    y = affine(centred * factor.to(wide_x.dtype), None, by_channel(x, bias))
-    statistics = mean, inverse.to(wide_x.dtype), variance
-    return y.to(x.dtype), *(each.reshape(-1) for each in statistics)
-
-
-def batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
+def batch_norm(x, weight, bias, running_mean, running_var, training, *settings):
     """`_native_batch_norm_legit_functional` whose result in training does not read the running
     statistics: recomputed in the backward pass, it would read those that the step has updated."""
     if not training or running_mean is None or running_var is None:
         return NotImplemented
-    y, mean, inverse, variance = over_batch(x, weight, bias, epsilon)
-    count = x.numel() // x.shape[1]
-    unbiased = variance * (count / max(1, count - 1))
-    means = mean * momentum + wide(running_mean) * (1 - momentum)
-    variances = unbiased * momentum + wide(running_var) * (1 - momentum)
-    return y, mean, inverse, means.to(running_mean.dtype), variances.to(running_var.dtype)
+    arguments = x, weight, bias, running_mean, running_var, training, *settings
+    return norm.batch_norm_functional(*arguments, by=TENSORS)
 
 
-def batch_norm_without_statistics(x, weight, bias, training, momentum, epsilon):
-    """`_native_batch_norm_legit.no_stats` of operators with one result each."""
-    return over_batch(x, weight, bias, epsilon)[:3]
+def with_narrow_statistics(entry):
+    """Build a norm of operators with one result each, whose statistics have the dtype of x."""
 
+    def compute(x, *args):
+        y, mean, inverse = entry(x, *args, by=TENSORS)
+        return y, mean.to(x.dtype), inverse.to(x.dtype)
 
-def layer_norm(x, shape, weight, bias, epsilon):
-    """`native_layer_norm` of operators with one result each."""
-    axes = tuple(range(-len(shape), 0))
-    y, mean, inverse = normalized(wide(x), axes, epsilon)
-    return affine(y, weight, bias).to(x.dtype), mean.to(x.dtype), inverse.to(x.dtype)
-
-
-def group_norm(x, weight, bias, *sizes):
-    """`native_group_norm` of operators with one result each."""
-    images, channels, size, groups, epsilon = sizes
-    parts = wide(x).reshape(images, groups, channels // groups * size)
-    y, mean, inverse = normalized(parts, 2, epsilon)
-    y = affine(y.reshape(x.shape), by_channel(x, weight), by_channel(x, bias))
-    statistics = (each.reshape(images, groups).to(x.dtype) for each in (mean, inverse))
-    return y.to(x.dtype), *statistics
+    return compute
 
 
 DECOMPOSITIONS = {
     torch.ops.aten.native_dropout.default: dropout,
     BATCH_NORM: batch_norm,
-    BATCH_NORM_ALONE: batch_norm_without_statistics,
-    torch.ops.aten.native_layer_norm.default: layer_norm,
-    torch.ops.aten.native_group_norm.default: group_norm,
+    BATCH_NORM_ALONE: partial(norm.batch_norm_without_statistics, by=TENSORS),
+    torch.ops.aten.native_layer_norm.default: with_narrow_statistics(norm.layer_norm),
+    torch.ops.aten.native_group_norm.default: with_narrow_statistics(norm.group_norm),
 }
 PRODUCTS_WITH_BIAS = {  # and where among their arguments it is
     torch.ops.aten.convolution.default: 2,
@@ -159,12 +102,9 @@ def keep_draws(joint: torch.fx.GraphModule) -> None:
 def keep_sums(joint: torch.fx.GraphModule) -> None:
     """Have small sums of the forward pass saved: recomputed from saved or recomputed values, they
     may differ in their last bits."""
-    backward: set[torch.fx.Node] = set()
+    backward = backward_nodes(joint)
     for node in joint.graph.nodes:
-        is_tangent = node.op == "placeholder" and "tangents" in node.target
-        if is_tangent or not backward.isdisjoint(node.all_input_nodes):
-            backward.add(node)
-        elif REDUCTION in getattr(node.target, "tags", ()):
+        if node not in backward and REDUCTION in getattr(node.target, "tags", ()):
             operands = sum(nbytes_of(x) for x in node.all_input_nodes)
             if SMALL * nbytes_of(node) <= operands:
                 node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
@@ -239,7 +179,7 @@ def checked_once(cut):
     pass, and draws again from keys. PyTorch puts a check into both graphs if the backward graph has
     its operands."""
 
-    @functools.wraps(cut)
+    @wraps(cut)
     def cut_so(joint, inputs, **named):
         forward, backward = cut(joint, inputs, **named)
         keep_keys(forward, backward)
