@@ -37,7 +37,6 @@ MANY_PARAMETERS = {
     "data/loader.py": "names, order and defaults are PyTorch's",
     "torch/aten/": "the signatures are those of ATen's operators",
     "torch/formulas/": "the signatures are those of PyTorch's operators",
-    "torch/backend/partition.py:batch_norm": "the signature is that of ATen's operator",
     "torch/aten/recurrent_operators.py": "operators take a flat list of tensors and options",
     "bench/torch_twins.py": "sizes of published models, as their own constructors take them",
     "speech/models.py": "sizes of published models, with their defaults",
