@@ -1,18 +1,22 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.autograd.tape import AFTERWARDS, AT_END, Leaf, Walk, recording, without_hooks
 from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
 from glasshouse.dispatch import Value, as_value, full, phase, zeros
 
 
-def as_tuple(x) -> tuple:
+def as_tuple(x: Any) -> tuple:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-def seeds_of(where: str, outputs, cotangents):
+def seeds_of(
+    where: str, outputs: Sequence[Value], cotangents: Sequence[Value] | None
+) -> list[tuple[tuple[Any, ...], Value]]:
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
@@ -30,7 +34,7 @@ def seeds_of(where: str, outputs, cotangents):
     return seeds
 
 
-def check_seed(where: str, y, g):
+def check_seed(where: str, y: Value, g: Value | None) -> Value:
     if g is None:
         if y.size != 1:
             expected = "an output of one element, or a gradient for it"
@@ -46,7 +50,9 @@ def check_seed(where: str, y, g):
     return g.payload if g.mode is not None and g.mode is y.mode else g
 
 
-def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
+def backward(
+    outputs: Value, gradients: Any = None, retain_graph: Any = None, create_graph: bool = False
+) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
 
     Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed.
@@ -67,7 +73,9 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
         end()
 
 
-def held_gradients(outputs, leaves, gradients=None, retain_graph=None) -> tuple:
+def held_gradients(
+    outputs: Any, leaves: Any, gradients: Any = None, retain_graph: Any = None
+) -> tuple:
     """A backward pass that adds nothing to `.grad` of these leaves and calls none of their hooks:
     their gradients, None for one that none reaches. Other leaves have theirs added."""
     outputs, walk = as_tuple(outputs), Walk(retain_graph, False)
@@ -89,7 +97,7 @@ told_early: weakref.WeakSet = weakref.WeakSet()  # leaves with hooks for afterwa
 
 
 @contextmanager
-def leaves_visited_early(outputs):
+def leaves_visited_early(outputs: tuple[Value, ...]) -> Iterator[None]:
     """Inside, leaves with hooks for afterwards are visited right after the oldest entry that uses
     them, not after all entries that are younger than they; those of one entry, the youngest
     first."""
@@ -106,7 +114,7 @@ def leaves_visited_early(outputs):
             leaf.seq = seq
 
 
-def oldest_uses(outputs) -> tuple[dict, float]:
+def oldest_uses(outputs: Any) -> tuple[dict, float]:
     """({leaf: the number of the oldest entry that uses it}, that of the oldest entry whose uses
     are unknown)."""
     oldest: dict = {}
@@ -127,14 +135,20 @@ def oldest_uses(outputs) -> tuple[dict, float]:
     return oldest, floor
 
 
-def pull(where: str, outputs, cotangents, walk: Walk, arrive) -> None:
+def pull(
+    where: str,
+    outputs: tuple[Value, ...],
+    cotangents: tuple[Value, ...] | None,
+    walk: Walk,
+    arrive: Callable[..., Any],
+) -> None:
     """Walk from the outputs, on the tape they are on, which records for gradients of gradients."""
     modes = [y.mode for y in outputs if isinstance(y, Value) and y.mode is not None]
     with recording(modes[0] if modes else None, walk.create_graph), phase("backward"):
         walk.run(arrive, seeds_of(where, outputs, cotangents))
 
 
-def leading_to(outputs, targets) -> set | None:
+def leading_to(outputs: tuple[Value, ...], targets: set[Leaf]) -> set | None:
     """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
     useful, visited = set(targets), set()
     stack = [y.tape_entry for y in outputs if y.tape_entry is not None]
@@ -153,16 +167,16 @@ def leading_to(outputs, targets) -> set | None:
 
 
 def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph=None,
+    outputs: Value,
+    inputs: Value,
+    grad_outputs: Any = None,
+    retain_graph: Any = None,
     create_graph: bool = False,
     only_inputs: bool = True,
     allow_unused: bool | None = None,
     *,
     materialize_grads: bool = False,
-):
+) -> tuple[Value, ...]:
     """The gradients of the sum of `outputs` with respect to each of `inputs`, a tuple shaped as
     they are. One that is not used has None if allow_unused, and zeros with materialize_grads.
 
@@ -197,7 +211,14 @@ def grad(
     return tuple(gradients)
 
 
-def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
+def pull_back(
+    where: str,
+    outputs: tuple[Value, ...],
+    inputs: Sequence[Value],
+    cotangents: tuple[Value, ...] | None,
+    retain_graph: bool | None,
+    create_graph: bool,
+) -> list:
     targets = {x.tape_entry for x in inputs}
     walk = Walk(retain_graph, create_graph, leading_to(outputs, targets))
     arrived: dict = {}

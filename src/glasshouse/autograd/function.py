@@ -1,5 +1,7 @@
 """User-defined operations with their own backward."""
 
+from typing import Any
+
 from glasshouse.autograd.tape import TapeEntry, TapeMode, attach, recording
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
 from glasshouse.dispatch import Value, box, state, zeros
@@ -9,11 +11,11 @@ from glasshouse.dispatch.value import levels
 class Context:
     """Values that forward saves for backward. `needs_input_grad`: a bool per argument."""
 
-    def __init__(self, needs_input_grad):
+    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
         self.saved: tuple = ()
 
-    def save_for_backward(self, *tensors) -> None:
+    def save_for_backward(self, *tensors: Value) -> None:
         """Keep tensors (inputs or results of forward) for `saved_tensors` in backward."""
         self.saved = tensors
 
@@ -27,8 +29,13 @@ class FunctionEntry(TapeEntry):
     """The tape's entry of one call of a user's Function."""
 
     __slots__ = ("function", "ctx", "specs", "out_specs", "out_data")
+    function: Any
+    ctx: Any
+    specs: list[Any]
+    out_specs: list[Any]
+    out_data: Any
 
-    def pull(self, cotangents, create_graph: bool):
+    def pull(self, cotangents: Any, create_graph: bool) -> Any:
         self.ctx.saved = tuple(map(self.relink, self.ctx.saved))
         from_user = self.function.backward(self.ctx, *self.lifted(cotangents))
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
@@ -49,7 +56,7 @@ class FunctionEntry(TapeEntry):
             pulled.append((parent, g.payload if g.mode is not None and g.mode is self.mode else g))
         return pulled
 
-    def relink(self, tensor):
+    def relink(self, tensor: Any) -> Value:
         """A saved result of forward with its place on the tape, for gradients of gradients."""
         for slot, data in enumerate(self.out_data):
             if tensor.tape_entry is None and tensor.payload is data:
@@ -57,7 +64,7 @@ class FunctionEntry(TapeEntry):
                 tensor.tape_entry, tensor.slot = self, slot
         return tensor
 
-    def lifted(self, cotangents):
+    def lifted(self, cotangents: Any) -> list[Value]:
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         mode = self.mode
         return [g if mode is None or g.mode is mode else mode.constant(g) for g in gs]
@@ -91,19 +98,19 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx, *args):
+    def forward(ctx: Context, *args: Value) -> Any:
         fix = "Define it."
         raise GradError("Function", "a static method forward(ctx, *args)", "a class without", fix)
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: Any) -> Any:
         expected = "a static method backward(ctx, *gradients)"
         raise GradError("Function", expected, "a class without", "Define it.")
 
     @classmethod
-    def apply(cls, *args):
+    def apply(cls, *args: Any) -> Any:
         """The result of `forward`, recorded so that backward goes through `backward`."""
-        values = [arg if isinstance(arg, Value) else None for arg in args]
+        values: list[Any] = [arg if isinstance(arg, Value) else None for arg in args]
         mode = owner(cls, values)
         records = state.records if mode is None else mode.records
         needs = tuple(bool(records and v is not None and v.tape_entry is not None) for v in values)
@@ -112,7 +119,7 @@ class Function:
         return recorded(cls, mode, args, needs)
 
 
-def recorded(cls, mode, args: tuple, needs: tuple):
+def recorded(cls: Any, mode: Any, args: tuple, needs: tuple) -> Any:
     """The result of a Function's forward, with an entry on the tape that calls its backward."""
     ctx = Context(needs)
     with recording(mode, False):
@@ -121,7 +128,7 @@ def recorded(cls, mode, args: tuple, needs: tuple):
     results = tuple(fresh(y, mode) for y in outputs)
     entry = FunctionEntry()
     entry.function, entry.ctx = cls, ctx
-    values = [arg if isinstance(arg, Value) else None for arg in args]
+    values: list[Any] = [arg if isinstance(arg, Value) else None for arg in args]
     pairs = zip(values, needs, strict=True)
     entry.parents = tuple((v.tape_entry, v.slot) if n else None for v, n in pairs)
     entry.specs = [None if v is None else v.spec for v in values]
@@ -135,7 +142,7 @@ def recorded(cls, mode, args: tuple, needs: tuple):
 recorded.__gh_disabled__ = "a custom Function, whose backward is Python"  # type: ignore[attr-defined]
 
 
-def owner(cls, values):
+def owner(cls: type[Any], values: list[Value | None]) -> TapeMode | None:
     """The tape that tracks the arguments: a level's mode, or None for the base tape."""
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
@@ -153,7 +160,7 @@ def owner(cls, values):
     return tapes[-1] if tapes else None
 
 
-def fresh(y, mode):
+def fresh(y: Value, mode: TapeMode | None) -> Value:
     """A new handle on the result `y`, so that marking it leaves the saved tensors alone."""
     if mode is not None and y.mode is not mode:
         return mode.constant(y)

@@ -1,6 +1,8 @@
 """Offloading: what is saved for the backward pass waits in the host's memory."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +16,10 @@ class Parked:
 
     __slots__ = ("tensor",)
 
-    def __init__(self, tensor):
+    def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
 
-    def move(self, host) -> None:
+    def move(self, host: Any) -> None:
         """Put the value into memory of the host; the device's is free when nobody else has it."""
         tensor = self.tensor
         array = np.array(
@@ -27,7 +29,7 @@ class Parked:
 
 
 @contextmanager
-def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
+def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16) -> Iterator[None]:
     """Context: what the tape saves inside moves to the backend `host` at the end, and comes back
     when the backward pass reads it. Parameters and values below `smallest_bytes` stay where they
     are. A backend that records computes at the end what waits.

@@ -7,12 +7,14 @@ of its own for one gh.grad or gh.vjp: a mode whose values wrap the values below.
 import heapq
 import itertools
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from time import perf_counter_ns
+from typing import Any
 
 from glasshouse.base import GradError, Spec, having
 from glasshouse.base.flags import flags
-from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
+from glasshouse.dispatch import Level, Primitive, Value, box, hooks, state, tell, timers, zeros
 from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.hooks import Tape
 
@@ -28,12 +30,14 @@ class Leaf:
 
     __slots__ = ("tensor", "seq", "grad_hooks", "__weakref__")
     freed = False
+    seq: int
+    grad_hooks: Any
 
-    def __init__(self, tensor):
+    def __init__(self, tensor: Any) -> None:
         self.tensor, self.seq = weakref.ref(tensor), next(sequence)
         self.grad_hooks = None
 
-    def accumulate(self, cotangent) -> None:
+    def accumulate(self, cotangent: Any) -> None:
         tensor = self.tensor()
         if tensor is not None:
             if tensor.mode is not None:
@@ -42,7 +46,7 @@ class Leaf:
             for hook in self.hooks_at(AFTERWARDS):
                 hook(tensor)
 
-    def hooks_at(self, slot) -> list:
+    def hooks_at(self, slot: Any) -> list:
         """The leaf's hooks for a slot, or for a key in place of one."""
         return [hook for hook_slot, hook in (self.grad_hooks or {}).values() if hook_slot == slot]
 
@@ -52,6 +56,12 @@ class TapeEntry:
     those not tracked. `scope` is the module that ran; `seq` counts all entries."""
 
     __slots__ = ("parents", "mode", "seq", "freed", "grad_hooks", "scope", "__weakref__")
+    parents: tuple[Any, ...]
+    mode: Any
+    seq: int
+    freed: bool
+    grad_hooks: Any
+    scope: Any
 
 
 class CallEntry(TapeEntry):
@@ -59,15 +69,18 @@ class CallEntry(TapeEntry):
 
     __slots__ = ("call", "saved", "saved_out", "backend")
     call: Call
-    saved: tuple  # payloads of operands, or None
-    saved_out: tuple  # payloads of results, or None
+    saved: tuple[Any, ...]  # payloads of operands, or None
+    saved_out: tuple[Any, ...]  # payloads of results, or None
+    backend: Any
 
     @property
     def out_specs(self) -> tuple:
         """Specs of the results."""
         return self.call.outs
 
-    def pull(self, cotangents, create_graph: bool, useful=None):
+    def pull(
+        self, cotangents: list[Value], create_graph: bool, useful: Any = None
+    ) -> list[tuple[tuple[Any, ...], Value]]:
         """[(parent, cotangent)] of tracked operands (in `useful`, if given), given one a result."""
         call = self.call
         primitive, specs, outs = call.primitive, call.specs, call.outs
@@ -89,7 +102,7 @@ class CallEntry(TapeEntry):
                 pulled.append((parent, cotangent))
         return pulled
 
-    def pull_together(self, cotangents, create_graph: bool, useful):
+    def pull_together(self, cotangents: Any, create_graph: bool, useful: Any) -> Any:
         """The same, where the card has one rule for all operands."""
         is_needed = [p is not None and (useful is None or p[0] in useful) for p in self.parents]
         y, operands = self.revived(create_graph)
@@ -105,7 +118,7 @@ class CallEntry(TapeEntry):
         triples = zip(self.saved, self.call.specs, self.parents, strict=True)
         return y, [self.revive(data, spec, parent, create_graph) for data, spec, parent in triples]
 
-    def revive(self, data, spec: Spec, place, create_graph: bool):
+    def revive(self, data: Any, spec: Spec, place: Any, create_graph: bool) -> Any:
         """A saved payload as a value again; its spec alone if it was not kept."""
         if data is None:
             return spec
@@ -125,7 +138,7 @@ class CallEntry(TapeEntry):
         self.saved = self.saved_out = self.parents = ()
 
 
-def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
+def check_cotangent(primitive: Primitive, i: int, cotangent: Value, spec: Spec) -> None:
     if cotangent.spec != spec:
         raise AssertionError(
             f"{primitive.name}: expected the cotangent of operand {i} to be "
@@ -133,7 +146,7 @@ def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
         )
 
 
-def record(call: Call, args, result, mode=None) -> None:
+def record(call: Call, args: Any, result: Any, mode: Any = None) -> None:
     """Put a call on the tape and mark its inexact results as coming from it."""
     outputs = result if call.primitive.num_outputs > 1 else (result,)
     if not any(out.spec.dtype.is_inexact for out in outputs):
@@ -161,17 +174,17 @@ class Packed:
 
     __slots__ = ("packed", "unpack")
 
-    def __init__(self, packed, unpack):
+    def __init__(self, packed: Any, unpack: Any) -> None:
         self.packed, self.unpack = packed, unpack
 
-    def payload(self, backend):
+    def payload(self, backend: Any) -> Any:
         tensor = self.unpack(self.packed)
         if tensor.backend is backend:
             return tensor.payload
         return backend.from_numpy(tensor.backend.to_numpy(tensor.payload))
 
 
-def packed(tensors, payloads) -> tuple:
+def packed(tensors: Any, payloads: Any) -> tuple:
     """Saved operands or results of an entry, packed by the hooks in force; leaves, the parameters,
     stay as they are."""
     pack, unpack = state.saved_hooks
@@ -186,7 +199,7 @@ def packed(tensors, payloads) -> tuple:
 
 
 @contextmanager
-def saved_tensors_hooks(pack, unpack):
+def saved_tensors_hooks(pack: Any, unpack: Any) -> Iterator[None]:
     """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
     that result through `unpack` when it is read. `unpack` returns a tensor of equal value.
 
@@ -206,14 +219,16 @@ def saved_tensors_hooks(pack, unpack):
 class Walk:
     """One backward pass: visits entries from the newest to the oldest, summing cotangents."""
 
-    def __init__(self, retain_graph: bool | None, create_graph: bool, useful=None):
+    def __init__(
+        self, retain_graph: bool | None, create_graph: bool, useful: set[Any] | None = None
+    ) -> None:
         self.retain_graph = create_graph if retain_graph is None else retain_graph
         self.create_graph = create_graph
         self.useful = useful  # entries that lead to a target, or None for all
         self.heap: list = []
         self.pending: dict = {}
 
-    def seed(self, place, cotangent) -> None:
+    def seed(self, place: tuple[Any, int], cotangent: Value) -> None:
         """Add `cotangent` to what has arrived at `place` = (entry, slot)."""
         entry, slot = place
         if self.useful is not None and entry not in self.useful:
@@ -224,7 +239,7 @@ class Walk:
             heapq.heappush(self.heap, (-entry.seq, id(entry), entry))
         slots[slot] = slots[slot] + cotangent if slot in slots else cotangent
 
-    def run(self, arrive, seeds=()) -> None:
+    def run(self, arrive: Callable[..., Any], seeds: Any = ()) -> None:
         """Visit every entry; `arrive(entry, slots)` sees the sums, and says whether to continue."""
         for place, cotangent in seeds:
             self.seed(place, cotangent)
@@ -245,7 +260,7 @@ class Walk:
                 if not self.retain_graph:
                     entry.release()
 
-    def pull(self, entry, slots):
+    def pull(self, entry: Any, slots: Any) -> Any:
         """[(parent, cotangent)]: replayed, or by the card's rules."""
         useful = self.useful if type(entry) is CallEntry else None
         is_partial = useful is not None and any(p and p[0] not in useful for p in entry.parents)
@@ -258,7 +273,7 @@ class Walk:
         return entry.pull(cotangents, self.create_graph)
 
 
-def run_hooks(entry, slots) -> None:
+def run_hooks(entry: Any, slots: Any) -> None:
     for slot, hook in list(entry.grad_hooks.values()):
         if slot in slots:
             replaced = hook(slots[slot])
@@ -267,7 +282,7 @@ def run_hooks(entry, slots) -> None:
 
 
 @contextmanager
-def without_hooks(nodes):
+def without_hooks(nodes: Any) -> Iterator[None]:
     """Inside, hooks of these nodes do not run."""
     before = [(node, node.grad_hooks) for node in nodes]
     for node in nodes:
@@ -279,13 +294,13 @@ def without_hooks(nodes):
             node.grad_hooks = hooks
 
 
-def freed_error():
+def freed_error() -> Any:
     expected = "a graph that is still there"
     fix = "Pass retain_graph=True to the earlier call, or compute the result again."
     return GradError("backward", expected, "one that an earlier backward freed", fix)
 
 
-def attach(entry, outputs, mode) -> None:
+def attach(entry: Any, outputs: Any, mode: Any) -> None:
     """Put an entry on the tape, with its inexact results as coming from it."""
     entry.mode, entry.scope, entry.seq = mode, state.scope, next(sequence)
     entry.freed, entry.grad_hooks = False, None
@@ -295,12 +310,12 @@ def attach(entry, outputs, mode) -> None:
 
 
 @contextmanager
-def recording(tape, enabled: bool):
+def recording(tape: "TapeMode | None", enabled: bool) -> Iterator[None]:
     """Inside, one tape (None for the base tape) records or not; the others stay as they were."""
     yield from switch_recording([state if tape is None else tape], enabled)
 
 
-def switch_recording(tapes: list, enabled: bool):
+def switch_recording(tapes: list, enabled: bool) -> Iterator[None]:
     """A generator between whose start and end tapes record or not. It also ends when it dies, as
     where an interrupt comes between the end of a `with` and the first line of its __exit__."""
     before = [(tape, tape.records) for tape in tapes]
@@ -316,18 +331,18 @@ def switch_recording(tapes: list, enabled: bool):
 class grad_mode(ContextDecorator):
     """Context and decorator: inside, tapes record (or do not)."""
 
-    def __init__(self, enabled: bool):
+    def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
         self.stack: list = []
         self.outer: list[bool] = []  # whether the base tape recorded around each of the stack
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.outer.append(state.records)
         tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
         self.stack.append(switch_recording(tapes, self.enabled))
         next(self.stack[-1])
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.outer.pop()
         next(self.stack.pop(), None)
 
@@ -346,14 +361,14 @@ class no_grad(grad_mode):
         False
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(False)
 
 
 class enable_grad(grad_mode):
     """Context and decorator inside which operations are recorded, also within `no_grad`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(True)
 
 
@@ -374,15 +389,21 @@ def is_grad_enabled() -> bool:
 class TapeMode(Level):
     """Records, for its own values, what passes; other tapes and modes below see it as usual."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.records = True
 
-    def leaf(self, value):
+    def leaf(self, value: Value) -> Value:
         lifted = self.constant(value)
         lifted.tape_entry = Leaf(lifted)
         return lifted
 
-    def process(self, primitive, args, attrs, below):
+    def process(
+        self,
+        primitive: Primitive,
+        args: tuple[Value, ...],
+        attrs: dict[str, Any],
+        below: Callable[..., Any],
+    ) -> Any:
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)
         result = below(primitive, tuple([self.lower(arg) for arg in args]), attrs)

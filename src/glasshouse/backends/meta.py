@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from glasshouse.base import BackendError, Spec, having, user_line
 from glasshouse.compile.lowering.source_map import ReferenceSteps
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.planning import plan as planned
+from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.compile.programs import program
 from glasshouse.compile.programs.recording import RecordingBackend, known_ancestors
 from glasshouse.dispatch.bind import state
@@ -31,7 +32,7 @@ class MetaArray:
     __slots__ = ("spec", "buffer", "base")
     flags = SimpleNamespace(c_contiguous=True)
 
-    def __init__(self, spec: Spec, buffer=None):
+    def __init__(self, spec: Spec, buffer: Any = None) -> None:
         self.spec, self.buffer, self.base = spec, buffer, None
 
 
@@ -60,12 +61,16 @@ class CountedWork:
 class MetaProgram:
     """The Program of a captured graph, which is planned only: a run takes and gives back memory."""
 
-    def __init__(self, backend: "MetaBackend", plan: planned.ProgramPlan, reference_runs: int):
+    def __init__(
+        self, backend: "MetaBackend", plan: planned.ProgramPlan, reference_runs: int
+    ) -> None:
         self.backend, self.plan, self.reference_runs = backend, plan, reference_runs
         self.owns, self.count = plan.owns, len(plan.schedule)
         self.lines: dict[int, str] = {}
 
-    def run(self, arrays: list, scalars, donated=(), ends_ns=None) -> list[MetaArray]:
+    def run(
+        self, arrays: list, scalars: Any, donated: tuple[Any, ...] = (), ends_ns: Any = None
+    ) -> list[MetaArray]:
         """The results, without contents."""
         return self.backend.planned_results(self.plan, arrays, donated, self.reference_runs)
 
@@ -80,7 +85,7 @@ class MetaBackend(RecordingBackend):
     program_class = MetaProgram
     counted: CountedWork | None = None  # where recordings are counted, and not planned
 
-    def __init__(self, device: str = "cpu"):
+    def __init__(self, device: str = "cpu") -> None:
         super().__init__(device)
         self.reset()
 
@@ -122,7 +127,7 @@ class MetaBackend(RecordingBackend):
         with having(self, counted=counted):
             yield counted
 
-    def check_indices(self, name: str, data, attrs: dict) -> None:
+    def check_indices(self, name: str, data: Any, attrs: dict) -> None:
         """Count the nodes that a run computes to check indices, which have no values here."""
         if self.counted is not None and data[1].value is None:
             self.counted.checks += len(known_ancestors(data[1]))
@@ -131,14 +136,18 @@ class MetaBackend(RecordingBackend):
         graph = planned.rewritten(graph_of(recording)) if graph is None else graph
         return MetaProgram(self, planned.ProgramPlan(graph), program.reference_runs(recording))
 
-    def planned_results(self, plan, values: list, donated, reference_runs: int) -> list[MetaArray]:
+    def planned_results(
+        self, plan: Any, values: list, donated: Any, reference_runs: int
+    ) -> list[MetaArray]:
         """The results of a run, without contents, in simulated memory."""
         outputs = self.allocate(plan, values, donated, reference_runs)
         if self.counted is not None:
             self.counted.programs += 1
         return [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
 
-    def allocate(self, plan, values: list, donated, reference_runs: int) -> list:
+    def allocate(
+        self, plan: ProgramPlan, values: list, donated: list[int], reference_runs: int
+    ) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []
@@ -154,7 +163,7 @@ class MetaBackend(RecordingBackend):
         del arena
         return outputs
 
-    def note(self, plan, donated=(), reference_runs: int = 0) -> None:
+    def note(self, plan: Any, donated: Any = (), reference_runs: int = 0) -> None:
         allocated, live = self.manager.stats().allocated_bytes, dict(self.manager.live)
         self.runs.append(MetaRun(plan, live, allocated, tuple(donated), reference_runs))
 

@@ -7,6 +7,9 @@ card that you compute yourself, called with payloads and the card's attrs, e.g.
     def add(self, x, y): ...
     def sum(self, x, *, axes): ..."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.base import BackendError, Spec, from_numpy_dtype
 from glasshouse.dispatch import TensorBackend, primitives
 
@@ -16,10 +19,10 @@ class StubBackend(TensorBackend):
 
     name = "stub"
 
-    def from_numpy(self, array) -> Spec:
+    def from_numpy(self, array: Any) -> Spec:
         return Spec(array.shape, from_numpy_dtype(array.dtype))
 
-    def to_numpy(self, data: Spec):
+    def to_numpy(self, data: Spec) -> Any:
         """The contents of a payload; this backend has none."""
         fix = "Compute on another backend: with gh.backends.use('numpy')."
         raise BackendError("stub", "no need for contents", f"a request for those of {data}", fix)
@@ -30,6 +33,6 @@ class StubBackend(TensorBackend):
     def sync(self) -> None:
         """Return when all work is done; here at once."""
 
-    def fallback(self, name: str):
+    def fallback(self, name: str) -> Callable[..., Any]:
         """The function for a card that has no method: here its infer, which gives the spec."""
         return primitives[name].infer

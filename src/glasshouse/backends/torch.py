@@ -4,6 +4,7 @@ torch has no (or few) kernels for uint16 and uint32: such operands are widened t
 result narrowed again. What is left (uint64, some 16-bit types) runs on the card's reference."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +24,11 @@ WORD = 0xFFFFFFFF
 CAUSES = (torch.OutOfMemoryError, torch.linalg.LinAlgError)  # of failures that are no gaps
 
 
-def over_axes(reduction):
+def over_axes(reduction: Any) -> Any:
     return lambda self, x, *, axes: reduction(x, dim=axes) if axes else x
 
 
-def along_axis(position):
+def along_axis(position: Any) -> Any:
     as_number = {torch.bool: torch.uint8}
     return lambda self, x, *, axis: position(x.to(as_number.get(x.dtype, x.dtype)), axis)
 
@@ -37,13 +38,13 @@ class TorchBackend(TensorBackend):
 
     name = "torch"
 
-    def __init__(self, device: str = "cpu"):
+    def __init__(self, device: str = "cpu") -> None:
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
             expected = "device 'cpu', or 'cuda' where there is one"
             raise DeviceError("torch", expected, repr(device), "Use 'torch'.")
         super().__init__(device)
 
-    def kernel(self, name: str):
+    def kernel(self, name: str) -> Any:
         """The method for a card, with narrow unsigned integers widened and gaps filled."""
         card, reference = primitives[name], self.fallback(name)
         method = getattr(self, name, reference)
@@ -65,19 +66,19 @@ class TorchBackend(TensorBackend):
 
         return run
 
-    def narrowed(self, card, data, attrs, out):
+    def narrowed(self, card: Any, data: Any, attrs: Any, out: Any) -> Any:
         specs = card.infer(*map(self.spec_of, data), **attrs)
         if card.num_outputs == 1:
             return out.to(TO_TORCH[specs.dtype])
         return tuple(y.to(TO_TORCH[s.dtype]) for y, s in zip(out, specs, strict=True))
 
-    def to_numpy(self, data):
+    def to_numpy(self, data: Any) -> Any:
         data = data.detach().cpu()
         if data.dtype is torch.bfloat16:
             return data.view(torch.int16).numpy().view(by_name["bfloat16"].np)
         return data.resolve_conj().numpy()
 
-    def from_numpy(self, array):
+    def from_numpy(self, array: Any) -> Any:
         array = np.asarray(array)
         if array.dtype.name == "bfloat16":
             return self.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -91,19 +92,19 @@ class TorchBackend(TensorBackend):
         if self.device != "cpu":
             torch.cuda.synchronize(self.device)
 
-    def spec_of(self, data) -> Spec:
+    def spec_of(self, data: Any) -> Spec:
         return Spec(tuple(data.shape), FROM_TORCH[data.dtype])
 
-    def constant(self, *, value):
+    def constant(self, *, value: Any) -> Any:
         return self.from_numpy(value)
 
-    def full(self, *, shape, value, dtype):
+    def full(self, *, shape: Any, value: Any, dtype: Any) -> Any:
         return self.from_numpy(np.asarray(value).astype(dtype.np)).expand(shape)
 
-    def iota(self, *, size, dtype):
+    def iota(self, *, size: Any, dtype: Any) -> Any:
         return torch.arange(size, device=self.device).to(TO_TORCH[dtype])
 
-    def random_bits(self, key, *, shape):
+    def random_bits(self, key: Any, *, shape: Any) -> Any:
         """Philox4x32-10 in int64 arithmetic, where products of 32-bit words are taken in halves."""
         count = -(-math.prod(shape) // 4)
         words = [key[..., i, None].to(torch.int64) for i in range(4)]
@@ -120,25 +121,25 @@ class TorchBackend(TensorBackend):
         flat = blocks.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
         return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
 
-    def div(self, x, y):
+    def div(self, x: Any, y: Any) -> Any:
         inexact = x.dtype.is_floating_point or x.dtype.is_complex
         return torch.div(x, y) if inexact else or_zero(torch.floor_divide, x, y)
 
-    def remainder(self, x, y):
+    def remainder(self, x: Any, y: Any) -> Any:
         inexact = x.dtype.is_floating_point
         return torch.remainder(x, y) if inexact else or_zero(torch.remainder, x, y)
 
-    def bitcast(self, x, *, dtype):
+    def bitcast(self, x: Any, *, dtype: Any) -> Any:
         if x.dtype.is_complex and not dtype.is_complex:
             return torch.view_as_real(x.resolve_conj())
         if dtype.is_complex and not x.dtype.is_complex:
             return torch.view_as_complex(x.contiguous())
         return x.contiguous().view(TO_TORCH[dtype])
 
-    def sum(self, x, *, axes):
+    def sum(self, x: Any, *, axes: Any) -> Any:
         return torch.sum(x, dim=axes, dtype=x.dtype) if axes else x
 
-    def prod(self, x, *, axes):
+    def prod(self, x: Any, *, axes: Any) -> Any:
         for axis in reversed(axes):
             x = torch.prod(x, dim=axis, dtype=x.dtype)
         return x
@@ -146,30 +147,30 @@ class TorchBackend(TensorBackend):
     max, min, any, all = map(over_axes, (torch.amax, torch.amin, torch.any, torch.all))
     argmax, argmin = map(along_axis, (torch.argmax, torch.argmin))
 
-    def cumsum(self, x, *, axis, reverse):
+    def cumsum(self, x: Any, *, axis: Any, reverse: Any) -> Any:
         if reverse:
             return self.cumsum(x.flip(axis), axis=axis, reverse=False).flip(axis)
         return torch.cumsum(x, dim=axis, dtype=x.dtype)
 
-    def pad(self, x, *, widths, value):
+    def pad(self, x: Any, *, widths: Any, value: Any) -> Any:
         shape = infer_pad(self.spec_of(x), widths=widths, value=value).shape
         out = torch.full(shape, value, dtype=x.dtype, device=x.device)
         out[placed(tuple(x.shape), widths)] = x
         return out
 
-    def gather(self, x, indices, *, axis):
+    def gather(self, x: Any, indices: Any, *, axis: Any) -> Any:
         places = checked("gather", indices, x.shape[axis]).reshape(-1)
         shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
         return x.index_select(axis, places).reshape(shape)
 
-    def scatter_add(self, x, indices, updates, *, axis):
+    def scatter_add(self, x: Any, indices: Any, updates: Any, *, axis: Any) -> Any:
         places = checked("scatter_add", indices, x.shape[axis]).reshape(-1)
         rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
         if x.dtype.itemsize == 2 and x.dtype.is_floating_point:
             return x.float().index_add(axis, places, rows.float()).to(x.dtype)
         return x.index_add(axis, places, rows)
 
-    def scatter_set(self, x, indices, updates, *, axis):
+    def scatter_set(self, x: Any, indices: Any, updates: Any, *, axis: Any) -> Any:
         """Finds the last update of each place first, so that the order of writing is no matter."""
         places = checked("scatter_set", indices, x.shape[axis]).reshape(-1)
         rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
@@ -180,24 +181,28 @@ class TorchBackend(TensorBackend):
         out = x.clone(memory_format=torch.contiguous_format)
         return out.index_copy_(axis, targets, rows.index_select(axis, last[targets]))
 
-    def conv(self, x, w, *, stride, padding, dilation, groups):
+    def conv(self, x: Any, w: Any, *, stride: Any, padding: Any, dilation: Any, groups: Any) -> Any:
         x, even = even_padding(x, padding)
         if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
             raise NotImplementedError("convolution of this rank or of nothing")
         return CONVOLUTIONS[x.ndim - 2](x, w, None, stride, even, dilation, groups)
 
-    def conv_data_grad(self, g, w, *, shape, stride, padding, dilation, groups):
+    def conv_data_grad(
+        self, g: Any, w: Any, *, shape: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+    ) -> Any:
         x = g.new_empty((g.shape[0], w.shape[1] * groups, *grown(shape, padding)))
         dx = conv_backward(g, x, w, stride, dilation, groups, mask=(True, False, False))[0]
         inside = (slice(low, low + size) for size, (low, _high) in zip(shape, padding, strict=True))
         return dx[(slice(None), slice(None), *inside)]
 
-    def conv_weight_grad(self, x, g, *, shape, stride, padding, dilation, groups):
+    def conv_weight_grad(
+        self, x: Any, g: Any, *, shape: Any, stride: Any, padding: Any, dilation: Any, groups: Any
+    ) -> Any:
         w = g.new_empty((g.shape[1], x.shape[1] // groups, *shape))
         padded = functional.pad(x, torch_padding(padding))
         return conv_backward(g, padded, w, stride, dilation, groups, mask=(False, True, False))[1]
 
-    def fold(self, w, *, shape, stride, dilation):
+    def fold(self, w: Any, *, shape: Any, stride: Any, dilation: Any) -> Any:
         d = len(shape)
         size, counts = tuple(w.shape[-d:]), tuple(w.shape[-2 * d : -d])
         out = w.new_zeros((*w.shape[: -2 * d], *shape))
@@ -206,12 +211,16 @@ class TorchBackend(TensorBackend):
             out[place] += flat[..., i]
         return out
 
-    def window_select(self, x, keys, *, size, stride, dilation, padding):
+    def window_select(
+        self, x: Any, keys: Any, *, size: Any, stride: Any, dilation: Any, padding: Any
+    ) -> Any:
         d = len(size)
         chosen = chosen_in_windows(keys, size, stride, dilation, padding)
         return window_view(x, size, stride, dilation).flatten(-d).gather(-1, chosen)[..., 0]
 
-    def window_scatter(self, g, keys, *, size, stride, dilation, padding):
+    def window_scatter(
+        self, g: Any, keys: Any, *, size: Any, stride: Any, dilation: Any, padding: Any
+    ) -> Any:
         d = len(size)
         options = {"stride": stride, "dilation": dilation}
         chosen = chosen_in_windows(keys, size, **options, padding=padding)
@@ -219,14 +228,14 @@ class TorchBackend(TensorBackend):
         spread.scatter_(-1, chosen, g[..., None])
         return self.fold(spread.unflatten(-1, size), shape=keys.shape[-d:], **options)
 
-    def sort(self, x, *, axis, descending):
+    def sort(self, x: Any, *, axis: Any, descending: Any) -> Any:
         return tuple(torch.sort(x, dim=axis, descending=descending, stable=True))
 
-    def top_k(self, x, *, k):
+    def top_k(self, x: Any, *, k: Any) -> Any:
         values, order = self.sort(x, axis=x.ndim - 1, descending=True)
         return values[..., :k], order[..., :k]
 
-    def cholesky(self, a):
+    def cholesky(self, a: Any) -> Any:
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
         if info.any():
             got = f"matrices of shape {tuple(a.shape)} that are not"
@@ -234,12 +243,14 @@ class TorchBackend(TensorBackend):
             raise LinAlgError("cholesky", "positive definite matrices", got, fix)
         return lower
 
-    def lu(self, a):
+    def lu(self, a: Any) -> Any:
         packed, swaps = torch.linalg.lu_factor_ex(a)[:2]
         matrix = torch.lu_unpack(packed, swaps, unpack_data=False)[0]
         return packed, matrix.real.argmax(-2) if a.dtype.is_complex else matrix.argmax(-2)
 
-    def triangular_solve(self, a, b, *, lower, transpose, unit_diagonal):
+    def triangular_solve(
+        self, a: Any, b: Any, *, lower: Any, transpose: Any, unit_diagonal: Any
+    ) -> Any:
         a, lower = (a.mT, not lower) if transpose else (a, lower)
         return torch.linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit_diagonal)
 
@@ -270,18 +281,18 @@ for card, function in methods.items():
     setattr(TorchBackend, card, staticmethod(function))
 
 
-def wide_product(x, multiplier: int):
+def wide_product(x: Any, multiplier: int) -> Any:
     """The upper and lower 32 bits of x · multiplier, of 32-bit words held in int64."""
     low, high = x * (multiplier & 0xFFFF), x * (multiplier >> 16)  # each below 2**48
     return (high + (low >> 16)) >> 16, (low + ((high & 0xFFFF) << 16)) & WORD
 
 
-def or_zero(divide, x, y):
+def or_zero(divide: Any, x: Any, y: Any) -> Any:
     zero = y == 0
     return torch.where(zero, 0, divide(x, y + zero.to(y.dtype)))
 
 
-def checked(where: str, indices, size: int):
+def checked(where: str, indices: Any, size: int) -> Any:
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
@@ -291,30 +302,32 @@ def checked(where: str, indices, size: int):
     return torch.where(indices < 0, indices + size, indices)
 
 
-def torch_padding(padding) -> list[int]:
+def torch_padding(padding: Any) -> list[int]:
     """(low, high) pairs in torch's order: the last axis first."""
     return [width for pair in reversed(padding) for width in pair]
 
 
-def even_padding(x, padding):
+def even_padding(x: Any, padding: Any) -> Any:
     """(x, padding that is equal on both sides), x padded here where the sides differ."""
     if all(low == high for low, high in padding):
         return x, [low for low, _high in padding]
     return functional.pad(x, torch_padding(padding)), [0] * len(padding)
 
 
-def grown(shape, padding):
+def grown(shape: Any, padding: Any) -> Any:
     return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
 
 
-def conv_backward(g, x, w, stride, dilation, groups, *, mask):
+def conv_backward(
+    g: Any, x: Any, w: Any, stride: Any, dilation: Any, groups: Any, *, mask: Any
+) -> Any:
     if x.ndim - 2 not in CONVOLUTIONS or not (g.numel() and x.numel()) or g.dtype.is_complex:
         raise NotImplementedError("convolution gradient of this rank, dtype or of nothing")
     zeros, backward = [0] * len(stride), torch.ops.aten.convolution_backward
     return backward(g, x, w, None, stride, zeros, dilation, False, zeros, groups, mask)
 
 
-def window_view(x, size, stride, dilation):
+def window_view(x: Any, size: Any, stride: Any, dilation: Any) -> Any:
     """All windows of x (..., *S) as a view (..., *O, *size)."""
     d = len(size)
     counts = window_counts("windows", tuple(x.shape[-d:]), size, stride, dilation)
@@ -325,7 +338,7 @@ def window_view(x, size, stride, dilation):
     return x.as_strided(shape, (*x.stride()[:-d], *outer, *inner))
 
 
-def chosen_in_windows(keys, size, stride, dilation, padding):
+def chosen_in_windows(keys: Any, size: Any, stride: Any, dilation: Any, padding: Any) -> Any:
     """The position of the largest key in each window (..., *O, 1), as the card chooses it."""
     d = len(size)
     keys = keys.to(torch.uint8) if keys.dtype is torch.bool else keys
@@ -341,12 +354,12 @@ def chosen_in_windows(keys, size, stride, dilation, padding):
     return hits.int().argmax(-1, keepdim=True)
 
 
-def least(dtype):
+def least(dtype: Any) -> Any:
     """The number below all others of a dtype."""
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
-def factors(where: str, factor, a, *options) -> tuple:
+def factors(where: str, factor: Any, a: Any, *options: Any) -> tuple:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
@@ -355,5 +368,5 @@ def factors(where: str, factor, a, *options) -> tuple:
         raise LinAlgError(where, "matrices that converge", got, fix) from error
 
 
-def hermitian(a):
+def hermitian(a: Any) -> Any:
     return (a + a.mH) / 2

@@ -7,6 +7,7 @@ package."""
 import sys
 from inspect import signature
 from types import ModuleType
+from typing import Any
 
 __all__ = ["make_callable"]
 
@@ -14,10 +15,10 @@ __all__ = ["make_callable"]
 class CallableModule(ModuleType):
     """A package that is also its function or class of the same name."""
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         return self.__wrapped__(*args, **named)
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         """Look up an attribute that the package lacks on its function or class."""
         try:
             return getattr(self.__dict__["__wrapped__"], name)
@@ -25,14 +26,14 @@ class CallableModule(ModuleType):
             text = f"module {self.__name__!r} has no attribute {name!r}"
             raise AttributeError(text, name=name, obj=self) from None
 
-    def __instancecheck__(self, x) -> bool:
+    def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.__wrapped__)
 
-    def __mro_entries__(self, _bases) -> tuple:
+    def __mro_entries__(self, _bases: Any) -> tuple:
         return (self.__wrapped__,)
 
 
-def make_callable(name: str, called) -> None:
+def make_callable(name: str, called: Any) -> None:
     """Have a package be this function or class too, when it is called, inherited from, or asked for
     what it does not have."""
     module = sys.modules[name]

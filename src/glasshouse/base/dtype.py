@@ -5,6 +5,8 @@ floating type gives the floating type (as PyTorch and JAX do), and uint64 with a
 gives float64 (as NumPy does)."""
 
 import functools
+from collections.abc import Callable
+from typing import Any, Self
 
 import ml_dtypes
 import numpy as np
@@ -24,7 +26,18 @@ class DType:
         "name kind itemsize np is_floating is_complex is_inexact is_integer is_bool specs"
     ).split()
 
-    def __init__(self, name: str, kind: str, np_dtype):
+    name: str
+    kind: str
+    itemsize: int
+    np: np.dtype[Any]
+    is_floating: bool
+    is_complex: bool
+    is_inexact: bool
+    is_integer: bool
+    is_bool: bool
+    specs: dict[tuple[int, ...], Any]  # by shape: see Spec
+
+    def __init__(self, name: str, kind: str, np_dtype: Any) -> None:
         self.name, self.kind = name, kind
         self.np = np.dtype(np_dtype)
         self.itemsize = self.np.itemsize
@@ -33,14 +46,14 @@ class DType:
         self.is_floating = kind == "float"
         self.is_complex = kind == "complex"
         self.is_inexact = kind in ("float", "complex")
-        self.specs: dict = {}  # by shape: see Spec
+        self.specs = {}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"glasshouse.{self.name}"
 
     __str__ = __repr__
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         if isinstance(other, DType):
             return self is other
         try:
@@ -48,14 +61,17 @@ class DType:
         except DTypeError:
             return False
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.name)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         return as_dtype, (self.name,)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+
+DTypeLike = DType | str | type  # what as_dtype reads
 
 
 def family(kind: str, *bits: int) -> list[DType]:
@@ -63,6 +79,19 @@ def family(kind: str, *bits: int) -> list[DType]:
 
 
 bool_ = DType("bool", "bool", np.bool_)
+int8: DType
+int16: DType
+int32: DType
+int64: DType
+uint8: DType
+uint16: DType
+uint32: DType
+uint64: DType
+float16: DType
+float32: DType
+float64: DType
+complex64: DType
+complex128: DType
 int8, int16, int32, int64 = family("int", 8, 16, 32, 64)
 uint8, uint16, uint32, uint64 = family("uint", 8, 16, 32, 64)
 float16, float32, float64 = family("float", 16, 32, 64)
@@ -101,7 +130,7 @@ default_of_kind = {
 by_python_type = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
 
 
-def as_dtype(x) -> DType:
+def as_dtype(x: Any) -> DType:
     """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
 
     Raises: DTypeError if it names none of the fifteen types.
@@ -122,7 +151,7 @@ def as_dtype(x) -> DType:
     return dtype
 
 
-def from_numpy_dtype(np_dtype) -> DType:
+def from_numpy_dtype(np_dtype: np.dtype[Any]) -> DType:
     """The DType of a NumPy dtype.
 
     Raises: DTypeError for one that Glasshouse does not have.
@@ -159,7 +188,7 @@ def promote(a: DType, b: DType) -> DType:
     return {1: int16, 2: int32, 4: int64, 8: float64}[unsigned.itemsize]
 
 
-def promote_scalar(dtype: DType, scalar) -> DType:
+def promote_scalar(dtype: DType, scalar: float) -> DType:
     """The dtype of an operation between an array of `dtype` and a Python scalar.
     The scalar is weak: it keeps the array's dtype unless its kind is higher."""
     kind = by_python_type[type(scalar)].kind

@@ -8,7 +8,8 @@ import sys
 import traceback
 from difflib import get_close_matches
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
+from typing import Any
 
 __all__ = ["AxisError", "BackendError", "CaptureError", "CheckpointError", "CollectiveError",
            "DTypeError", "DeviceError", "GradError", "IndexOutOfRangeError", "LinAlgError",
@@ -21,7 +22,9 @@ PACKAGE = str(Path(__file__).parents[1])  # files below it are ours, not the use
 class Explained(Exception):
     """An error from its message's parts, `ShapeError(where, expected, got, fix)`, or of all."""
 
-    def __init__(self, where: str, expected=None, got=None, fix: str = "", **named):
+    def __init__(
+        self, where: str, expected: str | None = None, got: Any = None, fix: str = "", **named: Any
+    ) -> None:
         whole = f"{where}: expected {expected}; got {got}. {fix}".rstrip()
         super().__init__(where if expected is None else whole, **named)
 
@@ -98,7 +101,7 @@ class OutOfMemoryError(Explained, MemoryError):
     """An allocation went over the limit."""
 
 
-def suggest(name: str, options) -> str:
+def suggest(name: str, options: Any) -> str:
     """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
 
     Example:
@@ -113,19 +116,19 @@ def suggest(name: str, options) -> str:
     return f"Choose one of: {shown}."
 
 
-def check_known(where: str, what: str, name, options):
+def check_known(where: str, what: str, name: Any, options: Any) -> Any:
     """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
     if name not in options:
         raise OptionError(where, what, repr(name), suggest(name, options))
     return name
 
 
-def check_least(where: str, name: str, value, least: int, fix: str) -> None:
+def check_least(where: str, name: str, value: int, least: int, fix: str) -> None:
     if not isinstance(value, int) or value < least:
         raise OptionError(where, f"{name} to be {least} or more", repr(value), fix)
 
 
-def type_name(x) -> str:
+def type_name(x: Any) -> str:
     """How an error message names the type of `x`: with its package when it is not a builtin.
 
     Example:
@@ -136,7 +139,7 @@ def type_name(x) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
-def optional(where: str, what: str, module: str, extra: str):
+def optional(where: str, what: str, module: str, extra: str) -> ModuleType:
     """A third-party module.
 
     Raises: BackendError, with how to install it, where it is missing.

@@ -3,10 +3,12 @@
 A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`."""
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import ByteCount
@@ -15,12 +17,12 @@ from glasshouse.base.units import ByteCount
 class having(AbstractContextManager):
     """Give attributes of `target` these values; as a context, until its end."""
 
-    def __init__(self, target, **values):
+    def __init__(self, target: Any, **values: Any) -> None:
         self.target, self.before = target, {name: getattr(target, name) for name in values}
         for name, value in values.items():
             setattr(target, name, value)
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         for name in self.before:
             setattr(self.target, name, self.before[name])
 
@@ -40,7 +42,7 @@ class Flag:
     def variable(self) -> str:
         return "GH_" + self.name.upper()
 
-    def parse(self, text: str):
+    def parse(self, text: str) -> Any:
         """The value that `text` stands for.
 
         Raises: OptionError if it does not fit the type, or is none of the choices.
@@ -122,7 +124,7 @@ MPI_PLACES = (
 )
 
 
-def user_cache_folder(environ=os.environ) -> Path:
+def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """Where programs of this user keep what they can make again: XDG_CACHE_HOME, if it is an
     absolute path, or else ~/.cache.
 
@@ -132,7 +134,7 @@ def user_cache_folder(environ=os.environ) -> Path:
     return named if named.is_absolute() else Path.home() / ".cache"
 
 
-def mpi_place(environ=os.environ) -> tuple[int, int] | None:
+def mpi_place(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
     """The rank that `mpiexec` gave this process, and how many there are; None without it.
 
     Example:
@@ -148,13 +150,13 @@ def mpi_place(environ=os.environ) -> tuple[int, int] | None:
 class Flags(SimpleNamespace):
     """The current settings; attributes named as in `declared`."""
 
-    def __init__(self, environ=os.environ):
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.by_name = {flag.name: flag for flag in declared}
         for flag in declared:
             text = environ.get(flag.variable)
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
 
-    def as_variables(self, **settings) -> dict[str, str]:
+    def as_variables(self, **settings: Any) -> dict[str, str]:
         """The environment variables by which another process has these flags.
 
         Example:
@@ -163,7 +165,7 @@ class Flags(SimpleNamespace):
         """
         return {self.by_name[name].variable: str(value) for name, value in settings.items()}
 
-    def override(self, **settings) -> having:
+    def override(self, **settings: Any) -> having:
         """Inside, flags have these values.
 
         Raises: OptionError for an unknown flag.

@@ -4,15 +4,16 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable
+from typing import Any
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
     """Finds one module as others do, and calls back when it has run."""
 
-    def __init__(self, name: str, tell: Callable):
+    def __init__(self, name: str, tell: Callable) -> None:
         self.name, self.tell = name, tell
 
-    def find_spec(self, name, path, target=None):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """The spec of the one module; None for all others."""
         if name != self.name:
             return None

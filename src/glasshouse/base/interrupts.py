@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from threading import get_ident
+from typing import Any
 
 NUMBERS = tuple(
     getattr(_signal, name)
@@ -28,13 +29,13 @@ class Held:
     depth = 0  # of holds within holds
     handlers: dict[int, Callable] = {}  # in whose place `note` is
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         if get_ident() == threading.main_thread().ident:
             if not self.depth:
                 self.begin()
             self.depth += 1
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if self.depth and get_ident() == threading.main_thread().ident:
             self.depth -= 1
             if not self.depth:
@@ -80,7 +81,7 @@ class Living(dict):
     """Objects, as long as they live. When one dies only C runs, unlike in a WeakSet, where an
     interrupt would be lost."""
 
-    def add(self, x) -> None:
+    def add(self, x: Any) -> None:
         self[id(x)] = weakref.ref(x, partial(self.pop, id(x)))
 
     def __iter__(self) -> Iterator:
@@ -91,7 +92,7 @@ held = Held()
 hold, release = held.__enter__, held.__exit__
 
 
-def note(number: int, frame) -> None:
+def note(number: int, frame: Any) -> None:
     handler = held.handlers.get(number)
     if number in came and handler is not None:
         handler(number, frame)
@@ -114,7 +115,7 @@ def deliver() -> None:
 class let_through:
     """The context inside a hold in which signals do not wait."""
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.depth = held.depth if get_ident() == threading.main_thread().ident else 0
         if self.depth:
             held.depth = 0
@@ -124,7 +125,7 @@ class let_through:
                 self.__exit__()
                 raise
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if self.depth:
             held.begin()
             held.depth = self.depth

@@ -1,6 +1,7 @@
 """Environment variables for processes that this one starts, and how many cores there are."""
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 
@@ -9,7 +10,7 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def threads_of_ranks(size: int, environ=os.environ) -> dict[str, str]:
+def threads_of_ranks(size: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variable by which each of `size` processes computes with its part of the cores; none
     where the user has set it.
 
@@ -30,14 +31,14 @@ class variables(AbstractContextManager):
     """The context inside which environment variables have these values, for processes that are
     started."""
 
-    def __init__(self, values: dict[str, str]):
+    def __init__(self, values: dict[str, str]) -> None:
         self.values = values
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before = {name: os.environ.get(name) for name in self.values}
         os.environ.update(self.values)
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         for name, value in self.before.items():
             if value is None:
                 os.environ.pop(name, None)

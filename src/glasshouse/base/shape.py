@@ -2,6 +2,7 @@
 
 import operator
 from math import prod
+from typing import Any, Self
 
 from glasshouse.base.dtype import DType
 from glasshouse.base.errors import AxisError, DTypeError, ShapeError, type_name
@@ -22,7 +23,7 @@ class Spec:
     shape: Shape
     dtype: DType
 
-    def __new__(cls, shape: Shape, dtype: DType):
+    def __new__(cls, shape: Shape, dtype: DType) -> Self:
         spec = dtype.specs.get(shape)
         if spec is None:
             spec = object.__new__(cls)
@@ -43,14 +44,14 @@ class Spec:
     def nbytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Any], tuple[tuple[Any, ...], DType]]:
         return Spec, (self.shape, self.dtype)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.dtype.name}{list(self.shape)}"
 
 
-def check_shape(where: str, shape) -> Shape:
+def check_shape(where: str, shape: Any) -> Shape:
     """`shape` as a tuple of non-negative Python integers; a lone integer becomes one axis.
 
     Raises: ShapeError for negative sizes, DTypeError for sizes that are not integers.
@@ -66,7 +67,7 @@ def check_shape(where: str, shape) -> Shape:
     return sizes
 
 
-def check_axis(where: str, axis, ndim: int) -> int:
+def check_axis(where: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front, as a Python integer in [0, ndim).
 
     Raises: AxisError if it lies outside [-ndim, ndim), DTypeError if it is no integer.
@@ -82,7 +83,7 @@ def check_axis(where: str, axis, ndim: int) -> int:
     return index + ndim if index < 0 else index
 
 
-def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
+def check_axes(where: str, axes: tuple[int, ...] | int | None, ndim: int) -> tuple[int, ...]:
     """`axes` (None = all) as sorted, distinct axes in [0, ndim).
 
     Raises: ShapeError.
@@ -118,5 +119,5 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def drop_axes(shape: Shape, axes) -> Shape:
+def drop_axes(shape: Shape, axes: tuple[int, ...]) -> Shape:
     return tuple(size for i, size in enumerate(shape) if i not in axes)

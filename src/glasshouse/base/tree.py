@@ -1,5 +1,6 @@
 """Trees: nested tuples, lists, dicts and named tuples with values at their leaves."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ class TreeDef:
     children: tuple
     num_leaves: int
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.kind is None:
             return "*"
         names = [f"{key}=" for key in self.keys] or [""] * len(self.children)
@@ -26,7 +27,7 @@ class TreeDef:
 LEAF = TreeDef(None, (), (), 1)
 
 
-def children_of(tree):
+def children_of(tree: Any) -> Any:
     """(keys, children) of a container, or None for a leaf."""
     if tree is None:
         return (), ()
@@ -37,7 +38,7 @@ def children_of(tree):
     return None
 
 
-def flatten(tree):
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs.
 
     Example:
@@ -48,7 +49,7 @@ def flatten(tree):
     return leaves, flatten_into(tree, leaves)
 
 
-def flatten_into(tree, leaves: list) -> TreeDef:
+def flatten_into(tree: Any, leaves: list) -> TreeDef:
     keys_and_children = children_of(tree)
     if keys_and_children is None:
         leaves.append(tree)
@@ -59,12 +60,12 @@ def flatten_into(tree, leaves: list) -> TreeDef:
     return TreeDef(type(tree), keys, defs, len(leaves) - before)
 
 
-def unflatten(treedef: TreeDef, leaves):
+def unflatten(treedef: TreeDef, leaves: Any) -> Any:
     """The tree of structure `treedef` with `leaves` put in, in order."""
     return build(treedef, iter(leaves))
 
 
-def build(treedef: TreeDef, leaves):
+def build(treedef: TreeDef, leaves: Any) -> Any:
     if treedef.kind is None:
         return next(leaves)
     if treedef.kind is type(None):
@@ -76,7 +77,7 @@ def build(treedef: TreeDef, leaves):
     return treedef.kind(*children) if hasattr(treedef.kind, "_fields") else treedef.kind(children)
 
 
-def tree_map(fn, tree, *rest):
+def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     """The tree of `fn` of the leaves of `tree` and `rest`.
 
     Raises: ShapeError if they differ.
@@ -90,7 +91,7 @@ def tree_map(fn, tree, *rest):
     return unflatten(structures[0], map(fn, *columns))
 
 
-def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:
+def broadcast_prefix(where: str, prefix: Any, treedef: TreeDef) -> list:
     """One entry of `prefix` per leaf: a prefix tree whose leaves stand for whole subtrees."""
     out: list = []
 

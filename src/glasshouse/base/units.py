@@ -6,6 +6,7 @@ makes sense, it is a float of at most 1, or a percentage. What could mean two th
 import math
 import re
 from dataclasses import dataclass
+from typing import Any, Self
 
 from glasshouse.base.errors import OptionError
 
@@ -33,10 +34,10 @@ class ByteCount(int):
 
     expected = "a number of bytes such as 1.5GiB, 800MB or 4096"
 
-    def __new__(cls, value):
+    def __new__(cls, value: Any) -> Self:
         return super().__new__(cls, parse_text(value) if isinstance(value, str) else value)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return format_bytes(self)
 
 
@@ -52,7 +53,7 @@ class MemoryBudget:
         """The bytes of the limit, if the whole has so many."""
         return int(self.part * whole_bytes) if self.nbytes is None else self.nbytes
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.words
 
 
@@ -75,7 +76,7 @@ def parse_text(text: str) -> int:
     raise ValueError(problem)
 
 
-def parse_bytes(where: str, value, more: str = "") -> ByteCount:
+def parse_bytes(where: str, value: str | float | None, more: str = "") -> ByteCount:
     """A number of bytes: an int, or a text such as "1.5GiB". `more` says what else is taken.
 
     Raises: OptionError for all else, and for what is not above 0
@@ -95,7 +96,7 @@ def parse_bytes(where: str, value, more: str = "") -> ByteCount:
     raise OptionError(where, f"{ByteCount.expected}, above 0{more}", repr(value), fix)
 
 
-def parse_budget(where: str, value) -> MemoryBudget:
+def parse_budget(where: str, value: Any) -> MemoryBudget:
     """A limit: bytes as for `parse_bytes`, or a part of a whole above 0 and at most 1: a float, or
     a text such as "60%".
 
@@ -125,7 +126,7 @@ def parse_budget(where: str, value) -> MemoryBudget:
     raise OptionError(where, expected, repr(value), fix)
 
 
-def part_in(value) -> tuple[str, float | None]:
+def part_in(value: Any) -> tuple[str, float | None]:
     """The part of a whole that a float, a percentage or a text such as "0.6" names, after its
     words; None where it is no such thing."""
     if not isinstance(value, str):

@@ -1,5 +1,8 @@
 """Numbers, nested lists and arrays of NumPy as arrays of the dtypes that we have."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, type_name
@@ -10,7 +13,7 @@ COPIED = (*SCALARS, list, tuple, np.generic)  # of which NumPy makes arrays with
 FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
-def leaf_types(x) -> set[type]:
+def leaf_types(x: Any) -> set[type]:
     """The types of what is in a nested list, or of `x` itself."""
     if not isinstance(x, (list, tuple)):
         return {type(x)}
@@ -20,7 +23,7 @@ def leaf_types(x) -> set[type]:
     return kinds
 
 
-def reject_foreign(where: str, kinds) -> None:
+def reject_foreign(where: str, kinds: Iterable[type[Any]]) -> None:
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
             expected = "a Glasshouse tensor, NumPy array or number"
@@ -28,7 +31,7 @@ def reject_foreign(where: str, kinds) -> None:
             raise DTypeError(where, expected, f"{kind.__module__}.{kind.__name__}", fix)
 
 
-def is_ragged(x) -> bool:
+def is_ragged(x: Any) -> bool:
     """Whether nested lists, perhaps of arrays, differ in length or depth, so that they are none."""
     level = [x]
     while True:
@@ -38,11 +41,11 @@ def is_ragged(x) -> bool:
         level = [part for parts in level for part in parts]
 
 
-def has_parts(x) -> bool:
+def has_parts(x: Any) -> bool:
     return isinstance(x, (list, tuple)) or getattr(x, "ndim", 0) > 0
 
 
-def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
+def to_array(x: Any, where: str, dtype: DType | None = None) -> np.ndarray:
     """`x` as a NumPy array of a dtype that we have; Python numbers in `dtype`, if they fit. The
     array may be `x` itself, or lie in its memory: `dispatch.value.as_value` copies it."""
     reject_foreign(where, {type(x)})
@@ -64,6 +67,6 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     return array
 
 
-def on_memory_of(array: np.ndarray, x) -> bool:
+def on_memory_of(array: np.ndarray, x: Any) -> bool:
     """Whether an array that `to_array` made of `x` lies in the memory of `x`."""
     return array.base is not None or array is x

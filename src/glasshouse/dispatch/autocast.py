@@ -4,6 +4,7 @@ Each card says its policy in `autocast`: "lower" means that float32 operands are
 stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 from contextlib import ContextDecorator
+from typing import Any
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
 from glasshouse.dispatch.bind import state
@@ -25,14 +26,14 @@ class autocast(KeyedMode, ContextDecorator):
         glasshouse.bfloat16
     """
 
-    def __init__(self, dtype="bfloat16", enabled: bool = True):
+    def __init__(self, dtype: Any = "bfloat16", enabled: bool = True) -> None:
         self.dtype, self.enabled = as_dtype(dtype), enabled
         self.key = f"autocast {self.dtype.name}" if enabled else "no autocast"
         if self.dtype not in (bfloat16, float16):
             fix = "Other types need no autocast: cast the model with .to(dtype)."
             raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name), fix)
 
-    def process(self, primitive, args, attrs, below):
+    def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         """Cast the operands of a card whose policy is "lower"; pass on all others."""
         if not self.enabled:
             with use_autocast_modes(()):
@@ -49,7 +50,7 @@ def autocast_modes() -> tuple:
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 
-def use_autocast_modes(modes: tuple):
+def use_autocast_modes(modes: tuple) -> Any:
     """Inside, the autocasts on the stack are `modes`; for recomputation."""
     others = (mode for mode in state.modes if not isinstance(mode, autocast))
     return having(state, modes=(*others, *modes))

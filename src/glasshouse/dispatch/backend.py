@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -28,12 +28,15 @@ from glasshouse.dispatch.fallback import Fallback, FallbackCounter
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import find, primitives
 
+if TYPE_CHECKING:
+    from glasshouse.dispatch.call import Call
+
 
 class Quiet(threading.local):
     """A context per thread in which NumPy gives infinities and NaN without a warning.
     Entering it costs a third of what `np.errstate` does, and leaves the user's setting alone."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         context = contextvars.Context()
         context.run(np.seterr, all="ignore")
         self.run = context.run
@@ -45,11 +48,11 @@ quiet = Quiet()
 class Kernels(dict):
     """Primitive name → callable on payloads; an entry is looked up when first used."""
 
-    def __init__(self, backend: "TensorBackend"):
+    def __init__(self, backend: "TensorBackend") -> None:
         super().__init__()
         self.backend = backend
 
-    def __missing__(self, name: str):
+    def __missing__(self, name: str) -> Callable[..., Any]:
         find(name)
         self[name] = self.backend.kernel(name)
         return self[name]
@@ -65,43 +68,43 @@ class TensorBackend:
     replays: dict | None = None  # where calls are recorded: how they are replayed
     computes = True  # False: only plans, so that no value can be read and nothing falls back
 
-    def __init__(self, device: str = "cpu"):
+    def __init__(self, device: str = "cpu") -> None:
         self.device, self.kernels = device, Kernels(self)
         self.fallbacks = FallbackCounter()
         self.strict = flags.strict
 
-    def run(self, call, data, attrs: dict):
+    def run(self, call: "Call", data: list[Spec | np.ndarray], attrs: dict) -> Any:
         """The payload (or tuple of payloads) of a call, whose result has the spec `call.out`. The
         `attrs` are those of the call, with the value of a `constant` or `full`."""
         return self.kernels[call.name](*data, **attrs)
 
-    def evaluate(self, payloads=()) -> None:
+    def evaluate(self, payloads: tuple[Any, ...] = ()) -> None:
         """Have the payloads, and all that was put off so far, computed; here at once."""
 
-    def exported(self, data):
+    def exported(self, data: Any) -> Any:
         """The payload, which another library may read through DLPack if it has `__dlpack__`."""
         return data
 
-    def to_numpy(self, data):
+    def to_numpy(self, data: Any) -> Any:
         """The payload as a NumPy array, without copying where possible."""
         raise NotImplementedError
 
-    def from_numpy(self, array):
+    def from_numpy(self, array: Any) -> Any:
         """The payload that holds `array`, without copying where possible."""
         raise NotImplementedError
 
     def sync(self) -> None:
         """Return when all work handed over so far is done."""
 
-    def spec_of(self, data) -> Spec:
+    def spec_of(self, data: Any) -> Spec:
         """Shape and dtype of a payload."""
         raise NotImplementedError
 
-    def kernel(self, name: str):
+    def kernel(self, name: str) -> Callable[..., Any]:
         """The callable for a card: the method of its name, or else the fallback."""
         return getattr(self, name, None) or self.fallback(name)
 
-    def fallback(self, name: str):
+    def fallback(self, name: str) -> Callable[..., Any]:
         """A kernel that computes the card's NumPy reference on the host."""
         card = primitives[name]
 
@@ -129,14 +132,14 @@ class TensorBackend:
         if self.fallbacks.count(fallback) and flags.debug:
             print(f"[gh] {self.name} runs the NumPy reference of {fallback}")
 
-    def refuse(self, fallback: Fallback, fix: str):
+    def refuse(self, fallback: Fallback, fix: str) -> Any:
         """Raises: BackendError, in any case"""
         at = f", called at {fallback.line}" if fallback.line else ""
         expected = f"{fallback.expected}{at}"
         got = f"none, and strict is set: {fallback.reason}"
         raise BackendError(self.name, expected, got, f"{fix}, or unset strict (GH_STRICT).")
 
-    def replace(self, name: str, kernel) -> "Replacement":
+    def replace(self, name: str, kernel: Any) -> "Replacement":
         """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
         Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
         A result of another shape or dtype than the primitive's raises ShapeError or DTypeError.
@@ -148,14 +151,16 @@ class TensorBackend:
         self.kernels[name] = checked
         return handle
 
-    def checked(self, name: str, kernel, spec_of: Callable) -> "ReplacingKernel":
+    def checked(
+        self, name: str, kernel: Callable[..., Any], spec_of: Callable
+    ) -> "ReplacingKernel":
         """A user's function for a primitive, whose results are checked."""
         primitive = find(name)
         if not callable(kernel):
             raise BackendError("replace", f"a function for {name!r}", repr(kernel), "Pass one.")
         return ReplacingKernel(primitive, kernel, spec_of)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<backend {self.name} on {self.device}>"
 
 
@@ -167,7 +172,7 @@ class ReplacingKernel:
     function: Callable
     spec_of: Callable
 
-    def __call__(self, *data, **attrs):
+    def __call__(self, *data: Any, **attrs: Any) -> Any:
         out = self.function(*data, **attrs)
         expected = self.primitive.infer(*map(self.spec_of, data), **attrs)
         if self.primitive.num_outputs == 1:
@@ -179,7 +184,7 @@ class ReplacingKernel:
                 self.check(spec, part)
         return out
 
-    def check(self, expected: Spec, out) -> None:
+    def check(self, expected: Spec, out: int | np.ndarray) -> None:
         """Raises: ShapeError, DTypeError"""
         try:
             result_spec = self.spec_of(out)
@@ -190,7 +195,7 @@ class ReplacingKernel:
         if result_spec.dtype != expected.dtype:
             self.refuse(DTypeError, f"a result of {expected.dtype.name}", result_spec.dtype.name)
 
-    def refuse(self, kind: type[ShapeError | DTypeError], expected: str, got) -> NoReturn:
+    def refuse(self, kind: type[ShapeError | DTypeError], expected: str, got: Any) -> NoReturn:
         where = f"the function that replaces {self.primitive.name}"
         raise kind(where, expected, got, "Return what the card's infer says.")
 
@@ -198,7 +203,7 @@ class ReplacingKernel:
 class Replacement(AbstractContextManager):
     """Undoes a `replace`, once."""
 
-    def __init__(self, kernels: dict[str, Any], name: str, before):
+    def __init__(self, kernels: dict[str, Any], name: str, before: Any) -> None:
         self.kernels, self.name, self.before = kernels, name, before
 
     def undo(self) -> None:
@@ -207,7 +212,7 @@ class Replacement(AbstractContextManager):
         if self.before is not None:
             self.kernels[self.name] = self.before
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.undo()
 
 
@@ -307,7 +312,7 @@ class use_backend(AbstractContextManager):
         'numpy'
     """
 
-    def __init__(self, backend):
+    def __init__(self, backend: Any) -> None:
         if not isinstance(backend, (str, TensorBackend)):
             fix = f"Names: {', '.join(available())}."
             raise BackendError("use", "a backend or its name", repr(backend), fix)
@@ -318,5 +323,5 @@ class use_backend(AbstractContextManager):
     def __enter__(self) -> TensorBackend:
         return self.backend
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         state.backend, Default.backend = self.before

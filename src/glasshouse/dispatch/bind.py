@@ -6,14 +6,20 @@ lets the current backend compute, and has the autograd tape record a call with a
 
 import itertools
 import threading
+from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from glasshouse.base import Spec
 from glasshouse.base.errors import DTypeError, TransformError, type_name
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.call import call_of, calls, source_call
 from glasshouse.dispatch.hooks import PythonReplay, hooks
 from glasshouse.dispatch.shared_arrays import shared_arrays
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.backend import TensorBackend
+
 
 thread_numbers = itertools.count()
 
@@ -32,9 +38,9 @@ timers: list = []
 class State(threading.local):
     """State of a thread: its modes, its backend, whether the base tape records."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.modes: tuple = ()
-        self.backend = None
+        self.backend: Any = None
         self.compile_target: Any = None  # the target of Programs; None: the default
         self.records = True
         self.scope: Any = None  # the running module's Scope
@@ -53,7 +59,7 @@ class State(threading.local):
 state = State()
 
 
-def bind(primitive, args, attrs):
+def bind(primitive: Any, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """The value (or tuple of values) of `primitive` applied to `args` with static `attrs`."""
     modes = state.modes
     if not modes:
@@ -65,7 +71,7 @@ def bind(primitive, args, attrs):
         state.modes = modes
 
 
-def run(primitive, args, attrs):
+def run(primitive: Any, args: Sequence[Any], attrs: dict[str, Any]) -> Any:
     """Compute on the current backend; the bottom of the stack."""
     now = state.__dict__
     begin_ns = perf_counter_ns() if now["watchers"][1] else 0
@@ -100,7 +106,7 @@ PythonReplay.run, PythonReplay.state = staticmethod(run), state
 hooks.replay_by(PythonReplay)
 
 
-def box(data, spec, backend):
+def box(data: Any, spec: Spec, backend: "TensorBackend | None") -> Any:
     """A tensor around a backend's payload."""
     tensor: Any = object.__new__(hooks.tensor_class)
     tensor.payload = data
@@ -109,11 +115,11 @@ def box(data, spec, backend):
     return tensor
 
 
-def box_all(data, specs, backend):
+def box_all(data: tuple[Any, ...], specs: Any, backend: "TensorBackend") -> Any:
     return tuple(box(d, s, backend) for d, s in zip(data, specs, strict=True))
 
 
-def move(arg, backend):
+def move(arg: Any, backend: Any) -> Any:
     """The payload of `arg` on `backend`; the tensor lives there from now on."""
     if arg.mode is not None or arg.backend is None:
         raise TransformError(
@@ -130,7 +136,7 @@ def move(arg, backend):
     return arg.payload
 
 
-def check_result(call, backend, out):
+def check_result(call: Any, backend: Any, out: Any) -> None:
     results = (out,) if call.primitive.num_outputs == 1 else out
     for data, expected in zip(results, call.outs, strict=True):
         got = backend.spec_of(data)

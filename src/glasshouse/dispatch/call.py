@@ -17,12 +17,18 @@ Operations on complex numbers count as the real ones that they take."""
 
 import itertools
 import sys
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base.interpreter import NAMED
 from glasshouse.base.shape import Spec
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.backend import ReplacingKernel
+    from glasshouse.dispatch.primitive import Primitive
+
 
 MATRIX = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
 # Values of `full` that rewriting rules know; all others come from outside, so that a learning rate
@@ -60,27 +66,27 @@ class NamedPrimitive:
     num_outputs, vjp, exact_flops, complex_flops = 1, None, None, 1
     parts, traits = None, frozenset[str]()
 
-    def __init__(self, name: str, kind: str, library: str = ""):
+    def __init__(self, name: str, kind: str, library: str = "") -> None:
         self.name, self.kind, self.library = name, kind, library
 
-    def flops(self, *specs, **attrs) -> int:
+    def flops(self, *specs: Any, **attrs: Any) -> int:
         """0: such a call carries its own cost, if it has one."""
         return 0
 
     bytes = flops
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.kind} {self.name}>"
 
 
 class PseudoPrimitive(NamedPrimitive):
     """A placeholder for recorded work that no card describes."""
 
-    def __init__(self, name: str, ref):
+    def __init__(self, name: str, ref: Any) -> None:
         super().__init__(name, "pseudo")
         self.ref = ref
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         return find_pseudo_primitive, (self.name,)
 
 
@@ -105,7 +111,14 @@ class Call:
         "__weakref__"
     ).split()
 
-    def __init__(self, primitive, specs: tuple, attrs: dict, out, host=None):
+    def __init__(
+        self,
+        primitive: Any,
+        specs: tuple,
+        attrs: dict,
+        out: Any,
+        host: "ReplacingKernel | None" = None,
+    ) -> None:
         self.primitive, self.name = primitive, primitive.name
         self.specs, self.attrs, self.out, self.host = specs, attrs, out, host
         self.outs = out if isinstance(out, tuple) else (out,)
@@ -129,21 +142,21 @@ class Call:
             choice = self.reads[needs] = self.primitive.kept(needs)
         return choice
 
-    def compute(self, *operands):
+    def compute(self, *operands: Any) -> Any:
         """The result(s) as arrays: by the user's function, or by the card's reference."""
         return (self.host or self.primitive.ref)(*operands, **self.attrs)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return restored_call, (self.primitive, self.specs, self.attrs, self.out, self.host)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name}({', '.join(map(repr, self.specs))})"
 
 
 numbers = itertools.count()
 
 
-def involves_others(primitive, attrs: dict) -> bool:
+def involves_others(primitive: "Primitive | PseudoPrimitive", attrs: dict) -> bool:
     """Whether other processes take part in a call, or in one of its body."""
     if "collective" in primitive.traits:
         return attrs["group"].size > 1
@@ -184,7 +197,9 @@ class CallLimit:
     now = MOST_CALLS
 
 
-def add_call(key: tuple, primitive, specs: tuple, attrs: dict, out, host) -> Call:
+def add_call(
+    key: tuple, primitive: Any, specs: tuple, attrs: dict, out: Any, host: "ReplacingKernel | None"
+) -> Call:
     """The call of a key, made unless another thread was faster; `out` is inferred if None."""
     if out is None:
         out = primitive.infer(*specs, **attrs)
@@ -204,7 +219,7 @@ def drop_unused_calls() -> None:
     CallLimit.now = max(MOST_CALLS, 2 * len(calls))
 
 
-def call_of(primitive, specs, attrs: dict, out=None, host=None) -> Call:
+def call_of(primitive: Any, specs: Any, attrs: dict, out: Any = None, host: Any = None) -> Call:
     """The one call of `primitive` on operands of `specs` with `attrs`, computed by `host` if given.
     `out`, the specs of its results, is inferred if it is not given. Attrs that cannot be hashed
     make a new call each time.
@@ -221,7 +236,7 @@ def call_of(primitive, specs, attrs: dict, out=None, host=None) -> Call:
         values = attrs.values()
         types = (*map(type, values),)
         if not INEXACT.isdisjoint(types):
-            values = map(repr, values)  # type: ignore[assignment]
+            values = map(repr, values)
         key = (primitive, host, *specs, *attrs, *values, *types)
     try:
         call = calls.get(key)
@@ -232,7 +247,9 @@ def call_of(primitive, specs, attrs: dict, out=None, host=None) -> Call:
     return call or add_call(key, primitive, tuple(specs), attrs, out, host)
 
 
-def restored_call(primitive, specs, attrs: dict, out, host) -> Call:
+def restored_call(
+    primitive: Any, specs: tuple[tuple[Spec, ...] | Spec, ...], attrs: dict, out: Any, host: Any
+) -> Call:
     """The call that was pickled."""
     if primitive is INPUT:
         return input_call(attrs["number"], out)
@@ -241,14 +258,14 @@ def restored_call(primitive, specs, attrs: dict, out, host) -> Call:
     return call_from_outside(primitive, attrs, out, host)
 
 
-def source_call(primitive, attrs: dict) -> Call:
+def source_call(primitive: "Primitive", attrs: dict) -> Call:
     """The call of a primitive without operands, whose value may be no part of it."""
     if is_static_source(primitive, attrs):
         return call_of(primitive, (), attrs)
     return call_from_outside(primitive, attrs, primitive.infer(**attrs))
 
 
-def is_static_source(primitive, attrs: dict) -> bool:
+def is_static_source(primitive: Any, attrs: dict) -> bool:
     """Whether a call gives the same each time. Another `constant` or `full` with these attrs may
     have another value, but for numbers that rewriting rules know."""
     if primitive.name not in ("constant", "full") or "number" in attrs:
@@ -259,7 +276,7 @@ def is_static_source(primitive, attrs: dict) -> bool:
     return isinstance(value, complex) or repr(value) in STATIC_SCALARS or attrs["dtype"].is_complex
 
 
-def call_from_outside(primitive, attrs: dict, out: Spec, host=None) -> Call:
+def call_from_outside(primitive: Any, attrs: dict, out: Spec, host: Any = None) -> Call:
     """The call of a `constant` or `full` whose value is no part of it."""
     key = (primitive, host, out)
     call = calls.get(key)
@@ -277,7 +294,7 @@ def pick_call(of: Call, number: int) -> Call:
     return call_of(PICK, (of.out,), {"number": number}, of.out[number])
 
 
-def cost_of(primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
+def cost_of(primitive: Any, specs: Any, attrs: dict, out: Spec | tuple | None = None) -> Cost:
     """The Cost of a call; infers `out` if it is None.
 
     Example:

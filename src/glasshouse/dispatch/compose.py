@@ -6,6 +6,8 @@ native/replay.c makes the same primitive calls without running the Python betwee
 
 import functools
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
@@ -19,7 +21,7 @@ def packages_around(module: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(2, len(parts))]
 
 
-def composed(fn=None, *, scalars: bool = False):
+def composed(fn: Callable[..., Any] | None = None, *, scalars: bool = False) -> Any:
     """A decorator for functions of tensors that only call cards and other pure functions: nothing
     is written to, no value read, no random number drawn; calls with what does not fit (arrays,
     lists, tensors of a transform) run as they are. `scalars`: a Python float among the arguments

@@ -4,7 +4,7 @@ Every backend tells them to `TensorBackend.fall_back`, which counts, prints and 
 `FallbackCounter` is the list that the profiler, `gh.explain` and people read."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WHOLE = "program"  # in place of a card: all calls of a recording that could not be compiled
 
@@ -21,7 +21,7 @@ class Fallback(NamedTuple):
     def expected(self) -> str:
         return "a Program" if self.card == WHOLE else f"a kernel for {self.card!r}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.card}: {self.reason}" + (f" ({self.line})" if self.line else "")
 
 
@@ -39,7 +39,7 @@ class FallbackCounter(Counter):
         1 run of sort: no kernel for it (train.py:12)
     """
 
-    def __init__(self, *args, rows=(), uncompiled=()):
+    def __init__(self, *args: Any, rows: Any = (), uncompiled: Any = ()) -> None:
         super().__init__(*args)
         self.rows: Counter[Fallback] = Counter(rows)
         self.uncompiled: Counter[str] = Counter(uncompiled)
@@ -64,7 +64,7 @@ class FallbackCounter(Counter):
         reasons = self.uncompiled.most_common()
         return lines + [f"{runs(count)} by references: {reason}" for reason, count in reasons]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(self.lines()) or "no fallbacks"
 
 

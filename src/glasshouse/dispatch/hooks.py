@@ -40,7 +40,7 @@ class Hooks:
     release: Callable  # release(nodes): computed, they let go of their operands
     events: Any  # the class of what writes a profile's events of replayed calls | None
 
-    def replay_by(self, source) -> None:
+    def replay_by(self, source: Any) -> None:
         """Replay as a module or class says."""
         for name in REPLAY:
             setattr(self, name, getattr(source, name))
@@ -58,7 +58,7 @@ class PythonReplay:
     events = None
 
     @staticmethod
-    def compose(what, args: tuple, named: dict):
+    def compose(what: tuple[Callable[..., Any], bool, str], args: tuple, named: dict) -> Any:
         now = PythonReplay.state.__dict__
         is_inner = now["function"] or not what[2]
         if is_inner:
@@ -70,11 +70,11 @@ class PythonReplay:
             now["function"] = ""
 
     @staticmethod
-    def pull(entry, cotangents: dict, create_graph: bool):
+    def pull(entry: Any, cotangents: dict, create_graph: bool) -> None:
         return
 
     @staticmethod
-    def mark_needed(pending: list, roots):
+    def mark_needed(pending: list, roots: tuple[Any, ...]) -> None:
         return
 
     @staticmethod

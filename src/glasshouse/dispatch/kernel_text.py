@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from glasshouse.base import DType, all_dtypes, check_known
 
@@ -33,7 +34,7 @@ class KernelText:
     exact: bool = False
     helpers: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.text, Mapping):
             for key in self.text:
                 check_known("kernel text", "the name or kind of a dtype", key, KINDS)
@@ -62,7 +63,7 @@ class KernelText:
         return lines + self.helpers.strip().splitlines()
 
     @classmethod
-    def of(cls, kernel) -> "KernelText | None":
+    def of(cls, kernel: Any) -> "KernelText | None":
         """A card's kernel as it may be given: a KernelText, its text alone, or None."""
         return kernel if kernel is None or isinstance(kernel, cls) else cls(kernel)
 

@@ -3,7 +3,12 @@
 A mode is used as a context manager. Inside `process` the mode itself is off the stack, so the
 primitives that it calls, and `below`, go to the modes beneath it."""
 
+from typing import TYPE_CHECKING, Any, Self
+
 from glasshouse.dispatch.bind import box, state
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.value import Value
 
 
 class Mode:
@@ -21,16 +26,16 @@ class Mode:
 
     key: str | None = None
 
-    def process(self, primitive, args, attrs, below):
+    def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         """The result of this call; the default passes it on unchanged."""
         return below(primitive, args, attrs)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.entered = (*getattr(self, "entered", ()), state.modes)
         state.modes = (*state.modes, self)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         *rest, state.modes = self.entered
         self.entered = tuple(rest)
 
@@ -45,28 +50,28 @@ class Level(Mode):
     records = False  # whether it is a tape that records now
     hides = False  # whether its values show no contents, since they differ by example
 
-    def constant(self, value):
+    def constant(self, value: "Value") -> "Value":
         """`value` as one of this level, where nothing depends on it."""
         return self.wrap(value)
 
-    def wrap(self, value):
+    def wrap(self, value: Any) -> Any:
         """A value of this level around `value`."""
         wrapped = box(value, value.spec, None)
         wrapped.mode = self
         return wrapped
 
-    def transfer(self, value, handle) -> None:
+    def transfer(self, value: Any, handle: Any) -> None:
         """Give `handle` what `value`, of this level, has beside payload, spec and tape."""
 
-    def lower(self, value):
+    def lower(self, value: "Value") -> "Value":
         """The value below, if `value` is of this level; else `value` itself."""
         return value.payload if value.mode is self else value
 
-    def concrete(self, value):
+    def concrete(self, value: Any) -> Any:
         """The value below, which has the same contents."""
         return value.payload
 
-    def detach(self, value):
+    def detach(self, value: Any) -> Any:
         """`value` cut off from all tapes, of this level and below."""
         return self.wrap(value.payload.detach())
 

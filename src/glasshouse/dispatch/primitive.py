@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Arr:
     dtype: str | None = None
     make: Callable | None = None
 
-    def fill(self, rng, dtype) -> np.ndarray:
+    def fill(self, rng: "np.random.Generator", dtype: DType) -> np.ndarray:
         """The operand as a NumPy array in `dtype` (or in its own, where it has one)."""
         chosen = as_dtype(self.dtype or dtype)
         if self.make is not None:
@@ -59,7 +60,7 @@ class Sample:
     args: tuple = ()
     attrs: dict = field(default_factory=dict)
 
-    def fill(self, rng, dtype) -> list[np.ndarray]:
+    def fill(self, rng: "np.random.Generator", dtype: DType) -> list[np.ndarray]:
         return [a.fill(rng, dtype) if isinstance(a, Arr) else np.asarray(a) for a in self.args]
 
 
@@ -74,16 +75,16 @@ class ErrorSample:
     dtype: str = "float32"
 
 
-def operands(values) -> tuple:
+def operands(values: Any) -> tuple:
     return tuple(Arr(x) if isinstance(x, tuple) else x for x in values)
 
 
-def sample(*values, **attrs) -> Sample:
+def sample(*values: Any, **attrs: Any) -> Sample:
     """A sample of these operands (shapes, or operands as they are) and attrs."""
     return Sample(operands(values), attrs)
 
 
-def refusal(error: type, text: str, *values, on: str = "float32", **attrs) -> ErrorSample:
+def refusal(error: type, text: str, *values: Any, on: str = "float32", **attrs: Any) -> ErrorSample:
     """A sample that a card refuses, with the error and a part of its text; `on`: in which dtype."""
     return ErrorSample(operands(values), attrs, error, text, on)
 
@@ -93,12 +94,14 @@ class Rule:
 
     __slots__ = ("fn", "reads_y", "reads")
 
-    def __init__(self, fn, reads_y: bool, reads):
+    def __init__(
+        self, fn: Callable[..., Any], reads_y: bool, reads: tuple[bool, ...] | bool
+    ) -> None:
         self.fn, self.reads_y = fn, reads_y
         self.reads = reads  # tuple of bool per operand, or one bool for all
 
     @classmethod
-    def parse(cls, fn) -> "Rule":
+    def parse(cls, fn: Any) -> "Rule":
         """The rule of `fn(g, y, *operands, **attrs)`, read off its parameter names."""
         if isinstance(fn, Rule):
             return fn
@@ -162,13 +165,13 @@ class Primitive:
     composition: Callable | None = None
     parsed_rules: dict[int, Rule | None] = field(default_factory=dict, init=False)
 
-    def __call__(self, *operands, **attrs):
+    def __call__(self, *operands: Any, **attrs: Any) -> Any:
         return bind(self, operands, attrs)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<primitive {self.name}>"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, ...]]:
         return find, (self.name,)
 
     def vjp_rule(self, i: int) -> Rule | None:
@@ -193,7 +196,7 @@ primitives: dict[str, Primitive] = {}
 RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random", "program"))
 
 
-def moved_bytes(specs: tuple[Spec, ...], out) -> int:
+def moved_bytes(specs: tuple[Spec, ...], out: Spec) -> int:
     return sum(spec.nbytes for spec in (*specs, *(out if isinstance(out, tuple) else (out,))))
 
 
@@ -203,13 +206,13 @@ def define(
     doc: str,
     *,
     infer: Callable,
-    samples,
-    error_samples=(),
+    samples: Any,
+    error_samples: Any = (),
     bytes: Callable | None = None,
     dtypes: str | tuple[DType, ...] = "all",
-    traits=(),
-    kernel=None,
-    **rest,
+    traits: tuple[Any, ...] = (),
+    kernel: Any = None,
+    **rest: Any,
 ) -> Primitive:
     """The new card, in the registry; `rest` are its other fields.
 
@@ -237,7 +240,7 @@ def define(
     return card
 
 
-def card(kind: str, **fields) -> Callable[[Callable], Primitive]:
+def card(kind: str, **fields: Any) -> Callable[[Callable], Primitive]:
     """A decorator that makes a card of its NumPy reference, whose name it takes.
 
     The docstring says what it computes, and after "Why:" why it is needed; the rest is notes."""

@@ -5,10 +5,11 @@
 scope is that of the forward call that is being differentiated."""
 
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import having
 from glasshouse.dispatch.bind import state, watchers
@@ -33,7 +34,7 @@ NOWHERE = Origin()
 class Origins(dict):
     """The origin of calls in one module, by pass."""
 
-    def __init__(self, module: str):
+    def __init__(self, module: str) -> None:
         super().__init__()
         self.module = module
 
@@ -47,7 +48,7 @@ class Scope:
 
     __slots__ = ("module", "parent", "kind", "full_name", "inner", "origins", "__weakref__")
 
-    def __init__(self, module, parent: "Scope | None"):
+    def __init__(self, module: Any, parent: "Scope | None") -> None:
         self.module = weakref.ref(module, partial(forget, weakref.ref(self), id(module)))
         self.parent, self.kind = parent, type(module).__name__
         self.full_name: str | None = None
@@ -88,7 +89,7 @@ def outermost_scopes() -> dict[int, Scope]:
     return root_of
 
 
-def scope_of(module, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
+def scope_of(module: Any, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
     """The scope of a module within another one's, of this class."""
     siblings = outermost if parent is None else parent.inner
     scope = siblings.get(id(module))
@@ -97,7 +98,7 @@ def scope_of(module, parent: Scope | None, kind: type[Scope] = Scope) -> Scope:
     return scope
 
 
-def forget(ref, key: int, _) -> None:
+def forget(ref: Any, key: int, _: Any) -> None:
     """Drop the scope of a module that is gone."""
     scope = ref()
     siblings = scope.parent.inner if scope and scope.parent else outermost
@@ -105,7 +106,7 @@ def forget(ref, key: int, _) -> None:
         del siblings[key]
 
 
-def name_within(parent, module) -> str | None:
+def name_within(parent: Any, module: Any) -> str | None:
     if parent is None or module is None:
         return None
     module = originals.get(module, lambda: module)()
@@ -122,13 +123,13 @@ def current_module_path() -> str:
     return path_of(state.scope)
 
 
-def in_module(module):
+def in_module(module: Any) -> having:
     """A context in which calls belong to `module`, within the one that runs."""
     return having(state, scope=scope_of(module, state.scope))
 
 
 @contextmanager
-def phase(name: str):
+def phase(name: str) -> Iterator[None]:
     before = state.phase, state.scope, state.seq
     begin_ns = perf_counter_ns() if watchers else 0
     state.phase = name

@@ -6,7 +6,7 @@ that is an error, which names the call."""
 
 import weakref
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +31,10 @@ def checksum(array: np.ndarray) -> int:
 class SharedArrays:
     """Users' arrays, by the payloads that share their memory, while these live."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.by_payload: dict[int, SharedArray] = {}
 
-    def add(self, payload, array: np.ndarray, where: str) -> None:
+    def add(self, payload: Any, array: np.ndarray, where: str) -> None:
         """Note that a payload, which is not the array itself, shares its memory."""
         looks = flags.verify
         entry = SharedArray(
@@ -44,11 +44,11 @@ class SharedArrays:
         self.by_payload[key] = entry
         weakref.finalize(payload, self.by_payload.pop, key, None).atexit = False
 
-    def has(self, payload) -> bool:
+    def has(self, payload: Any) -> bool:
         """Whether a payload shares the memory of a user's array."""
         return id(payload) in self.by_payload
 
-    def check(self, call: str, payloads) -> None:
+    def check(self, call: str, payloads: Any) -> None:
         """Look whether the arrays that a call reads are as they were when they were shared.
 
         Raises: SharedMemoryError

@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base.errors import OptionError
 
@@ -40,7 +42,7 @@ def named_as_here(where: str, own_names: dict[str, str], named: dict) -> dict:
     return arguments
 
 
-def takes_names_of_pytorch(fn):
+def takes_names_of_pytorch(fn: Callable[..., Any]) -> Any:
     """`fn`, which takes its arguments also under the names that PyTorch has for them."""
     parameters = inspect.signature(fn).parameters
     own_names = {

@@ -3,8 +3,9 @@
 The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
 of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,19 +33,26 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.shared_arrays import shared_arrays
 
+if TYPE_CHECKING:
+    from glasshouse.dispatch.value_operators import ValueOperators
+else:
+    ValueOperators = object
 
-def of_card(name: str):
+V = TypeVar("V", bound="Value")
+
+
+def of_card(name: str) -> Any:
     return (
         lambda self, other: arithmetic(name, self, other),
         lambda self, other: arithmetic(name, other, self),
     )
 
 
-def both_ways(compute):
+def both_ways(compute: Callable[..., Any]) -> Any:
     return lambda self, other: compute(self, other), lambda self, other: compute(other, self)
 
 
-def matched(where: str, compute):
+def matched(where: str, compute: Callable[..., Any]) -> Any:
     """The same, of operands that are brought to one dtype and shape first."""
 
     def operator(lhs, rhs):
@@ -56,7 +64,7 @@ def matched(where: str, compute):
 
 
 @composed(scalars=True)
-def true_divide(lhs, rhs):
+def true_divide(lhs: Any, rhs: Any) -> Any:
     """lhs / rhs; integers and booleans are divided as float32."""
     if not (is_operand(lhs) and is_operand(rhs)):
         return NotImplemented
@@ -66,7 +74,7 @@ def true_divide(lhs, rhs):
     return arithmetic("div", lhs, rhs)
 
 
-def floor_divide(lhs, rhs):
+def floor_divide(lhs: Any, rhs: Any) -> Any:
     """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
     exact where floor(lhs / rhs) rounds up, or where lhs / rhs underflows.
 
@@ -84,21 +92,21 @@ def floor_divide(lhs, rhs):
 
 
 @composed(scalars=True)
-def power(lhs, rhs):
+def power(lhs: Any, rhs: Any) -> Any:
     """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
     if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
         return arithmetic("mul", lhs, lhs)
     return arithmetic("pow", lhs, rhs)
 
 
-def shift_left(lhs, rhs):
+def shift_left(lhs: Any, rhs: Any) -> Any:
     """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
     if not lhs.dtype.is_integer:
         raise DTypeError("shift_left", "integers", lhs.dtype.name, "Cast to an integer dtype.")
     return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
 
 
-def invert(x: "Value"):
+def invert(x: "Value") -> Any:
     """Every bit of `x` flipped; for booleans, logical not."""
     ones = {"bool": True, "int": -1}.get(x.dtype.kind)
     if ones is None and x.dtype.is_integer:
@@ -108,23 +116,23 @@ def invert(x: "Value"):
     return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
 
 
-def less_equal(lhs, rhs):
+def less_equal(lhs: "Value", rhs: "Value") -> Any:
     """lhs <= rhs: less, or equal; false where either is NaN."""
     less = bind(primitives["less"], (lhs, rhs), {})
     return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})
 
 
-class Value:
+class Value(ValueOperators):
     """Something with a spec that primitives apply to. `mode` is the transform that owns the value
     (None for ordinary tensors), `tape_entry` and `slot` its place on the autograd tape, `payload`
     a backend's array, or the value one level down."""
 
     spec: Spec
-    payload: object
-    backend = None
-    mode = None
-    tape_entry = None
-    slot = 0
+    payload: Any
+    backend: Any = None
+    mode: Any = None
+    tape_entry: Any = None
+    slot: int = 0
 
     __array_priority__ = 100  # NumPy arrays on the left leave the operation to us
     __array_ufunc__ = None
@@ -145,39 +153,45 @@ class Value:
     def size(self) -> int:
         return self.spec.size
 
-    __add__, __radd__ = of_card("add")
-    __sub__, __rsub__ = of_card("sub")
-    __mul__, __rmul__ = of_card("mul")
-    __truediv__, __rtruediv__ = both_ways(true_divide)
-    __floordiv__, __rfloordiv__ = matched("floor_divide", floor_divide)
-    __mod__, __rmod__ = of_card("remainder")
-    __pow__, __rpow__ = both_ways(power)
-    __and__ = __rand__ = of_card("bitwise_and")[0]
-    __or__ = __ror__ = of_card("bitwise_or")[0]
-    __xor__ = __rxor__ = of_card("bitwise_xor")[0]
-    __lshift__, __rlshift__ = matched("shift_left", shift_left)
-    __rshift__, __rrshift__ = of_card("shift_right")
-    __lt__, __gt__ = of_card("less")
-    __le__, __ge__ = matched("less_equal", less_equal)
-    __eq__ = of_card("equal")[0]
+    if not TYPE_CHECKING:  # value_operators.pyi has their types
+        __add__, __radd__ = of_card("add")
+        __sub__, __rsub__ = of_card("sub")
+        __mul__, __rmul__ = of_card("mul")
+        __truediv__, __rtruediv__ = both_ways(true_divide)
+        __floordiv__, __rfloordiv__ = matched("floor_divide", floor_divide)
+        __mod__, __rmod__ = of_card("remainder")
+        __pow__, __rpow__ = both_ways(power)
+        __and__ = __rand__ = of_card("bitwise_and")[0]
+        __or__ = __ror__ = of_card("bitwise_or")[0]
+        __xor__ = __rxor__ = of_card("bitwise_xor")[0]
+        __lshift__, __rlshift__ = matched("shift_left", shift_left)
+        __rshift__, __rrshift__ = of_card("shift_right")
+        __lt__, __gt__ = of_card("less")
+        __le__, __ge__ = matched("less_equal", less_equal)
+        __eq__ = of_card("equal")[0]
 
-    def __ne__(self, other):
+    def __ne__(self, other: Any) -> Any:
         same = arithmetic("equal", self, other)
         return same if same is NotImplemented else invert(same)
 
-    __invert__ = invert
+    if not TYPE_CHECKING:
+        __invert__ = invert
 
-    def __neg__(self):
+    def __neg__(self) -> Any:
         return bind(primitives["neg"], (self,), {})
 
-    def __pos__(self):
+    def __pos__(self) -> Any:
         return self
 
     __hash__ = object.__hash__
 
 
+# What functions of tensors accept for a tensor, by as_value.
+ArrayLike = Value | np.ndarray | np.generic | complex | Sequence[Any]
+
+
 @composed(scalars=True)
-def arithmetic(name: str, lhs, rhs):
+def arithmetic(name: str, lhs: Any, rhs: Any) -> Any:
     """The binary primitive `name` on operands promoted and broadcast to each other."""
     try:
         if lhs.spec is rhs.spec or lhs.spec == rhs.spec:
@@ -190,7 +204,7 @@ def arithmetic(name: str, lhs, rhs):
     return bind(primitives[name], (lhs, rhs), {})
 
 
-def is_operand(x) -> bool:
+def is_operand(x: Any) -> bool:
     """Whether an operator accepts `x` beside a value; DTypeError for other libraries' tensors."""
     if isinstance(x, (Value, np.ndarray, np.generic, *SCALARS)):
         return True
@@ -198,7 +212,7 @@ def is_operand(x) -> bool:
     return False
 
 
-def levels(x: Value):
+def levels(x: Value) -> Iterator[Value]:
     """The value, and those that it wraps, down to the ordinary one."""
     while x.mode is not None:
         yield x
@@ -206,14 +220,14 @@ def levels(x: Value):
     yield x
 
 
-def ordinary(x: Value):
+def ordinary(x: Value) -> Any:
     """The ordinary tensor that a value of transforms stands on."""
     while x.mode is not None:
         x = x.payload
     return x
 
 
-def match(where: str, *operands):
+def match(where: str, *operands: Any) -> list[Any]:
     """The operands as values of one dtype and one shape (Python scalars are weakly typed)."""
     values = [as_operand(where, x) for x in operands]
     dtype = common_dtype(where, values)
@@ -226,14 +240,14 @@ def match(where: str, *operands):
     ]
 
 
-def as_operand(where: str, x):
+def as_operand(where: str, x: Any) -> Any:
     """`x` as a Value, or unchanged when it is a Python scalar."""
     if isinstance(x, Value) or type(x) in SCALARS:
         return x
     return int(x) if isinstance(x, int) else as_value(x, where=where)
 
 
-def common_dtype(where: str, operands) -> DType:
+def common_dtype(where: str, operands: Any) -> DType:
     dtypes = [x.dtype for x in operands if isinstance(x, Value)]
     if not dtypes:
         raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
@@ -241,7 +255,7 @@ def common_dtype(where: str, operands) -> DType:
     return reduce(promote_scalar, scalars, reduce(promote, dtypes))
 
 
-def full(shape: Shape, value, dtype: DType, where: str = "full"):
+def full(shape: Shape, value: Any, dtype: DType, where: str = "full") -> Any:
     """A value of `shape` filled with the Python scalar.
 
     Raises: DTypeError if it does not fit.
@@ -254,12 +268,12 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
-def zeros(spec):
+def zeros(spec: Any) -> Any:
     """A value of zeros, of this spec, or like this value."""
     return full(spec.shape, 0, spec.dtype)
 
 
-def as_value(x, dtype: DType | None = None, where: str = "asarray"):
+def as_value(x: Any, dtype: DType | None = None, where: str = "asarray") -> Any:
     """`x` as a Value: unchanged if it is one, else a constant from a scalar, array or list. The
     memory of an array is copied here, so that writing to it later changes no value.
 
@@ -284,14 +298,14 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     return adopt(array)
 
 
-def adopt(array: np.ndarray):
+def adopt(array: np.ndarray) -> Any:
     """A Value on an array of ours, without a copy: nobody may write to its memory any more. Each
     array that becomes a value passes here: those of users as copies (`as_value`) or, where they ask
     for it, shared (`share`)."""
     return bind(primitives["constant"], (), {"value": array})
 
 
-def share(x, where: str, dtype: DType | None = None):
+def share(x: Any, where: str, dtype: DType | None = None) -> Any:
     """A Value on the memory of an array of the user's, who has to leave it unchanged while the
     value is in use: under GH_VERIFY calls that read it check that.
 
@@ -311,7 +325,7 @@ def share(x, where: str, dtype: DType | None = None):
     return value
 
 
-def unshared(x: Value):
+def unshared(x: Value) -> Any:
     """`x`, or a copy if it shares the memory of the user's array."""
     if x.mode is not None or not shared_arrays.has(x.payload):
         return x
@@ -321,7 +335,7 @@ def unshared(x: Value):
     return copy
 
 
-def join(where: str, items: list[Value]):
+def join(where: str, items: list[Value]) -> Any:
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
         expected = "tensors of equal shape in a list"
@@ -331,21 +345,21 @@ def join(where: str, items: list[Value]):
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
 
-def cast(x: Value, dtype: DType):
+def cast(x: V, dtype: DType) -> V:
     """`x` in `dtype`; unchanged if it already is."""
     if x.spec.dtype is dtype:
         return x
     return bind(primitives["cast"], (x,), {"dtype": dtype})
 
 
-def reshape(x: Value, shape: Shape):
+def reshape(x: V, shape: Shape) -> V:
     """`x` with its elements, in row-major order, in a new shape of as many elements."""
     if x.spec.shape == shape:
         return x
     return bind(primitives["reshape"], (x,), {"shape": shape})
 
 
-def section(x: Value, axis: int, start: int, stop: int, step: int = 1):
+def section(x: V, axis: int, start: int, stop: int, step: int = 1) -> V:
     """The elements from `start` to before `stop` along one axis."""
     starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], stops[axis], steps[axis] = start, stop, step
@@ -353,7 +367,7 @@ def section(x: Value, axis: int, start: int, stop: int, step: int = 1):
     return bind(primitives["slice"], (x,), bounds)
 
 
-def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
+def broadcast_to(x: V, shape: Shape, where: str = "broadcast_to") -> V:
     """`x` repeated along new leading axes and axes of size 1 to `shape`, or ShapeError raised."""
     old_shape = x.spec.shape
     if old_shape == shape:
@@ -367,7 +381,7 @@ def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     return bind(primitives["expand"], (x,), {"shape": shape})
 
 
-def broadcast_values(where: str, *xs):
+def broadcast_values(where: str, *xs: Value) -> list[Any]:
     """The values, each broadcast to the shape common to all; dtypes unchanged."""
     shape = broadcast_shapes(where, *(x.shape for x in xs))
     return [broadcast_to(x, shape, where=where) for x in xs]

@@ -9,11 +9,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.call import Call
+    from glasshouse.dispatch.value import Value
+
 
 WAITING = "data"  # region in which a loop waits for its next batch
 READING = "read samples"  # region in which a loader reads a batch in this process
@@ -94,10 +99,10 @@ class Watcher:
             if self in list_of_them:
                 list_of_them.remove(self)
 
-    def op(self, call, result, begin_ns: int) -> None:
+    def op(self, call: "Call", result: "Value", begin_ns: int) -> None:
         """A call of a primitive was computed, or recorded."""
 
-    def module(self, scope, begin_ns: int) -> None:
+    def module(self, scope: Any, begin_ns: int) -> None:
         """A module's forward ended."""
 
     def region(self, name: str, begin_ns: int, seq: int = -1) -> None:
@@ -107,10 +112,10 @@ class Watcher:
     def annotation(self, name: str, begin_ns: int) -> None:
         """A region that the user named ended."""
 
-    def pull(self, entry, begin_ns: int) -> None:
+    def pull(self, entry: Any, begin_ns: int) -> None:
         """The cotangents of one call on the tape were pulled back."""
 
-    def sent(self, group, nbytes: int) -> None:
+    def sent(self, group: Any, nbytes: int) -> None:
         """This rank sends bytes to another one of a group, outside of primitives."""
 
     def message(self, message: "MessageTimes") -> None:
@@ -120,7 +125,7 @@ class Watcher:
         """A Program ran."""
 
 
-def ignore_call(call, result, begin_ns: int) -> None:
+def ignore_call(call: Any, result: Any, begin_ns: int) -> None:
     """Stand in for a watcher's own `op` while it does not listen: do nothing."""
 
 
@@ -128,7 +133,7 @@ class Tally:
     """How often each thread ran a captured Program, whose calls watchers do not get: always
     counted, for that is next to free. It is given what a run counts, which may be pickled."""
 
-    def __init__(self, counts: list | bytes):
+    def __init__(self, counts: list | bytes) -> None:
         self.call_counts: Any = counts
         self.runs = defaultdict(int)  # type: ignore[var-annotated]
         tallies.add(self)
@@ -147,7 +152,7 @@ tallies = Living()
 kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on to, and since when
 
 
-def tell(what: str, *args) -> None:
+def tell(what: str, *args: Any) -> None:
     """Call the method `what` of this thread's watchers."""
     for watcher in tuple(state.watchers.all):
         getattr(watcher, what)(*args)
@@ -163,12 +168,12 @@ def told(watchers_inside: list, timers_inside: list) -> Iterator[None]:
         state.watchers = before
 
 
-def unwatched():
+def unwatched() -> Any:
     """A context in which no watcher sees this thread."""
     return told([], [])
 
 
-def also_told(watcher: Watcher):
+def also_told(watcher: Watcher) -> Any:
     """A context in which one more watcher sees this thread, without times."""
     return told([*state.watchers.all, watcher], state.watchers.timed)
 
@@ -181,7 +186,7 @@ class OpCall(NamedTuple):
     end_ns: int
 
     @property
-    def primitive(self):
+    def primitive(self) -> Any:
         return self.call.primitive
 
     @property
@@ -194,12 +199,12 @@ class OpCall(NamedTuple):
         return self.call.attrs
 
     @property
-    def out(self):
+    def out(self) -> Any:
         """The spec of the result, or a tuple of them."""
         return self.call.out
 
     @property
-    def cost(self):
+    def cost(self) -> Any:
         """FLOPs and bytes of the call."""
         return self.call.cost
 
@@ -207,11 +212,11 @@ class OpCall(NamedTuple):
 class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
-    def __init__(self, fn: Callable, every: int):
+    def __init__(self, fn: Callable, every: int) -> None:
         self.fn, self.every, self.remaining = fn, every, every
         self.watch()
 
-    def op(self, call, result, begin_ns):
+    def op(self, call: Any, result: Any, begin_ns: Any) -> None:
         self.remaining -= 1
         if not self.remaining:
             self.remaining = self.every
@@ -219,7 +224,7 @@ class OpCallback(Watcher, AbstractContextManager):
 
     remove = Watcher.unwatch
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.remove()
 
 

@@ -2,6 +2,8 @@
 float32, and rounded once at the end. Other dtypes are computed in their own."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ def widened(x: Value) -> Value:
     return cast(x, accumulation_dtype(x.dtype))
 
 
-def rounded_once(function):
+def rounded_once(function: Callable[..., Any]) -> Any:
     """The same function, computed on `widened` operands where their common dtype is a 16-bit float;
     results in float32 are rounded to that. Operands are its arguments, by place or by name."""
 
@@ -29,7 +31,7 @@ def rounded_once(function):
     return call
 
 
-def narrow_dtype(*operands) -> DType | None:
+def narrow_dtype(*operands: Any) -> DType | None:
     """The common dtype of floating operands, if it has 16 bits."""
     common = None
     for x in operands:
@@ -39,19 +41,19 @@ def narrow_dtype(*operands) -> DType | None:
     return common if common is not None and common.itemsize == 2 else None
 
 
-def dtype_of(x) -> DType | None:
+def dtype_of(x: Any) -> DType | None:
     if isinstance(x, Value):
         return x.spec.dtype
     return by_numpy.get(x.dtype) if isinstance(x, np.ndarray) else None
 
 
-def widened_operand(x):
+def widened_operand(x: Any) -> Any:
     dtype = dtype_of(x)
     narrow = dtype is not None and dtype.is_floating and dtype.itemsize == 2
     return widened(as_value(x)) if narrow else x
 
 
-def narrowed_result(y, dtype: DType):
+def narrowed_result(y: Any, dtype: DType) -> Any:
     """A result, or a tuple or list of them, with `dtype` in place of float32."""
     if isinstance(y, Value):
         return cast(y, dtype) if y.spec.dtype is float32 else y

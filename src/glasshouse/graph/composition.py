@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base import BackendError, from_numpy_dtype
 from glasshouse.base.flags import flags, having
@@ -14,10 +15,10 @@ faults: dict[str, str] = {}  # by card: what is wrong with its composition, whic
 class CompositionLevel(Level):
     """Adds the cards that a composition calls to a graph; its values wrap nodes."""
 
-    def __init__(self, card: Primitive, graph: Graph, make: Callable):
+    def __init__(self, card: Primitive, graph: Graph, make: Callable) -> None:
         self.card, self.graph, self.make = card, graph, make
 
-    def process(self, primitive, args, attrs, below):
+    def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         if primitive is self.card:
             raise self.error("other cards", "a call of the card itself")
         if primitive.name == "constant" and attrs["value"].ndim:
@@ -44,11 +45,13 @@ class CompositionLevel(Level):
         return BackendError(f"the composition of {self.card.name}", expected, got, fix)
 
 
-def as_full(value) -> dict:
+def as_full(value: Any) -> dict:
     return {"shape": (), "value": value.item(), "dtype": from_numpy_dtype(value.dtype)}
 
 
-def composed_node(card: Primitive, graph: Graph, node: Node, inputs, make: Callable) -> Node | None:
+def composed_node(
+    card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable
+) -> Node | None:
     """The node of other cards that takes the place of a card's; `make(graph, op, *inputs, **attrs)`
     adds one. None, with a warning the first time, for a composition that is at fault.
 
@@ -66,7 +69,7 @@ def composed_node(card: Primitive, graph: Graph, node: Node, inputs, make: Calla
         return None
 
 
-def compose_node(card: Primitive, graph: Graph, node: Node, inputs, make: Callable) -> Node:
+def compose_node(card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable) -> Node:
     """The node, in any case.
 
     Raises: BackendError for a composition that fails, or gives another spec than the card infers

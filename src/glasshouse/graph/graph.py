@@ -5,6 +5,7 @@ from outside), `full` with value None (a scalar from outside, the `number`-th) a
 result of a card with several). A graph prints as Python that runs, and `run` computes it by the
 cards' references."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Graph:
     Collectives stay apart too, and are needed as outputs are: another rank may have cut its
     recording between two equal ones, and each has to meet its like."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
         self.by_key: dict[tuple, Node] = {}
@@ -32,7 +33,14 @@ class Graph:
         self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
         self.simplest: set[int] = set()  # numbers of nodes that no rule makes simpler any more
 
-    def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Node] = (),
+        attrs: Any = None,
+        spec: Any = None,
+        host: Any = None,
+    ) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
         if op == "input":
             return self.emit_call(input_call(attrs["number"], spec), ())
@@ -40,7 +48,7 @@ class Graph:
         call = call_of(primitive, [x.spec for x in inputs], attrs or {}, spec, host)
         return self.emit_call(call, inputs)
 
-    def emit_call(self, call: Call, inputs) -> Node:
+    def emit_call(self, call: Call, inputs: Any) -> Node:
         """The node of a call on operands of its specs."""
         origin = self.origin
         rerun = origin.rerun + 1 if origin.phase == "recompute" and inputs else 0
@@ -64,7 +72,7 @@ class Graph:
     def inputs(self) -> list[Node]:
         return [node for node in self.nodes if node.op == "input"]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return print_graph(self)
 
 
@@ -96,7 +104,7 @@ def is_backward(node: Node) -> bool:
     return node.origin.phase in AFTER_FORWARD
 
 
-def users_of(nodes) -> dict[int, list[Node]]:
+def users_of(nodes: list[Node]) -> dict[int, list[Node]]:
     """The nodes that read each node, once for each time, by its number."""
     users: dict[int, list[Node]] = {}
     for node in nodes:
@@ -119,7 +127,7 @@ def needed_nodes(graph: Graph) -> list[Node]:
     return results[::-1]
 
 
-def transform(graph: Graph, rule) -> Graph:
+def transform(graph: Graph, rule: Callable[..., Any]) -> Graph:
     """A new graph in which `rule(new, node, inputs)` made each needed node."""
     new = Graph()
     new_nodes: dict[int, Node] = {}
@@ -131,7 +139,7 @@ def transform(graph: Graph, rule) -> Graph:
     return new
 
 
-def run(graph: Graph, arrays, scalars=()):
+def run(graph: Graph, arrays: Any, scalars: tuple[Any, ...] = ()) -> Any:
     """The outputs of a graph by the cards' references; `scalars` are packed bytes."""
     values: dict[int, Any] = {}
     for node in graph.nodes:
@@ -140,7 +148,9 @@ def run(graph: Graph, arrays, scalars=()):
     return [np.asarray(values[node.number]) for node in graph.outputs]
 
 
-def run_node(node: Node, operands, arrays, scalars):
+def run_node(
+    node: Node, operands: list[np.ndarray], arrays: list[np.ndarray], scalars: tuple[Any, ...]
+) -> Any:
     """The result(s) of one node."""
     if node.op == "input":
         return arrays[node.attrs["number"]]
@@ -171,7 +181,7 @@ def print_node(node: Node) -> str:
     return f"v{node.number} = primitives[{node.op!r}]({', '.join(words)})"
 
 
-def print_attr(value) -> str:
+def print_attr(value: Any) -> str:
     if isinstance(value, str) and value[:1] == "s" and value[1:].isdigit():
         return value
     if isinstance(value, float) and repr(value) in ("inf", "-inf", "nan"):

@@ -7,8 +7,6 @@ rewrites are never computed; their `number` is their position."""
 import struct
 from typing import Any
 
-import numpy as np
-
 from glasshouse.base import Spec
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import NOWHERE, Origin
@@ -34,7 +32,9 @@ class Node:
     scalar: bytes | None
     event: int
 
-    def __init__(self, call: Call, inputs=(), origin: Origin = NOWHERE, number: int = -1):
+    def __init__(
+        self, call: Call, inputs: Any = (), origin: Origin = NOWHERE, number: int = -1
+    ) -> None:
         self.call, self.inputs, self.spec = call, inputs, call.out
         self.origin, self.number, self.function = origin, number, ""
         self.value = self.scalar = None
@@ -46,10 +46,10 @@ class Node:
     shape = property(lambda self: self.spec.shape, doc="Of its result.")
     dtype = property(lambda self: self.spec.dtype, doc="Of its result.")
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Any], tuple[Call, tuple[Any, ...], Origin, int]]:
         return Node, (self.call, self.inputs, self.origin, self.number)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if self.call is None or self.value is not None:
             return f"<computed {self.spec}>"
         if self.number < 0:
@@ -57,7 +57,7 @@ class Node:
         return f"%{self.number} = {self.op}({', '.join(f'%{x.number}' for x in self.inputs)})"
 
 
-def computed(array: np.ndarray, spec: Spec, owned: bool) -> Node:
+def computed(array: Any, spec: Spec, owned: bool) -> Node:
     """A node for an array, which waits for nothing."""
     node = object.__new__(Node)
     node.call = node.scalar = None
@@ -66,13 +66,13 @@ def computed(array: np.ndarray, spec: Spec, owned: bool) -> Node:
     return node
 
 
-def pack(value, kind: str) -> bytes:
+def pack(value: float, kind: str) -> bytes:
     """A scalar from outside as kernels read it, for a dtype of this kind."""
     if kind == "float":
         return struct.pack("<d", float(value))
     return struct.pack(PACK[kind], int(value))
 
 
-def unpack(data: bytes, kind: str):
+def unpack(data: bytes, kind: str) -> float:
     """The scalar that `pack` packed."""
     return struct.unpack(PACK[kind], data)[0]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base import Spec, float32
+from glasshouse.base import DType, Spec, float32
 from glasshouse.base.interpreter import NAMED
 from glasshouse.dispatch import hooks, primitives, state
 from glasshouse.dispatch.call import Call, call_from_outside
@@ -42,13 +42,13 @@ class Recording(NamedTuple):
 class Recorder(threading.local):
     """The nodes of this thread that wait, oldest first."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.pending: list[Node] = []
         self.held_bytes = 0
         self.varying = False  # every scalar is an input of the Program, also one that rules know
         self.imported: list[Node] | None = None  # gets the nodes of arrays from outside, if a list
 
-    def record(self, call: Call, inputs) -> Node:
+    def record(self, call: Call, inputs: Any) -> Node:
         """A node for the call, which waits."""
         node = Node(call, inputs, origin_of(state.scope, state.phase))
         node.function = state.function
@@ -68,7 +68,7 @@ class Recorder(threading.local):
         return describe(pending)
 
 
-def with_ancestors(roots, limit: float = float("inf")) -> list[Node]:
+def with_ancestors(roots: list[Node], limit: float = float("inf")) -> list[Node]:
     """Nodes that wait and that `roots` need, in topological order; none for more than `limit`."""
     order, visited, stack = [], set(), [(node, False) for node in roots]
     while stack:
@@ -89,7 +89,7 @@ def may_refuse(node: Node) -> bool:
     return node.op in INDEXED and node.inputs[1].spec.size > 0
 
 
-def describe(pending: list[Node], roots=()) -> Recording | None:
+def describe(pending: list[Node], roots: Any = ()) -> Recording | None:
     """The recording of the nodes in `pending` that are referred to from outside, or `roots`, with
     its collectives."""
     needed = hooks.mark_needed(pending, roots)
@@ -118,7 +118,7 @@ def count_uses(pending: list[Node]) -> tuple[list[int], list[Node]]:
     return uses, stray
 
 
-def mark_needed(pending: list[Node], uses: list[int], roots) -> list[int]:
+def mark_needed(pending: list[Node], uses: list[int], roots: tuple[Any, ...]) -> list[int]:
     """Per node 2 if it is referred to from outside, 1 if another needs it or it is a collective,
     else 0."""
     needed = [0] * len(pending)
@@ -216,7 +216,7 @@ def is_unshared(node: Node) -> bool:
 recorder = Recorder()
 
 
-def record_full(recorder: Recorder, call: Call, value) -> Node:
+def record_full(recorder: Recorder, call: Call, value: float) -> Node:
     """A node that is `value` everywhere: static if rewriting can use it, else an input."""
     dtype = call.out.dtype
     if call.attrs["value"] is not None and recorder.varying and not is_complex(value, dtype):
@@ -227,7 +227,7 @@ def record_full(recorder: Recorder, call: Call, value) -> Node:
     return node
 
 
-def is_complex(value, dtype) -> bool:
+def is_complex(value: Any, dtype: DType) -> bool:
     return dtype.is_complex or isinstance(value, complex)
 
 
@@ -272,7 +272,7 @@ def cheap_ancestors(node: Node, limit: int) -> list[Node]:
     return [] if any(costly) or any(x.call.is_collective for x in order) else order
 
 
-def compute_node(node: Node, operands):
+def compute_node(node: Node, operands: list[float | np.ndarray]) -> Any:
     """The result(s) of one node, by the card's reference or the user's function."""
     return node.call.compute(*operands) if node.scalar is None else fill_scalar(node, node.scalar)
 

@@ -7,8 +7,9 @@ went through the rules once has nothing left for them."""
 
 from collections import Counter
 from math import prod
+from typing import Any
 
-from glasshouse.base.shape import Spec
+from glasshouse.base import DType, Spec
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.composition import composed_node
@@ -21,8 +22,7 @@ MOST_LEVELS = 60  # of those within each other
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
-    simple = graph.simplest
-    if len(simple) == len(graph.nodes):
+    if len(simple := graph.simplest) == len(graph.nodes):
         return graph
 
     def rule(new: Graph, node: Node, inputs):
@@ -36,7 +36,7 @@ def simplify(graph: Graph) -> Graph:
     return new
 
 
-def simplest(graph: Graph, node: Node, inputs) -> Node:
+def simplest(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
     call = node.call
     if call.host is None:
         card = primitives.get(call.name)
@@ -133,25 +133,25 @@ def is_softmax(node: Node) -> bool:
     return e.op == "exp" and e.host is None and bool(repeated_axes(t))
 
 
-def is_static(node: Node, value) -> bool:
+def is_static(node: Node, value: int) -> bool:
     """Whether the node is this number everywhere, known now."""
     return node.op == "full" and node.attrs["value"] is not None and node.attrs["value"] == value
 
 
-def make(graph: Graph, op: str, *inputs: Node, **attrs) -> Node:
+def make(graph: Graph, op: str, *inputs: Node, **attrs: Any) -> Node:
     call = call_of(primitives[op], [x.spec for x in inputs], attrs)
     return simplest(graph, Node(call, inputs), inputs)
 
 
-def reshaped(graph: Graph, x: Node, shape) -> Node:
+def reshaped(graph: Graph, x: Node, shape: tuple[int, ...]) -> Node:
     return x if x.shape == tuple(shape) else make(graph, "reshape", x, shape=tuple(shape))
 
 
-def expanded(graph: Graph, x: Node, shape) -> Node:
+def expanded(graph: Graph, x: Node, shape: tuple[int, ...]) -> Node:
     return x if x.shape == tuple(shape) else make(graph, "expand", x, shape=tuple(shape))
 
 
-def full_like(graph: Graph, x: Node, shape) -> Node:
+def full_like(graph: Graph, x: Node, shape: tuple[int, ...]) -> Node:
     """The `full` node x in another shape."""
     return graph.emit("full", (), {**x.attrs, "shape": tuple(shape)}, Spec(tuple(shape), x.dtype))
 
@@ -159,7 +159,7 @@ def full_like(graph: Graph, x: Node, shape) -> Node:
 # -- movement ---------------------------------------------------------------------------------
 
 
-def shape_rule(graph, node, inputs):
+def shape_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     """Of reshape, expand and slice: of no effect, of one number, and one after the other."""
     (x,) = inputs
     if x.shape == node.shape:
@@ -171,7 +171,7 @@ def shape_rule(graph, node, inputs):
     return None
 
 
-def permute_rule(graph, node, inputs):
+def permute_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     (x,), axes = inputs, node.attrs["axes"]
     if axes == tuple(range(len(axes))):
         return x
@@ -197,16 +197,16 @@ def is_product(x: Node) -> bool:
     return x.op == "matmul" or (x.op == "cast" and is_product(x.inputs[0]))
 
 
-def swaps_last(axes) -> bool:
+def swaps_last(axes: tuple[int, ...]) -> bool:
     n = len(axes)
     return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
 
 
-def pad_rule(graph, node, inputs):
+def pad_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     return inputs[0] if not any(any(width) for width in node.attrs["widths"]) else None
 
 
-def concatenate_rule(graph, node, inputs):
+def concatenate_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     axis = node.attrs["axis"]
     if len(inputs) == 1:
         return inputs[0]
@@ -217,7 +217,7 @@ def concatenate_rule(graph, node, inputs):
     return stack_of_reshapes(graph, node, inputs, axis)
 
 
-def stack_of_reshapes(graph, node, inputs, axis):
+def stack_of_reshapes(graph: Graph, node: Node, inputs: tuple[Node, ...], axis: int) -> Any:
     """Reshaped values side by side along an axis that their reshapes leave alone, as a reshape of
     the values side by side: one copy of all at most, instead of a copy of each."""
     if any(x.op != "reshape" or x.host is not None for x in inputs):
@@ -233,7 +233,7 @@ def stack_of_reshapes(graph, node, inputs, axis):
     return reshaped(graph, make(graph, "concatenate", *parts, axis=len(before)), node.shape)
 
 
-def cut_at_axis(shape, target, axis):
+def cut_at_axis(shape: tuple[int, ...], target: tuple[int, ...], axis: int) -> Any:
     """Sizes of a shape (before, after) an axis that its reshape to a target leaves alone or adds;
     None where it does neither."""
     for k in range(len(shape) + 1):
@@ -244,7 +244,7 @@ def cut_at_axis(shape, target, axis):
     return None
 
 
-def sum_of_neighbours(graph, x, y):
+def sum_of_neighbours(graph: Graph, x: Node, y: Node) -> Any:
     """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)). So the
     gradients of the parts of a tensor become one tensor, instead of one each of full size."""
     if not (x.op == y.op == "pad" and x.attrs["value"] == y.attrs["value"] == 0):
@@ -268,13 +268,13 @@ def sum_of_neighbours(graph, x, y):
 # -- arithmetic -------------------------------------------------------------------------------
 
 
-def widens(small, wide) -> bool:
+def widens(small: DType, wide: DType) -> bool:
     """Whether every value of a floating dtype is one of another."""
     order = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
     return order.get(small.name, 9) < order.get(wide.name, -1)
 
 
-def cast_rule(graph, node, inputs):
+def cast_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     (x,) = inputs
     if x.dtype is node.dtype:
         return x
@@ -291,7 +291,7 @@ def cast_rule(graph, node, inputs):
 OPPOSITE = {"add": "sub", "sub": "add"}
 
 
-def arithmetic_rule(graph, node, inputs):
+def arithmetic_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     """Drop a constant that changes nothing; with a negative term, use the opposite operation."""
     (x, y), op, is_bool = inputs, node.op, node.dtype.is_bool
     # x + (-0.0) is x; x + 0.0 turns only -0.0 into 0.0, which sums do anyway.
@@ -307,11 +307,11 @@ def arithmetic_rule(graph, node, inputs):
     return sum_of_neighbours(graph, x, y) if op == "add" else None
 
 
-def neg_rule(graph, node, inputs):
+def neg_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Any:
     return inputs[0].inputs[0] if inputs[0].op == "neg" else None
 
 
-def where_rule(graph, node, inputs):
+def where_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Any:
     condition, x, y = inputs
     if x is y:
         return x
@@ -333,12 +333,12 @@ def repeated_axes(x: Node) -> frozenset[int] | None:
     return frozenset()
 
 
-def shrunk(graph: Graph, x: Node, axes) -> Node:
+def shrunk(graph: Graph, x: Node, axes: frozenset[int]) -> Node:
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     return full_like(graph, x, shape) if x.op == "full" else expanded(graph, x.inputs[0], shape)
 
 
-def at_smaller_shape(graph: Graph, node: Node, inputs):
+def at_smaller_shape(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     """An elementwise operation on values repeated along the same axes, done before repeating."""
     if any(x.call.name not in ("full", "expand") for x in inputs):
         return None
@@ -359,11 +359,11 @@ def at_smaller_shape(graph: Graph, node: Node, inputs):
 # -- sums -------------------------------------------------------------------------------------
 
 
-def dropped(shape, axes):
+def dropped(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
-def without_axes(graph: Graph, x: Node, axes) -> Node | None:
+def without_axes(graph: Graph, x: Node, axes: tuple[int, ...]) -> Node | None:
     """A value that is repeated along all of `axes` (or has size 1 there), without them."""
     repeated = repeated_axes(x)
     if repeated is None:
@@ -373,7 +373,7 @@ def without_axes(graph: Graph, x: Node, axes) -> Node | None:
     return None
 
 
-def sum_rule(graph, node, inputs):
+def sum_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     (x,), axes = inputs, node.attrs["axes"]
     if not node.dtype.is_inexact:
         return None
@@ -404,7 +404,7 @@ def is_deep(x: Node) -> bool:
     return True
 
 
-def sum_of_product(graph, x, axes):
+def sum_of_product(graph: Graph, x: Node, axes: tuple[int, ...]) -> Node | None:
     """A factor that is constant along the summed axes goes outside."""
     a, b = x.inputs
     constant = without_axes(graph, b, axes)
@@ -417,14 +417,14 @@ def sum_of_product(graph, x, axes):
     return None
 
 
-def sum_of_terms(graph, x, axes):
+def sum_of_terms(graph: Graph, x: Node, axes: tuple[int, ...]) -> Node | None:
     """The sum of a sum, taken apart where one term then needs no pass over memory of its own."""
     if not any(is_easy_to_sum(term, axes) for term in x.inputs):
         return None
     return make(graph, x.op, *(make(graph, "sum", term, axes=axes) for term in x.inputs))
 
 
-def is_easy_to_sum(x: Node, axes) -> bool:
+def is_easy_to_sum(x: Node, axes: tuple[int, ...]) -> bool:
     """Whether a constant factor or term goes outside a sum of x."""
     repeated = repeated_axes(x)
     if repeated is None or all(i in repeated or x.shape[i] == 1 for i in axes):
@@ -443,7 +443,7 @@ def is_easy_to_sum(x: Node, axes) -> bool:
 # -- collectives ------------------------------------------------------------------------------
 
 
-def collective_rule(graph, node, inputs):
+def collective_rule(graph: Any, node: Any, inputs: Any) -> Any:
     """Of a group of one, the operand; of others, along the first axis, which needs no copy."""
     (x,), way, attrs = inputs, COLLECTIVES[node.op], node.attrs
     size = attrs["group"].size
@@ -467,7 +467,7 @@ def parts_in_front(graph: Graph, x: Node, axis: int, count: int) -> Node:
     return make(graph, "permute", parts, axes=(axis, *others))
 
 
-def joined(graph: Graph, parts: Node, axis: int, shape) -> Node:
+def joined(graph: Graph, parts: Node, axis: int, shape: Any) -> Node:
     """Parts that are stacked along the first axis, joined along `axis` of a part."""
     others = [*range(1, len(parts.shape))]
     others.insert(axis, 0)

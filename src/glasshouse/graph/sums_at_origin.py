@@ -5,6 +5,8 @@ a reshape of what elementwise operations made, perhaps of its axes in another or
 first shape, it is added up as it is made, in one kernel; over the matrix, that takes a pass over
 memory of its own."""
 
+from typing import Any
+
 from glasshouse.base.shape import Spec
 from glasshouse.graph.graph import Graph, Node, transform, users_of
 
@@ -39,7 +41,7 @@ def sum_at_origin(graph: Graph) -> Graph:
     return new
 
 
-def is_for_products(x: Node, users) -> bool:
+def is_for_products(x: Node, users: dict[int, list[Node]]) -> bool:
     """Whether a value is another one reshaped, and read by products and one sum alone."""
     if x.op != "reshape" or x.host is not None or not x.spec.size:
         return False
@@ -82,7 +84,7 @@ def axes_before(x: Node, axes: set[int]) -> tuple[int, ...] | None:
     return tuple(before) or None
 
 
-def axes_together(first, second) -> list[tuple[list[int], list[int]]]:
+def axes_together(first: Any, second: Any) -> list[tuple[list[int], list[int]]]:
     """The axes of two shapes of the same elements, in the smallest groups of the same size."""
     groups = []
     i = j = 0

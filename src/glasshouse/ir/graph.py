@@ -22,7 +22,7 @@ PURE = ("get_attr", "call_function", "call_module")  # may be dropped when nobod
 class IRGraph:
     """Nodes in the order in which they run."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.nodes: list[IRNode] = []
         self.names: set[str] = set()
         self.counts: dict[str, int] = {}  # the last number that a name was given
@@ -36,7 +36,14 @@ class IRGraph:
 
     # -- making nodes --------------------------------------------------------------------------
 
-    def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> IRNode:
+    def create_node(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[Any, Any] | None = None,
+        name: str | None = None,
+    ) -> IRNode:
         """A new node, where `inserting_before` says or last.
 
         Raises: OptionError for the op.
@@ -65,7 +72,7 @@ class IRGraph:
         self.names.add(name)
         return name
 
-    def placeholder(self, name: str, *default) -> IRNode:
+    def placeholder(self, name: str, *default: int) -> IRNode:
         """An argument. What is no name, or one of another argument, as capture calls what it found
         in places and made itself, is changed."""
         node = self.create_node("placeholder", name, default, name=name)
@@ -78,16 +85,23 @@ class IRGraph:
     def get_attr(self, path: str) -> IRNode:
         return self.create_node("get_attr", path)
 
-    def call_function(self, fn: Callable, args=(), kwargs=None) -> IRNode:
+    def call_function(
+        self, fn: Callable, args: tuple[Any, ...] = (), kwargs: dict[Any, Any] | None = None
+    ) -> IRNode:
         return self.create_node("call_function", fn, args, kwargs)
 
-    def call_method(self, name: str, args=(), kwargs=None) -> IRNode:
+    def call_method(
+        self,
+        name: str,
+        args: tuple[IRNode | float | None, ...] = (),
+        kwargs: dict[str, int] | None = None,
+    ) -> IRNode:
         return self.create_node("call_method", name, args, kwargs)
 
-    def call_module(self, path: str, args=(), kwargs=None) -> IRNode:
+    def call_module(self, path: str, args: tuple[IRNode, ...] = (), kwargs: Any = None) -> IRNode:
         return self.create_node("call_module", path, args, kwargs)
 
-    def output(self, result) -> IRNode:
+    def output(self, result: Any) -> IRNode:
         return self.create_node("output", "output", (result,))
 
     def inserting_before(self, node: IRNode) -> having:
@@ -113,7 +127,7 @@ class IRGraph:
         if self.place is not None and at < self.place:
             self.place -= 1
 
-    def find(self, op: str, target=None) -> list[IRNode]:
+    def find(self, op: str, target: Primitive | str | None = None) -> list[IRNode]:
         """The nodes of an op, and of a target if one is given."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
@@ -190,5 +204,5 @@ class IRGraph:
         """The source of `forward`, and what its names mean."""
         return PythonCode(self)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(node.format_node() for node in self.nodes)

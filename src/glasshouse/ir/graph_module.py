@@ -1,11 +1,12 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
-from glasshouse.dispatch import autocast
+from glasshouse.dispatch import Value, autocast
 from glasshouse.ir.graph import IRGraph
 from glasshouse.ir.node import OPS, IRNode, map_nodes
 from glasshouse.nn.module import Module
@@ -30,7 +31,7 @@ class GraphModule(Module):
         3.0
     """
 
-    def __init__(self, root, graph: IRGraph, constants=()):
+    def __init__(self, root: Any, graph: IRGraph, constants: tuple[Any, ...] = ()) -> None:
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -70,10 +71,10 @@ class GraphModule(Module):
         self.__dict__["run"] = names["forward"]
         return self
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.run(self, *args, **kwargs)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[Any, Any], list[Any]]]:
         fields = {k: v for k, v in self.__dict__.items() if k not in ("graph", "run", "code")}
         return rebuild, (fields, [encode(node) for node in self.graph.nodes])
 
@@ -91,8 +92,8 @@ class Named(str):
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
     graph, nodes = IRGraph(), dict[str, IRNode]()
     for name, op, target, args, kwargs, meta in rows:
-        operands = (map_nodes(x, lambda at: nodes[str(at)], Named) for x in (args, kwargs))
-        nodes[name] = graph.create_node(op, target, *operands, name)
+        args, kwargs = (map_nodes(x, lambda at: nodes[str(at)], Named) for x in (args, kwargs))
+        nodes[name] = graph.create_node(op, target, args, kwargs, name)
         nodes[name].meta = meta
     module = GraphModule.__new__(GraphModule)
     module.__dict__.update(fields, graph=graph)
@@ -102,11 +103,11 @@ def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
 class Interpreter:
     """Runs a GraphModule node by node. Subclasses override `run_node`, or one kind of node."""
 
-    def __init__(self, module: GraphModule):
+    def __init__(self, module: GraphModule) -> None:
         self.module, self.graph = module, module.graph
         self.env: dict[IRNode, Any] = {}
 
-    def run(self, *args, **kwargs):
+    def run(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the graph for these arguments."""
         self.arguments, self.named, self.env = iter(args), kwargs, {}
         for node in self.graph.nodes:
@@ -115,36 +116,38 @@ class Interpreter:
                 return self.env[node]
         return None
 
-    def run_node(self, node: IRNode):
+    def run_node(self, node: IRNode) -> Any:
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
         with ExitStack() as stack:
             for name, *options in node.meta.get("within", ()):
                 stack.enter_context({"no_grad": no_grad, "autocast": autocast}[name](*options))
             return getattr(self, node.op)(node.target, args, kwargs)
 
-    def placeholder(self, target, args, kwargs):
+    def placeholder(self, target: str, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         if target[0] == "*":
             rest = tuple(self.arguments)
             return self.named | dict(*rest) if target[1] == "*" else rest
         return self.named.pop(target) if target in self.named else next(self.arguments, *args)
 
-    def get_attr(self, target, args, kwargs):
+    def get_attr(self, target: str, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         return self.module.member(target)
 
-    def call_function(self, target, args, kwargs):
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         return target(*args, **kwargs)
 
-    def call_method(self, target, args, kwargs):
+    def call_method(self, target: str, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
         return getattr(args[0], target)(*args[1:], **kwargs)
 
-    def call_module(self, target, args, kwargs):
+    def call_module(self, target: str, args: tuple[Value, ...], kwargs: dict[Any, Any]) -> Any:
         return self.module.member(target)(*args, **kwargs)
 
-    def output(self, target, args, kwargs):
+    def output(
+        self, target: str, args: tuple[tuple[Value, ...] | Value, ...], kwargs: dict[Any, Any]
+    ) -> Any:
         return args[0]
 
 
-def remade(op: str):
+def remade(op: str) -> Any:
     """The method of a Transformer that makes the same node in the new graph."""
 
     def method(self, target, args, kwargs):
@@ -156,7 +159,7 @@ def remade(op: str):
 class Transformer(Interpreter):
     """Makes a new graph, node by node; a method returns the new node for an old one."""
 
-    def __init__(self, module: GraphModule):
+    def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
         self.new = IRGraph()
 
@@ -165,7 +168,7 @@ class Transformer(Interpreter):
         self.run()
         return GraphModule(self.module, self.new)
 
-    def run_node(self, node: IRNode):
+    def run_node(self, node: IRNode) -> IRNode:
         result = super().run_node(node)
         if isinstance(result, IRNode) and not result.meta:
             result.meta = dict(node.meta)

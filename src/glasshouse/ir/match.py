@@ -35,7 +35,7 @@ def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
     return matches
 
 
-def fits(pattern, x, match: Match) -> bool:
+def fits(pattern: Any, x: Any, match: Match) -> bool:
     """Whether an operand of the pattern fits one of the graph; notes the pairs."""
     if not isinstance(pattern, IRNode):
         if isinstance(pattern, (list, tuple)):

@@ -4,9 +4,13 @@ import operator
 from collections.abc import Callable
 from copy import copy
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.dispatch.primitive import Primitive
+
+if TYPE_CHECKING:
+    from glasshouse.ir.graph import IRGraph
+
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
 INFIX = {
@@ -50,7 +54,7 @@ def with_parts(x: Any, fn: Callable) -> Any:
     return new
 
 
-def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
+def map_nodes(x: Any, fn: Callable, kind: type[Any] | None = None) -> Any:
     """`x` with `fn` of each IRNode (or `kind`) in lists, tuples, dicts, slices and dataclasses."""
     if isinstance(x, kind or IRNode):
         return fn(x)
@@ -86,7 +90,9 @@ class IRNode:
 
     `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
-    def __init__(self, graph, name: str, op: str, target, args: tuple, kwargs: dict):
+    def __init__(
+        self, graph: "IRGraph", name: str, op: str, target: Any, args: tuple, kwargs: dict
+    ) -> None:
         self.graph, self.name, self.op, self.target = graph, name, op, target
         self.users: dict[IRNode, None] = {}
         self.meta: dict[str, Any] = {}
@@ -145,7 +151,7 @@ class IRNode:
         name = target_name(self.target) if self.op in ("call_function", "call_method") else ""
         return name.strip("_") in WRITING or name[-1:] == "_" != name[-2:-1]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
     def format_node(self) -> str:
@@ -154,7 +160,7 @@ class IRNode:
         return f"%{self.name} = {self.op}[{target_name(self.target)}]({', '.join(words)})"
 
 
-def target_name(target) -> str:
+def target_name(target: Any) -> str:
     if isinstance(target, Primitive):
         return target.name
     return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))

@@ -7,10 +7,14 @@ import sys
 from collections import defaultdict
 from dataclasses import fields
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.dispatch.primitive import Primitive, primitives
 from glasshouse.ir.node import INFIX, IRNode, parts_of
+
+if TYPE_CHECKING:
+    from glasshouse.ir.graph import IRGraph
+
 
 SHORT = {
     "F": "glasshouse.nn.functional",
@@ -23,7 +27,7 @@ class PythonCode:
     """Source of a graph: `text` defines `forward(self, ...)`; `names` are the globals it needs,
     None for `checkpoint`, through which functions of the nodes of one "checkpoint" are called."""
 
-    def __init__(self, graph):
+    def __init__(self, graph: "IRGraph") -> None:
         self.names: dict[str, Any] = {}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         self.reserved_names = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
@@ -87,7 +91,7 @@ class PythonCode:
             value = f"{self.function(node.target)}({inside})"
         return f"{node.name} = {value}"
 
-    def index(self, x) -> str:
+    def index(self, x: int) -> str:
         if isinstance(x, tuple) and x:
             return ", ".join(map(self.index, x)) + "," * (len(x) == 1)
         if not isinstance(x, slice):
@@ -95,14 +99,14 @@ class PythonCode:
         ends = ["" if end is None else self.text_of(end) for end in (x.start, x.stop, x.step)]
         return ":".join(ends if x.step is not None else ends[:2])
 
-    def global_name(self, base: str, x) -> str:
+    def global_name(self, base: str, x: Any) -> str:
         """The name of a global that is `x`."""
         name = re.sub(r"\W+", "_", base).strip("_")
         while name in self.reserved_names or self.names.setdefault(name, x) is not x:
             name += "_"
         return name
 
-    def function(self, fn) -> str:
+    def function(self, fn: Any) -> str:
         """A function, class or dtype in the source: ours as people write them, others global."""
         if isinstance(fn, Primitive):
             return f"{self.global_name('primitives', primitives)}[{fn.name!r}]"
@@ -113,7 +117,7 @@ class PythonCode:
                 return f"{self.global_name(short, module)}.{name}"
         return self.global_name(getattr(fn, "__qualname__", type(fn).__name__), fn)
 
-    def text_of(self, x) -> str:
+    def text_of(self, x: Any) -> str:
         if isinstance(x, IRNode):
             return x.name
         parts = parts_of(x)
@@ -131,7 +135,7 @@ class PythonCode:
             return self.function(x)
         return self.global_name(f"constant_{len(self.names)}", x)
 
-    def container(self, x, parts: dict) -> str:
+    def container(self, x: Any, parts: dict) -> str:
         """A list, tuple, dict or dataclass of parts, which are text."""
         inner = ", ".join(parts.values())
         if type(x) is list:

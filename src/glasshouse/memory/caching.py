@@ -22,7 +22,7 @@ class MemoryBlock:
 
     __slots__ = ("mapping", "address", "nbytes", "free", "before", "after", "pool")
 
-    def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "FreeBlocks"):
+    def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "FreeBlocks") -> None:
         self.mapping, self.address, self.nbytes, self.pool = mapping, address, nbytes, pool
         self.free = False
         self.before: MemoryBlock | None = None
@@ -41,7 +41,7 @@ class MemoryBlock:
 class FreeBlocks:
     """Free blocks, by size and then address."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.blocks: list[tuple[int, int, Any]] = []
 
     def add(self, block: MemoryBlock) -> None:
@@ -83,19 +83,19 @@ class CachingManager(MemoryManager):
         split_limit: int = 256 << 20,
         reuse_limit: float = 1.25,
         classes: int = 8,
-    ):
+    ) -> None:
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
         self.small, self.large = FreeBlocks(), FreeBlocks()
 
-    def simulate(self):
+    def simulate(self) -> "CachingManager":
         options = (self.small_bytes, self.slab_bytes, self.split_limit, self.reuse_limit)
         simulated = type(self)(*options, self.classes)
         simulated.simulated = True
         return simulated
 
-    def take(self, nbytes):
+    def take(self, nbytes: int) -> tuple[int, int, MemoryBlock]:
         pool = self.small if nbytes <= self.small_bytes else self.large
         step = ROUND
         if pool is self.small:
@@ -141,7 +141,7 @@ class CachingManager(MemoryManager):
             size = mapping.nbytes
         return MemoryBlock(mapping, mapping.address, size, pool)
 
-    def take_for_a_run(self, nbytes):
+    def take_for_a_run(self, nbytes: int) -> tuple[int, int, MemoryBlock]:
         """Arenas of different Programs, which run in turn, may lie in the largest one's block: it
         is whole again at the end of the run."""
         block_bytes = -(-nbytes // ROUND) * ROUND

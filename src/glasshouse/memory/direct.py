@@ -29,7 +29,7 @@ class Mapping:
 
     __slots__ = ("map", "address", "nbytes", "used_bytes", "is_segment")
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int) -> None:
         self.map = mmap.mmap(-1, nbytes, **PRIVATE)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         self.nbytes = self.used_bytes = nbytes
@@ -55,10 +55,10 @@ class DirectManager(MemoryManager):
 
     name = "direct"
 
-    def take(self, nbytes):
+    def take(self, nbytes: int) -> tuple[int, int, Mapping]:
         mapping = self.map(-(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE, Mapping)
         return mapping.address, mapping.nbytes, mapping
 
-    def give_back(self, block) -> None:
+    def give_back(self, block: Mapping) -> None:
         block.close()
         self.unmapped(block.nbytes)

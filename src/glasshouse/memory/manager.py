@@ -33,7 +33,7 @@ class Tag(NamedTuple):
     module: str = ""
     phase: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return " ".join(part for part in self if part) or "untagged"
 
 
@@ -58,7 +58,7 @@ class Memory:
 
     __slots__ = ("buffer", "__array_interface__")
 
-    def __init__(self, buffer: "Buffer", shape, typestr: str):
+    def __init__(self, buffer: "Buffer", shape: tuple[int, ...], typestr: str) -> None:
         self.buffer = buffer
         self.__array_interface__ = {
             "data": (buffer.address, False),
@@ -84,11 +84,11 @@ class Buffer:
 
     __slots__ = ("address", "nbytes", "tag", "manager", "freed", "__weakref__")
 
-    def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager"):
+    def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager") -> None:
         self.address, self.nbytes, self.tag, self.manager = address, nbytes, tag, manager
         self.freed = False
 
-    def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
+    def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
 
         Raises: ShapeError if it does not fit, BackendError if the buffer was freed.
@@ -134,7 +134,7 @@ class MemoryStats:
         free = self.reserved_bytes - self.allocated_bytes
         return 1 - self.largest_free_bytes / free if free else 0.0
 
-    def __str__(self):
+    def __str__(self) -> str:
         rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
         rows += [
             ("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
@@ -146,7 +146,7 @@ class MemoryStats:
 class Subscription:
     """Ends a subscription with `remove()`."""
 
-    def __init__(self, manager: "MemoryManager", fn):
+    def __init__(self, manager: "MemoryManager", fn: Callable[..., Any]) -> None:
         self.manager, self.fn = manager, fn
 
     def remove(self) -> None:
@@ -163,7 +163,7 @@ class MemoryManager:
     name = "abstract"
     simulated = False  # True: nothing is taken from the system, and the limit does not hold
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock = threading.Lock()  # of all that follows but the queues, which need none
         self.telling = threading.Lock()
         self.counts = MemoryStats()
@@ -183,7 +183,7 @@ class MemoryManager:
         """Take memory for one run, an arena, which is soon given back."""
         return self.take(nbytes)
 
-    def give_back(self, block) -> None:
+    def give_back(self, block: Any) -> None:
         raise NotImplementedError
 
     def release_cached(self) -> None:
@@ -301,7 +301,7 @@ class MemoryManager:
 
     # -- what subclasses call ------------------------------------------------------------------
 
-    def map(self, nbytes: int, get: Callable[[int], Any]):
+    def map(self, nbytes: int, get: Callable[[int], Any]) -> Any:
         """Memory from `get(nbytes)`, within the limit; a failure empties the cache, and again."""
         if self.simulated:
             get = Pretended
@@ -378,7 +378,7 @@ class Pretended:
 
     following = count(1 << 50, 1 << 44)
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int) -> None:
         self.nbytes = self.used_bytes = nbytes
         self.is_segment = False
         self.address = next(self.following)
@@ -409,7 +409,7 @@ class limit(having):
         1073741824
     """
 
-    def __init__(self, nbytes: int | str | None):
+    def __init__(self, nbytes: int | str | None) -> None:
         parsed = None if nbytes is None else int(parse_bytes("limit", nbytes))
         super().__init__(Limit, nbytes=parsed)
 
@@ -457,7 +457,7 @@ class use_manager(having):
         'direct'
     """
 
-    def __init__(self, manager):
+    def __init__(self, manager: Any) -> None:
         if not isinstance(manager, (str, MemoryManager)):
             fix = "Subclass gh.memory.MemoryManager."
             raise BackendError("use", "a memory manager or its name", repr(manager), fix)

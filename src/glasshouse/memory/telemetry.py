@@ -2,8 +2,10 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +21,7 @@ def row_of(event: MemoryEvent) -> dict:
 
 
 @contextmanager
-def log(path):
+def log(path: str | Path) -> Iterator[Any]:
     """Inside, write each event of the current manager to `path`: JSON lines, or CSV by suffix.
 
     Raises: OptionError for another suffix than .jsonl, .json, .csv.
@@ -43,7 +45,7 @@ def log(path):
                 subscription.remove()
 
 
-def read_log(path) -> list[MemoryEvent]:
+def read_log(path: str | Path) -> list[MemoryEvent]:
     """The events of a file that `log` wrote."""
     path = Path(path)
     with path.open(newline="") as file:
@@ -78,7 +80,7 @@ def live_by(events: list[MemoryEvent], by: str) -> dict[str, np.ndarray]:
     return bytes_of | {"other": rest - sum(bytes_of.values())}
 
 
-def plot(events, path, by: str = "phase") -> Path:
+def plot(events: Any, path: str | Path, by: str = "phase") -> Path:
     """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
     "phase", "module" or "primitive"; `events` may be a log's path.
 

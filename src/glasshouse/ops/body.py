@@ -5,7 +5,7 @@ calls of cards on earlier values, and which values are its results. Equal bodies
 a call that has one is found again like any other. `BodyTracer` makes bodies: a level whose values
 stand for what is not known yet. What a function closes over becomes an input of its body."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,7 +35,7 @@ class Body:
     __slots__ = ("inputs", "calls", "outputs", "recomputed", "__weakref__")
     bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()
 
-    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple):
+    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple) -> None:
         self.inputs, self.calls, self.outputs = inputs, calls, outputs
         self.recomputed = recomputed
 
@@ -46,7 +46,7 @@ class Body:
         body = cls.bodies.get(key)
         return cls.bodies.setdefault(key, cls(*key)) if body is None else body
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return Body.of, (self.inputs, self.calls, self.outputs, self.recomputed)
 
     def specs(self) -> list[Spec]:
@@ -58,7 +58,7 @@ class Body:
         specs = self.specs()
         return [specs[at] for at in self.outputs]
 
-    def values(self, inputs) -> list:
+    def values(self, inputs: Any) -> list:
         """Every value by position, for these inputs."""
         values = list(inputs)
         for call, places in self.calls:
@@ -70,12 +70,12 @@ class Body:
             values.extend(result if call.primitive.num_outputs != 1 else (result,))
         return values
 
-    def apply(self, *inputs) -> list:
+    def apply(self, *inputs: Any) -> list:
         """The results for these inputs."""
         values = self.values(inputs)
         return [values[at] for at in self.outputs]
 
-    def compute(self, arrays) -> list:
+    def compute(self, arrays: Any) -> list:
         """The results for arrays, by the cards' references."""
         values = list(arrays)
         for call, places in self.calls:
@@ -94,7 +94,7 @@ class Body:
         )
         return Body.of(self.inputs, calls, self.outputs, self.recomputed)
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"body of {', '.join(f'v{i}: {s}' for i, s in enumerate(self.inputs))}"]
         at = len(self.inputs)
         for call, places in self.calls:
@@ -111,7 +111,7 @@ class TracedCall:
 
     __slots__ = ("call", "operands", "results", "is_again")
 
-    def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]):
+    def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
         self.call, self.operands, self.results = call, operands, results
         self.is_again = state.phase == "recompute"
 
@@ -123,7 +123,7 @@ class BodyTracer(Level):
 
     hides = True
 
-    def __init__(self, is_closed: bool = False):
+    def __init__(self, is_closed: bool = False) -> None:
         self.is_closed = is_closed  # whether scalars are written down, and not captured
         self.specs: list[Spec] = []  # by number
         self.calls: list[TracedCall] = []
@@ -137,17 +137,17 @@ class BodyTracer(Level):
         self.specs.append(spec)
         return len(self.specs) - 1
 
-    def value(self, number: int):
+    def value(self, number: int) -> Any:
         """The value of a number."""
         value = box(number, self.specs[number], None)
         value.mode = self
         return value
 
-    def input(self, spec: Spec):
+    def input(self, spec: Spec) -> Any:
         """A value that is given later."""
         return self.value(self.number(spec))
 
-    def number_of(self, value) -> int:
+    def number_of(self, value: Any) -> int:
         """The number of a value of this level, or one from outside."""
         if value.mode is self:
             return value.payload
@@ -157,16 +157,16 @@ class BodyTracer(Level):
             self.captured[number] = value
         return number
 
-    def constant(self, value):
+    def constant(self, value: Any) -> Any:
         return self.value(self.number_of(value))
 
-    def lower(self, value):
+    def lower(self, value: Any) -> Any:
         return value
 
-    def detach(self, value):
+    def detach(self, value: Any) -> Any:
         return self.emit(DETACH, (value,), {})
 
-    def concrete(self, value):
+    def concrete(self, value: Any) -> Any:
         raise TransformError(
             "scan",
             f"no need for the contents of {value.spec}, which are not known while its step is read",
@@ -174,7 +174,7 @@ class BodyTracer(Level):
             "Use gh.where instead of `if`, or take this part out of the step.",
         )
 
-    def process(self, primitive, args, attrs, below):
+    def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         name = primitive.name
         if name == "constant":
             return below(primitive, args, attrs)
@@ -188,14 +188,14 @@ class BodyTracer(Level):
             return below(primitive, args, attrs)
         return self.emit(primitive, args, attrs)
 
-    def key_of_step(self, key):
+    def key_of_step(self, key: Any) -> Any:
         """A key for one step of a loop, within loops around it: its last word counts the steps."""
         for mode in state.modes:
             if isinstance(mode, BodyTracer):
                 key = mode.own_key(key)
         return self.own_key(key)
 
-    def own_key(self, key):
+    def own_key(self, key: Any) -> Any:
         if self.step is None:
             self.step = self.number(Spec((), uint32))
         with self:
@@ -203,14 +203,14 @@ class BodyTracer(Level):
             step = broadcast_to(self.value(self.step), (4,)) + 1
             return where(words == 3, key * KEY_FACTOR + step, key)
 
-    def expanded(self, x, shape):
+    def expanded(self, x: Any, shape: Any) -> Any:
         """A captured scalar in a shape."""
         if not shape:
             return self.constant(x)
         x = self.emit(primitives["reshape"], (x,), {"shape": (1,) * len(shape)})
         return self.emit(primitives["expand"], (x,), {"shape": tuple(shape)})
 
-    def emit(self, primitive, args, attrs):
+    def emit(self, primitive: Any, args: Any, attrs: dict[str, Any]) -> Any:
         """The result(s) of a call, which is written down; an equal call is the earlier one."""
         operands = tuple(self.number_of(arg) for arg in args)
         specs = [self.specs[i] for i in operands]
@@ -255,13 +255,13 @@ class BodyTracer(Level):
         return sorted(i for i in needed if i not in self.maker and i not in inputs)
 
 
-def is_looped(modes) -> bool:
+def is_looped(modes: Any) -> bool:
     """Whether all levels that hide contents are loops: vmap has its own rules."""
     hiding = [mode for mode in modes if isinstance(mode, Level) and mode.hides]
     return all(isinstance(mode, BodyTracer) for mode in hiding)
 
 
-def traced(fn, specs: Sequence[Spec], is_closed: bool = False):
+def traced(fn: Callable[..., Any], specs: Sequence[Spec], is_closed: bool = False) -> Any:
     """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
     only change which cards are called, such as autocast, stay in force inside; none if it
     `is_closed`, for then `fn` calls cards."""

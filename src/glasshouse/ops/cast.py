@@ -1,27 +1,40 @@
 """Primitives that change the dtype, and the composites over complex parts that rules need."""
 
+from typing import Any
+
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, Spec
+from glasshouse.base import DType, DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.dispatch import LINEAR, Arr, KernelText, card, find, refusal, reshape, sample, zeros
+from glasshouse.dispatch import (
+    LINEAR,
+    Arr,
+    KernelText,
+    Value,
+    card,
+    find,
+    refusal,
+    reshape,
+    sample,
+    zeros,
+)
 
 
-def infer_cast(x: Spec, *, dtype) -> Spec:
+def infer_cast(x: Spec, *, dtype: DType) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
         fix = "Take gh.real, gh.imag or gh.abs first."
         raise DTypeError("cast", f"a complex or boolean target for {x.dtype.name}", dtype.name, fix)
     return Spec(x.shape, dtype)
 
 
-def cast_vjp(g, _y, _x, **_):
+def cast_vjp(g: Value, _y: Spec, _x: Spec, **_: Any) -> Value:
     if g.dtype.is_complex and not _x.dtype.is_complex:
         g = real(g)
     return cast(g, dtype=_x.dtype)
 
 
-def cast_text(operands, result) -> str:
+def cast_text(operands: tuple[DType, ...], result: DType) -> str:
     if result.is_bool:
         return "(uint8_t)({x} != 0)"
     if operands[0].is_bool and result.is_floating:
@@ -48,14 +61,14 @@ def cast_text(operands, result) -> str:
     traits=("elementwise", "linear"),
     kernel=KernelText(cast_text, cost=1),
 )
-def cast(x, *, dtype):
+def cast(x: Any, *, dtype: DType) -> Any:
     """x converted to `dtype`; floats to integers round toward 0.
 
     Why: every dtype is reached through it."""
     return x.astype(dtype.np)
 
 
-def infer_bitcast(x: Spec, *, dtype) -> Spec:
+def infer_bitcast(x: Spec, *, dtype: DType) -> Spec:
     if x.dtype.is_complex and dtype is real_dtype(x.dtype):
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
@@ -70,12 +83,12 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
     return Spec(x.shape, dtype)
 
 
-def bitcast_vjp(g, _y, _x, *, dtype):
+def bitcast_vjp(g: Value, _y: Spec, _x: Spec, *, dtype: DType) -> Any:
     """The inverse view between complex and real; other reinterpretations have no derivative."""
     return bitcast(g, dtype=_x.dtype) if _x.dtype.is_complex != dtype.is_complex else None
 
 
-def bitcast_jvp(t, y, x, *, dtype):
+def bitcast_jvp(t: Value, y: Value, x: Value, *, dtype: DType) -> Any:
     return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
@@ -97,7 +110,7 @@ def bitcast_jvp(t, y, x, *, dtype):
         refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128),
     ],
 )
-def bitcast(x, *, dtype):
+def bitcast(x: np.ndarray, *, dtype: DType) -> np.ndarray:
     """The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.
 
     Why: the only way to a float's bits, and to the parts of a complex number."""
@@ -110,34 +123,34 @@ def bitcast(x, *, dtype):
     return x.view(dtype.np)
 
 
-def parts(x):
+def parts(x: Value) -> Value:
     """The real and imaginary part of complex x along a new last axis."""
     return bitcast(x, dtype=real_dtype(x.dtype))
 
 
-def part(x, index: int):
+def part(x: Value, index: int) -> Value:
     bounds = {"starts": (*(0,) * x.ndim, index), "stops": (*x.shape, index + 1)}
     return reshape(find("slice")(parts(x), **bounds, steps=(1,) * (x.ndim + 1)), x.shape)
 
 
-def real(x):
+def real(x: Value) -> Value:
     """The real part of x, in its real dtype; x itself if it is real."""
     return part(x, 0) if x.dtype.is_complex else x
 
 
-def imag(x):
+def imag(x: Value) -> Value:
     """The imaginary part of x, in its real dtype; zeros if it is real."""
     return part(x, 1) if x.dtype.is_complex else zeros(x)
 
 
-def conj(x):
+def conj(x: Value) -> Value:
     """The complex conjugate of x; x itself if it is real."""
     if not x.dtype.is_complex:
         return x
     return bitcast(parts(x) * np.array([1, -1], real_dtype(x.dtype).np), dtype=x.dtype)
 
 
-def make_complex(re, im):
+def make_complex(re: Value, im: Value) -> Value:
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
     return bitcast(find("concatenate")(*pair, axis=re.ndim), dtype=dtypes.complex_dtype(re.dtype))

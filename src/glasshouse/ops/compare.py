@@ -1,5 +1,7 @@
 """Comparison, choice and bitwise logic. Derivatives exist only for `where`."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
@@ -8,7 +10,7 @@ from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
-def comparison(name, doc, *, kernel, dtypes, **fields):
+def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) -> Any:
     check = infer_same(name, dtypes)
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
@@ -83,7 +85,7 @@ def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
     traits=("elementwise",),
     kernel=KernelText("{x} ? {y} : {z}", cost=1, exact=True),
 )
-def where(condition, x, y):
+def where(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x where the condition is true, else y.
 
     Why: c · x + (1 - c) · y spreads NaN and infinities."""

@@ -9,11 +9,13 @@
 with one operand left out, so each one's derivatives are the other two."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.dispatch import Value
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
@@ -30,12 +32,12 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(accumulation_dtype(from_numpy_dtype(x.dtype)).np, copy=False)
 
 
-def transpose(x):
+def transpose(x: Value) -> Value:
     """The matrices in the last two axes transposed."""
     return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def adjoint(x):
+def adjoint(x: Value) -> Value:
     return conj(transpose(x))
 
 
@@ -55,7 +57,7 @@ def infer_matmul(a: Spec, b: Spec) -> Spec:
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
-def batch_matmul(batched, a, b):
+def batch_matmul(batched: tuple[bool, ...], a: Value, b: Value) -> Value:
     """One large product where only the left operand of a plain product is batched."""
     if batched == (True, False) and b.ndim == 2:
         rows = reshape(a, shape=(a.shape[0] * a.shape[1], a.shape[2]))
@@ -86,7 +88,7 @@ def batch_matmul(batched, a, b):
     dtypes="numeric",
     autocast="lower",
 )
-def matmul(a, b):
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.
 
     Why: a product and a sum would write m · k · n elements.
@@ -95,7 +97,16 @@ def matmul(a, b):
     return (wide(a) @ wide(b)).astype(a.dtype, copy=False)
 
 
-def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
+def check_conv(
+    where: str,
+    x: Shape,
+    w: Shape,
+    *,
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, ...], ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> Shape:
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
@@ -117,7 +128,7 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 
 
-def infer_conv(x: Spec, w: Spec, **options) -> Spec:
+def infer_conv(x: Spec, w: Spec, **options: Any) -> Spec:
     check_pair("conv", "inexact", x, w)
     return Spec(check_conv("conv", x.shape, w.shape, **options), x.dtype)
 
@@ -128,14 +139,14 @@ def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
         raise ShapeError(where, f"g of shape {expected}, as the convolution gives", g.shape, fix)
 
 
-def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
+def infer_data_grad(g: Spec, w: Spec, *, shape: tuple[int, ...], **options: Any) -> Spec:
     check_pair("conv_data_grad", "inexact", g, w)
     x_shape = (*g.shape[:1], w.shape[1] * options["groups"] if w.ndim > 1 else 0, *shape)
     check_cotangent("conv_data_grad", g, check_conv("conv_data_grad", x_shape, w.shape, **options))
     return Spec(x_shape, g.dtype)
 
 
-def infer_weight_grad(x: Spec, g: Spec, *, shape, **options) -> Spec:
+def infer_weight_grad(x: Spec, g: Spec, *, shape: tuple[int, ...], **options: Any) -> Spec:
     check_pair("conv_weight_grad", "inexact", x, g)
     channels = x.shape[1] // max(options["groups"], 1) if x.ndim > 1 else 0
     w_shape = (*g.shape[1:2], channels, *shape)
@@ -144,7 +155,7 @@ def infer_weight_grad(x: Spec, g: Spec, *, shape, **options) -> Spec:
     return Spec(w_shape, g.dtype)
 
 
-def channels_last(x: np.ndarray, padding) -> np.ndarray:
+def channels_last(x: np.ndarray, padding: tuple[tuple[int, ...], ...]) -> np.ndarray:
     """x (N, C, *S) with zeros around it, of shape (N, C, *S') but stored as (N, *S', C)."""
     stored = np.ascontiguousarray(wide(np.moveaxis(x, 1, -1)))
     if any(map(any, padding)):
@@ -157,7 +168,15 @@ def channels_last(x: np.ndarray, padding) -> np.ndarray:
     return np.moveaxis(stored, -1, 1)
 
 
-def columns(x, size, *, stride, padding, dilation, groups):
+def columns(
+    x: np.ndarray,
+    size: tuple[int, ...],
+    *,
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, ...], ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> np.ndarray:
     """The windows of x (N, C, *S) as matrices (groups, N · windows, prod(size) · C/groups)."""
     x = channels_last(x, padding)
     n, c = x.shape[:2]
@@ -168,13 +187,13 @@ def columns(x, size, *, stride, padding, dilation, groups):
     return np.moveaxis(view, -2, 0).reshape(groups, rows, math.prod(size) * c // groups)
 
 
-def output_rows(g, groups: int):
+def output_rows(g: np.ndarray, groups: int) -> np.ndarray:
     """g (N, O, *windows) as matrices (groups, N · windows, O/groups)."""
     g = np.moveaxis(wide(g), 1, -1)
     return np.moveaxis(g.reshape(-1, groups, g.shape[-1] // groups), 1, 0)
 
 
-def merge(x, axis: int, groups: int):
+def merge(x: Value, axis: int, groups: int) -> Value:
     """x (B, ...) with B moved into `axis` of the rest, inside of each of its `groups`."""
     b, *shape = x.shape
     x = reshape(x, shape=(b, *shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
@@ -182,7 +201,7 @@ def merge(x, axis: int, groups: int):
     return reshape(x, shape=(*shape[:axis], b * shape[axis], *shape[axis + 1 :]))
 
 
-def unmerge(x, axis: int, groups: int, b: int):
+def unmerge(x: Value, axis: int, groups: int, b: int) -> Value:
     shape = x.shape
     size = shape[axis] // b
     x = reshape(x, shape=(*shape[:axis], groups, b, size // groups, *shape[axis + 1 :]))
@@ -190,7 +209,7 @@ def unmerge(x, axis: int, groups: int, b: int):
     return reshape(x, shape=(b, *shape[:axis], size, *shape[axis + 1 :]))
 
 
-def batch_conv(card, plans):
+def batch_conv(card: Any, plans: Any) -> Any:
     """The batching rule that hides the batch axis in N, O, C or the groups of one convolution.
     `plans` maps which operands are batched to the axes where the batch goes: of the first operand,
     the second, and the result; an axis given as (axis,) keeps it inside of each group."""
@@ -215,7 +234,16 @@ def conv_flops(out: Shape, w: Shape) -> int:
     return 2 * math.prod(out) * math.prod(w[1:])
 
 
-def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilation, **_) -> int:
+def exact_conv_flops(
+    x: Shape,
+    w: Shape,
+    out: Shape,
+    *,
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, ...], ...],
+    dilation: tuple[int, ...],
+    **_: Any,
+) -> int:
     """Two per product whose element of x (N, C, *S) is not a zero of the padding."""
     products = out[0] * math.prod(w[:2])
     for i, (step, (low, _high), gap) in enumerate(zip(stride, padding, dilation, strict=True)):
@@ -228,7 +256,14 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
     return 2 * products
 
 
-def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
+def attrs(
+    spatial_ndim: Any,
+    stride: Any = None,
+    padding: Any = None,
+    dilation: Any = None,
+    groups: int = 1,
+    **others: Any,
+) -> Any:
     ones = (1,) * spatial_ndim
     return {
         "stride": stride or ones,
@@ -276,7 +311,7 @@ STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
     dtypes="inexact",
     autocast="lower",
 )
-def conv(x, w, *, groups, **options):
+def conv(x: np.ndarray, w: np.ndarray, *, groups: int, **options: Any) -> np.ndarray:
     """The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).
 
     Why: windows and matmul would write every window, prod(K) times the input.
@@ -319,7 +354,16 @@ def conv(x, w, *, groups, **options):
     dtypes="inexact",
     autocast="lower",
 )
-def conv_data_grad(g, w, *, shape, stride, padding, dilation, groups):
+def conv_data_grad(
+    g: np.ndarray,
+    w: np.ndarray,
+    *,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[tuple[int, ...], ...],
+    dilation: tuple[int, ...],
+    groups: int,
+) -> np.ndarray:
     """The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).
 
     Why: as a convolution of g it needs zeros between and around g, which fast kernels skip.
@@ -369,7 +413,9 @@ def conv_data_grad(g, w, *, shape, stride, padding, dilation, groups):
     dtypes="inexact",
     autocast="lower",
 )
-def conv_weight_grad(x, g, *, shape, groups, **options):
+def conv_weight_grad(
+    x: np.ndarray, g: np.ndarray, *, shape: tuple[int, ...], groups: int, **options: Any
+) -> np.ndarray:
     """The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.
 
     Why: as a convolution it needs x and g with N and C exchanged, and one call per group.

@@ -1,13 +1,15 @@
 """Primitives that make values from static attrs alone (random bits are in ops/random.py)."""
 
+from typing import Any
+
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, bool_, float32, from_numpy_dtype, int64
+from glasshouse.base import DType, DTypeError, ShapeError, bool_, float32, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_shape
 from glasshouse.dispatch.primitive import card, refusal, sample
 
 
-def no_batch(name: str):
+def no_batch(name: str) -> Any:
     """The batching rule of a primitive without operands, which nothing batched ever reaches."""
 
     def batch(batched, **attrs):
@@ -16,7 +18,7 @@ def no_batch(name: str):
     return batch
 
 
-def infer_constant(*, value) -> Spec:
+def infer_constant(*, value: np.ndarray) -> Spec:
     if not isinstance(value, np.ndarray):
         raise DTypeError("constant", "a NumPy array", type(value).__name__, "Make one.")
     return Spec(value.shape, from_numpy_dtype(value.dtype))
@@ -30,7 +32,7 @@ def infer_constant(*, value) -> Spec:
     samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
     error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
 )
-def constant(*, value):
+def constant(*, value: np.ndarray) -> np.ndarray:
     """The array `value`.
 
     Why: data from outside enters through it."""
@@ -49,7 +51,7 @@ def constant(*, value):
     ],
     error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
 )
-def full(*, shape, value, dtype):
+def full(*, shape: tuple[int, ...], value: float, dtype: DType) -> np.ndarray:
     """A value of `shape` with the Python scalar `value` everywhere.
 
     Why: a scalar known in advance, which compilers fold; a constant is data.
@@ -59,7 +61,7 @@ def full(*, shape, value, dtype):
     return np.ndarray(shape, dtype.np, cell, strides=(0,) * len(shape))
 
 
-def infer_iota(*, size, dtype) -> Spec:
+def infer_iota(*, size: Any, dtype: DType) -> Spec:
     if dtype.is_bool:
         raise DTypeError("iota", "a numeric dtype", "bool", "Compare integers instead.")
     return Spec(check_shape("iota", (size,)), dtype)
@@ -80,7 +82,7 @@ def infer_iota(*, size, dtype) -> Spec:
         refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
     ],
 )
-def iota(*, size, dtype):
+def iota(*, size: Any, dtype: DType) -> np.ndarray:
     """The integers 0, 1, … size - 1 along one axis.
 
     Why: positions are not computable from constants of unknown size."""

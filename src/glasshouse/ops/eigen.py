@@ -7,6 +7,8 @@ Source: Giles 2008, Collected matrix derivative results for forward and reverse 
     differentiation; Boeddeker et al. 2017, arXiv:1701.00392, for the columns' length
 """
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import Spec
@@ -18,7 +20,7 @@ from glasshouse.ops.contract import adjoint, matmul
 from glasshouse.ops.index import gather_along
 
 
-def solve(a, b):
+def solve(a: Any, b: Any) -> Any:
     """a^-1 b"""
     packed, order = linalg.lu(a)
     b = gather_along(b, broadcast_to(linalg.as_column(order), b.shape), b.ndim - 2)
@@ -27,16 +29,16 @@ def solve(a, b):
     return b
 
 
-def off_diagonal_quotient(x, w):
+def off_diagonal_quotient(x: Any, w: Any) -> Any:
     """x_ij / (w_j - w_i), and 0 on the diagonal."""
     return linalg.quotient(x - linalg.diagonal_part(x), linalg.as_row(w) - linalg.as_column(w))
 
 
-def in_dtype(x, a):
+def in_dtype(x: Any, a: Any) -> Any:
     return x if a.dtype.is_complex else real(x)
 
 
-def eig_vjp(g, y, a):
+def eig_vjp(g: Any, y: Any, a: Any) -> Any:
     (gw, gv), (w, v) = g, y
     vh = adjoint(v)
     inner = matmul(vh, gv)
@@ -46,7 +48,7 @@ def eig_vjp(g, y, a):
     return in_dtype(solve(vh, matmul(inner, vh)), a)
 
 
-def eig_jvp(t, y, _a):
+def eig_jvp(t: Any, y: Any, _a: Any) -> Any:
     w, v = y
     inner = solve(v, matmul(cast(t, v.dtype), v))
     turned = matmul(v, off_diagonal_quotient(inner, w))
@@ -59,13 +61,13 @@ def complex_specs(a: Spec) -> tuple[Spec, Spec]:
     return Spec(a.shape[:-1], dtype), Spec(a.shape, dtype)
 
 
-def complex_eig(a: np.ndarray):
+def complex_eig(a: np.ndarray) -> Any:
     pairs = np.linalg.eig(a)
     dtype = np.result_type(a.dtype, np.complex64)
     return pairs.eigenvalues.astype(dtype), pairs.eigenvectors.astype(dtype)
 
 
-def skewed(rng, shape):
+def skewed(rng: "np.random.Generator", shape: Any) -> Any:
     """Matrices with eigenvalues 0.5, 2, 3.5 … and oblique eigenvectors."""
     n = shape[-1]
     v = np.eye(n) + 0.3 * rng.uniform(-1, 1, shape)
@@ -86,7 +88,7 @@ def skewed(rng, shape):
     source="Giles 2008; Boeddeker et al. 2017, arXiv:1701.00392",
     num_outputs=2,
 )
-def eig(a):
+def eig(a: Any) -> Any:
     """(w, v): complex eigenvalues, in no particular order, and eigenvectors of length 1 as columns.
     The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.
 

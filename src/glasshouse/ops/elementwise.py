@@ -4,13 +4,15 @@ Operands of a card have equal shapes and dtypes; the operators on Value bring th
 FLOP an element for what one machine instruction does, 8 for the polynomial kernels."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from inspect import signature
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec
-from glasshouse.dispatch import LINEAR, Arr, KernelText, Rule, bind, define, primitives
+from glasshouse.dispatch import LINEAR, Arr, KernelText, Rule, Value, bind, define, primitives
 from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
@@ -20,7 +22,7 @@ from glasshouse.ops.cast import conj, real
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 
 
-def infer_same(name: str, dtypes: str):
+def infer_same(name: str, dtypes: str) -> Callable[..., Any]:
     allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
 
     def infer(first: Spec, *rest: Spec, **_) -> Spec:
@@ -35,7 +37,7 @@ def infer_same(name: str, dtypes: str):
     return infer
 
 
-def mismatch(name: str, specs):
+def mismatch(name: str, specs: Any) -> Any:
     if any(s.shape != specs[0].shape for s in specs):
         shapes = " and ".join(str(s.shape) for s in specs)
         return ShapeError(name, "operands of equal shape", shapes, "Broadcast them first.")
@@ -43,7 +45,7 @@ def mismatch(name: str, specs):
     return DTypeError(name, "operands of one dtype", listed, "Cast one of them.")
 
 
-def batch_together(batched, operands):
+def batch_together(batched: tuple[bool, ...], operands: tuple[Value, ...]) -> list[Value]:
     """All operands with a batch axis in front; those without one are repeated along it."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
     return [
@@ -52,7 +54,7 @@ def batch_together(batched, operands):
     ]
 
 
-def batch_elementwise(name: str):
+def batch_elementwise(name: str) -> Any:
     """The batching rule of an elementwise primitive: itself, on operands that all have the axis."""
 
     def batch(batched, *operands, **attrs):
@@ -61,7 +63,7 @@ def batch_elementwise(name: str):
     return batch
 
 
-def derivative_rules(derivative):
+def derivative_rules(derivative: Any) -> Any:
     """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d, of what is
     `in_steps` rounded once."""
     reads_y, *reads = (not name.startswith("_") for name in signature(derivative).parameters)
@@ -77,15 +79,24 @@ def derivative_rules(derivative):
     return Rule(vjp, reads_y, tuple(reads)), jvp
 
 
-def in_steps(derivative):
+def in_steps(derivative: Any) -> Any:
     """The derivative, marked as more than one card: its intermediates may not fit 16 bits."""
     derivative.takes_steps = True
     return derivative
 
 
 def elementwise(
-    name, doc, *, ref, derivatives=None, dtypes="numeric", flops=1, ranges=None, traits=(), **fields
-):
+    name: Any,
+    doc: Any,
+    *,
+    ref: Any,
+    derivatives: Any = None,
+    dtypes: str = "numeric",
+    flops: int = 1,
+    ranges: Any = None,
+    traits: tuple[Any, ...] = (),
+    **fields: Any,
+) -> Any:
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
     `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high).
     `fields` are further ones of the card."""
@@ -114,7 +125,7 @@ def elementwise(
     )
 
 
-def operand_count(ref) -> int:
+def operand_count(ref: Any) -> int:
     if isinstance(ref, np.ufunc):
         return ref.nin
     parameters = signature(ref).parameters.values()
@@ -124,29 +135,29 @@ def operand_count(ref) -> int:
 polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
-def scalar(value, like):
+def scalar(value: Any, like: Value) -> Value:
     return full(like.shape, value, like.dtype)
 
 
-def where_(condition, x, y):
+def where_(condition: Value, x: Value, y: Value) -> Value:
     return bind(primitives["where"], (condition, x, y), {})
 
 
-def sign_of(x):
+def sign_of(x: Value) -> Value:
     one = scalar(1, x)
     return where_(x > 0, one, where_(x < 0, -one, scalar(0, x)))
 
 
-def zero_rule(g, _y, *_operands, **_):
+def zero_rule(g: Any, _y: Any, *_operands: Any, **_: Any) -> Any:
     return scalar(0, g)
 
 
-def erf_ref(x):
+def erf_ref(x: np.ndarray) -> np.ndarray:
     """erf through C's libm, an element at a time."""
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
-def tanh_ref(x):
+def tanh_ref(x: Any) -> Any:
     """NumPy's. Where the real part is infinite, the imaginary one is a zero that has the operand's
     sign, as the Array API has it; ISO C takes that of sin(2 im)."""
     y = np.array(np.tanh(x))
@@ -346,7 +357,7 @@ remainder = elementwise(
 )
 
 
-def pow_ref(x, y):
+def pow_ref(x: Any, y: np.ndarray) -> np.ndarray:
     """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does."""
     if x.dtype.kind == "i" and (y < 0).any():
         inverse = np.where(np.abs(x) == 1, np.where(y % 2, x, x * x), 0)
@@ -356,14 +367,14 @@ def pow_ref(x, y):
 
 
 @in_steps
-def d_pow_base(_y, a, b):
+def d_pow_base(_y: Any, a: Any, b: Any) -> Any:
     """b · a**(b - 1), and 0 where b is 0, also at a = 0."""
     zero = b == 0
     return where_(zero, scalar(0, b), b * a ** where_(zero, scalar(1, b), b - 1))
 
 
 @in_steps
-def d_pow_exponent(y, a, b):
+def d_pow_exponent(y: Any, a: Any, b: Any) -> Any:
     """y · log(a), and 0 where a is 0, but for negative b: 0**b is infinite, and its slope -∞."""
     zero = (a == 0) & (real(b) >= 0)
     return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
@@ -381,7 +392,7 @@ pow_ = elementwise(
 )
 
 
-def tie_weight(winner, loser):
+def tie_weight(winner: Any, loser: Any) -> Any:
     """1 where `winner` is larger, one half where both are equal, else 0."""
     half = where_(winner == loser, scalar(0.5, winner), scalar(0, winner))
     return where_(winner > loser, scalar(1, winner), half)
@@ -409,7 +420,7 @@ minimum = elementwise(
 )
 
 
-def squared_length(a, b):
+def squared_length(a: Value, b: Value) -> Value:
     """a² + b², and 1 at the origin, where the angle jumps and its derivative is taken as 0."""
     length = a * a + b * b
     return where_(length == 0, scalar(1, length), length)

@@ -6,10 +6,11 @@ That of a real signal keeps half of the frequencies; its rules count those that 
 Source: Van Loan 1992, "Computational Frameworks for the Fast Fourier Transform"."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-from glasshouse.base import DTypeError, OptionError, ShapeError, Spec
+from glasshouse.base import DType, DTypeError, OptionError, ShapeError, Spec
 from glasshouse.base.dtype import complex_dtype, int64, real_dtype
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, card, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
@@ -21,7 +22,7 @@ COMPLEX = tuple(d for d in DTYPE_GROUPS["linalg"] if d.is_complex)
 REAL = tuple(d for d in DTYPE_GROUPS["linalg"] if d.is_floating)
 
 
-def check_transform(where_: str, x: Spec, dtypes, axes) -> None:
+def check_transform(where_: str, x: Spec, dtypes: tuple[DType, ...], axes: tuple[int, ...]) -> None:
     if x.dtype not in dtypes:
         names = " or ".join(d.name for d in dtypes)
         raise DTypeError(where_, f"a dtype of {names}", x.dtype.name, "Cast it.")
@@ -31,17 +32,17 @@ def check_transform(where_: str, x: Spec, dtypes, axes) -> None:
         raise ShapeError(where_, "one element or more an axis", x.shape, "Give n.")
 
 
-def resized(x: Spec, axis: int, size: int, dtype) -> Spec:
+def resized(x: Spec, axis: int, size: int, dtype: DType) -> Spec:
     return Spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype)
 
 
-def transform_flops(shape, axes, each: float) -> int:
+def transform_flops(shape: Any, axes: Any, each: float) -> int:
     """`each`·N·log2(N) for each transform of N elements, one axis after the other."""
     size = math.prod(shape)
     return round(sum(each * size * math.log2(shape[axis]) for axis in axes))
 
 
-def infer_fft(x: Spec, *, axes, inverse) -> Spec:
+def infer_fft(x: Spec, *, axes: tuple[int, ...], inverse: bool) -> Spec:
     check_transform("fft", x, COMPLEX, axes)
     return x
 
@@ -71,7 +72,7 @@ def infer_fft(x: Spec, *, axes, inverse) -> Spec:
     traits=("linear",),
     source="Van Loan 1992",
 )
-def fft(x, *, axes, inverse):
+def fft(x: np.ndarray, *, axes: tuple[int, ...], inverse: bool) -> np.ndarray:
     """The discrete Fourier transform of complex x along the axes, without a scale; `inverse`: with
     exp(+2πi·kn/N).
 
@@ -86,7 +87,7 @@ def frequencies(size: int) -> int:
     return size // 2 + 1
 
 
-def weighted(x, axis: int, size: int, inner: float):
+def weighted(x: Any, axis: int, size: int, inner: float) -> Any:
     """x with the frequencies that stand for two times `inner`: all but 0 and, of even sizes, the
     last."""
     number = iota(size=x.shape[axis], dtype=int64)
@@ -98,12 +99,12 @@ def weighted(x, axis: int, size: int, inner: float):
     return x * broadcast_to(cast(weight, x.dtype), x.shape)
 
 
-def infer_rfft(x: Spec, *, axis) -> Spec:
+def infer_rfft(x: Spec, *, axis: Any) -> Spec:
     check_transform("rfft", x, REAL, (axis,))
     return resized(x, axis, frequencies(x.shape[axis]), complex_dtype(x.dtype))
 
 
-def rfft_vjp(g, _y, _x, *, axis):
+def rfft_vjp(g: Any, _y: Any, _x: Any, *, axis: Any) -> Any:
     size = _x.shape[axis]
     return irfft(weighted(g, axis, size, 0.5), axis=axis, size=size)
 
@@ -130,7 +131,7 @@ def rfft_vjp(g, _y, _x, *, axis):
     traits=("linear",),
     source="Van Loan 1992",
 )
-def rfft(x, *, axis):
+def rfft(x: Any, *, axis: Any) -> Any:
     """The frequencies 0 to N // 2 of the discrete Fourier transform of real x along an axis; the
     others are their conjugates.
 
@@ -138,7 +139,7 @@ def rfft(x, *, axis):
     return np.fft.rfft(x, axis=axis)
 
 
-def infer_irfft(x: Spec, *, axis, size) -> Spec:
+def infer_irfft(x: Spec, *, axis: Any, size: Any) -> Spec:
     check_transform("irfft", x, COMPLEX, (axis,))
     check_integer("irfft", "size", size, least=1)
     if x.shape[axis] != frequencies(size):
@@ -148,7 +149,7 @@ def infer_irfft(x: Spec, *, axis, size) -> Spec:
     return resized(x, axis, size, real_dtype(x.dtype))
 
 
-def irfft_vjp(g, _y, _x, *, axis, size):
+def irfft_vjp(g: Any, _y: Any, _x: Any, *, axis: Any, size: Any) -> Any:
     return weighted(rfft(g, axis=axis), axis, size, 2)
 
 
@@ -176,7 +177,7 @@ def irfft_vjp(g, _y, _x, *, axis, size):
     traits=("linear",),
     source="Van Loan 1992",
 )
-def irfft(x, *, axis, size):
+def irfft(x: Any, *, axis: Any, size: Any) -> Any:
     """The real signal of `size` elements with the frequencies x along an axis, without a scale;
     the imaginary part of frequency 0 and, of even sizes, of the last is not read.
 

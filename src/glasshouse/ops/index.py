@@ -4,12 +4,25 @@ In all three, `indices` (any shape, in [-n, n)) name places along one axis of x 
 results and updates have the shape (*pre, *indices.shape, *post)."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample, zeros
+from glasshouse.dispatch import (
+    LINEAR,
+    Arr,
+    Primitive,
+    Value,
+    broadcast_to,
+    card,
+    cast,
+    full,
+    refusal,
+    sample,
+    zeros,
+)
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
@@ -24,7 +37,7 @@ def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
-def infer_scatter(name: str):
+def infer_scatter(name: str) -> Any:
     def infer(x: Spec, indices: Spec, updates: Spec, *, axis) -> Spec:
         shape = indexed_shape(name, x, indices, axis)
         if name == "scatter_add":
@@ -62,7 +75,7 @@ def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def kept_updates(g, indices, axis: int, size: int):
+def kept_updates(g: Value, indices: Value, axis: int, size: int) -> Value:
     """The rows of g that `indices` name, with zeros for updates that were overwritten."""
     rows = gather(g, indices, axis=axis)
     order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
@@ -72,7 +85,7 @@ def kept_updates(g, indices, axis: int, size: int):
     return where(broadcast_to(stays, rows.shape), rows, zeros(rows))
 
 
-def move_axes(x, src, dst):
+def move_axes(x: Value, src: Any, dst: Any) -> Value:
     """`x` with the axes `src` moved to the places `dst`."""
     order = [i for i in range(x.ndim) if i not in src]
     for place, axis in sorted(zip(dst, src)):
@@ -80,7 +93,7 @@ def move_axes(x, src, dst):
     return x if order == list(range(x.ndim)) else permute(x, axes=tuple(order))
 
 
-def merged_indices(indices, size: int):
+def merged_indices(indices: Value, size: int) -> Value:
     """indices (B, *I) into axes of `size` as those into B axes joined; wrong ones stay wrong."""
     b = indices.shape[0]
     indices = cast(indices, int64)
@@ -89,14 +102,14 @@ def merged_indices(indices, size: int):
     return where((forward >= 0) & (forward < size), forward + row * size, indices * b)
 
 
-def merged_rows(x, axis: int):
+def merged_rows(x: Value, axis: int) -> tuple[Value, int, list[Any]]:
     """(x (B, ...) with B and `axis` joined in front, the size of `axis`, the other sizes)."""
     b, *shape = x.shape
     n = shape.pop(axis)
     return reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape)), n, shape
 
 
-def batch_gather(batched, x, indices, *, axis):
+def batch_gather(batched: tuple[bool, ...], x: Value, indices: Value, *, axis: int) -> Value | None:
     if batched == (True, False):
         return gather(x, indices, axis=axis + 1)
     if batched == (False, True):
@@ -106,7 +119,7 @@ def batch_gather(batched, x, indices, *, axis):
     return move_axes(out, range(indices.ndim, indices.ndim + axis), range(1, axis + 1))
 
 
-def batch_scatter(card):
+def batch_scatter(card: Any) -> Any:
     """The batching rule of a scatter: the batch joins the indexed axis where indices differ."""
 
     def batch(batched, x, indices, updates, *, axis):
@@ -123,7 +136,7 @@ def batch_scatter(card):
     return batch
 
 
-def index(*shape, low=-2, high=2):
+def index(*shape: Any, low: int = -2, high: int = 2) -> Any:
     return Arr(shape, low, high, dtype="int64")
 
 
@@ -147,14 +160,14 @@ def index(*shape, low=-2, high=2):
         refusal(ShapeError, "axis", (3,), index(2), axis=1),
     ],
 )
-def gather(x, at, *, axis):
+def gather(x: np.ndarray, at: np.ndarray, *, axis: int) -> np.ndarray | None:
     """The rows of x that `indices` name along `axis`, as numpy.take gives them.
 
     Why: a product with one-hot rows costs n times the work; slices take only static places."""
     return np.take(x, checked("gather", at, x.shape[axis]), axis=axis)
 
 
-def scatter_samples():
+def scatter_samples() -> Any:
     return [
         sample((3, 2), index(4), (4, 2), axis=0),
         sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
@@ -163,7 +176,7 @@ def scatter_samples():
     ]
 
 
-def scatter_errors():
+def scatter_errors() -> Any:
     cases = [
         (index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
         (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
@@ -198,7 +211,9 @@ def scatter_errors():
     ],
     dtypes="numeric",
 )
-def scatter_add(x, indices, updates, *, axis):
+def scatter_add(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int
+) -> np.ndarray | None:
     """x with each update added to the row that its index names; repeated indices add up.
 
     Why: the transpose of gather; a product with one-hot rows costs n times the work.
@@ -230,7 +245,9 @@ def scatter_add(x, indices, updates, *, axis):
     samples=scatter_samples(),
     error_samples=scatter_errors(),
 )
-def scatter_set(x, indices, updates, *, axis):
+def scatter_set(
+    x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int
+) -> np.ndarray | None:
     """x with each update in the row that its index names; of repeated indices, the last one's.
 
     Why: writing to places known only at run time; a mask and a sum would add repeated updates.
@@ -246,7 +263,7 @@ def scatter_set(x, indices, updates, *, axis):
     return out.reshape(x.shape)
 
 
-def gather_along(x, indices, axis: int):
+def gather_along(x: Value, indices: Value, axis: int) -> Value:
     """The elements of x (..., n, ...) at `indices` (..., k, ...) along `axis`, line by line."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
@@ -255,13 +272,13 @@ def gather_along(x, indices, axis: int):
     return move_axes(reshape(flat, shape=shape), (last,), (axis,))
 
 
-def scatter_along(updates, indices, axis: int, size: int):
+def scatter_along(updates: Value, indices: Value, axis: int, size: int) -> Value:
     """The transpose of `gather_along`: updates added into lines of `size` zeros."""
     shape = (*updates.shape[:axis], size, *updates.shape[axis + 1 :])
     return scatter_lines(scatter_add, full(shape, 0, updates.dtype), indices, updates, axis)
 
 
-def scatter_lines(scatter, x, indices, updates, axis: int):
+def scatter_lines(scatter: Primitive, x: Value, indices: Value, updates: Value, axis: int) -> Value:
     """x with `updates` (..., k, ...) scattered to `indices` (..., k, ...) of `axis`, by lines."""
     last = x.ndim - 1
     lines, places, rows = (move_axes(v, (axis,), (last,)) for v in (x, indices, updates))
@@ -270,7 +287,7 @@ def scatter_lines(scatter, x, indices, updates, axis: int):
     return move_axes(reshape(flat, shape=lines.shape), (last,), (axis,))
 
 
-def line_places(places, size: int):
+def line_places(places: Value, size: int) -> Value:
     """Positions (..., k) in lines of `size` elements, as flat positions in all lines."""
     k, count = places.shape[-1], math.prod(places.shape[:-1])
     first = reshape(iota(size=count, dtype=int64) * size, shape=(count, 1))

@@ -10,11 +10,13 @@ differentiation"; Murray 2016, arXiv:1602.07527 (Cholesky); Seeger, Hetzel, Dai,
 Zhang 2019, arXiv:1909.02659 (the phase term of a complex SVD)."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-from glasshouse.base import Spec, int64, real_dtype
+from glasshouse.base import DType, Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
+from glasshouse.dispatch import Value
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape, zeros
 from glasshouse.ops.cast import conj, imag, make_complex, real
@@ -38,78 +40,78 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     return m, n
 
 
-def diagonals(m: int, n: int):
+def diagonals(m: int, n: int) -> Any:
     """The number of the diagonal that each place of a matrix lies on: column minus row."""
     return iota(size=n, dtype=int64) - as_column(iota(size=m, dtype=int64))
 
 
-def tril(x, k: int = 0):
+def tril(x: Any, k: int = 0) -> Value:
     """x with zeros above its k-th diagonal."""
     return where(broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape), zeros(x), x)
 
 
-def triu(x, k: int = 0):
+def triu(x: Any, k: int = 0) -> Value:
     """x with zeros below its k-th diagonal."""
     return where(broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape), zeros(x), x)
 
 
-def diagonal_part(x):
+def diagonal_part(x: Value) -> Value:
     return triu(tril(x))
 
 
-def hermitian_part(x):
+def hermitian_part(x: Value) -> Value:
     return (x + adjoint(x)) / 2
 
 
-def real_part(x):
+def real_part(x: Value) -> Value:
     return cast(real(x), x.dtype)
 
 
-def as_column(v):
+def as_column(v: Value) -> Value:
     return reshape(v, (*v.shape, 1))
 
 
-def as_row(v):
+def as_row(v: Value) -> Value:
     return reshape(v, (*v.shape[:-1], 1, v.shape[-1]))
 
 
-def diagonal_matrix(v, dtype):
+def diagonal_matrix(v: Value, dtype: DType) -> Value:
     """Square matrices of `dtype` with v (..., n) on their diagonals."""
     return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, v.shape[-1])))
 
 
-def diagonal_of(x):
+def diagonal_of(x: Value) -> Value:
     return sum_(diagonal_part(x), axes=(x.ndim - 1,))
 
 
-def columns(x, start: int, stop: int):
+def columns(x: Value, start: int, stop: int) -> Value:
     return section(x, x.ndim - 1, start, stop)
 
 
-def quotient(x, gap):
+def quotient(x: Value, gap: Value) -> Value:
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
     Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
     return x / where((x == 0) & (gap == 0), full(x.shape, 1, x.dtype), gap)
 
 
-def spectral_quotient(x, v):
+def spectral_quotient(x: Value, v: Value) -> Value:
     """x_ij / (v_j - v_i), and 0 on the diagonal."""
     return quotient(x - diagonal_part(x), as_row(v) - as_column(v))
 
 
-def solve(a, b, *, lower: bool, adjoint_a: bool = False):
+def solve(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Value:
     """a^-1 b, or a^-H b."""
     a = conj(a) if adjoint_a else a
     return triangular_solve(a, b, lower=lower, transpose=adjoint_a, unit_diagonal=False)
 
 
-def solve_right(a, b, *, lower: bool, adjoint_a: bool = False):
+def solve_right(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Value:
     """b a^-1, or b a^-H."""
     return adjoint(solve(a, adjoint(b), lower=lower, adjoint_a=not adjoint_a))
 
 
-def pivots(a, perm):
+def pivots(a: Value, perm: Value) -> Value:
     """The permutation matrices P with P a = a[perm]."""
     n = perm.shape[-1]
     shape = (*perm.shape, n)
@@ -117,7 +119,7 @@ def pivots(a, perm):
     return cast(positions == broadcast_to(iota(size=n, dtype=int64), shape), a.dtype)
 
 
-def of_square(where_: str, result):
+def of_square(where_: str, result: Any) -> Any:
     def infer(a: Spec):
         check_matrix(where_, a, square=True)
         return result(a)
@@ -129,7 +131,7 @@ def symmetric(a: np.ndarray) -> np.ndarray:
     return (a + np.conj(a.mT)) / 2
 
 
-def factorise(where_: str, expected: str, factor, a, *options):
+def factorise(where_: str, expected: str, factor: Any, a: np.ndarray, *options: Any) -> Any:
     """factor(a, *options) of numpy.linalg, with its failure as our error."""
     try:
         return factor(a, *options)
@@ -139,17 +141,17 @@ def factorise(where_: str, expected: str, factor, a, *options):
         raise LinAlgError(where_, expected, got, fix) from None
 
 
-def batch_first(card):
+def batch_first(card: Any) -> Any:
     """The batching rule of a card over the last axes of one operand: leading axes are free."""
     return lambda batched, a, **attrs: card()(a, **attrs)
 
 
-def spd(rng, shape):
+def spd(rng: "np.random.Generator", shape: Any) -> Any:
     x = rng.uniform(-1, 1, shape)
     return x @ x.mT + shape[-1] * np.eye(shape[-1])
 
 
-def spread_values(rng, shape):
+def spread_values(rng: "np.random.Generator", shape: Any) -> Any:
     """Matrices whose singular values 1, 2, … are far apart."""
     m, n = shape[-2:]
     u = np.linalg.qr(rng.normal(size=(*shape[:-2], m, m))).Q
@@ -160,18 +162,18 @@ def spread_values(rng, shape):
     return u @ middle @ v
 
 
-def spread_symmetric(rng, shape):
+def spread_symmetric(rng: "np.random.Generator", shape: Any) -> Any:
     """Symmetric matrices whose eigenvalues 0, 1.5, 3 … are far apart."""
     q = np.linalg.qr(rng.normal(size=shape)).Q
     return q @ (1.5 * np.arange(shape[-1])[:, None] * q.mT)
 
 
-def dominant(rng, shape):
+def dominant(rng: "np.random.Generator", shape: Any) -> Any:
     """Matrices with a large diagonal, moved down by one row, so that pivots are clear."""
     return np.roll(rng.uniform(-1, 1, shape) + 3 * np.eye(shape[-1]), 1, axis=-2)
 
 
-def triangle(rng, shape):
+def triangle(rng: "np.random.Generator", shape: Any) -> Any:
     return rng.uniform(-1, 1, shape) + 3 * np.eye(shape[-1])
 
 
@@ -184,17 +186,17 @@ OBLONG = refusal(ShapeError, "square matrices", (2, 3))
 # dL = L Φ(L^-1 dA L^-H).
 
 
-def half_lower(x):
+def half_lower(x: Value) -> Value:
     """Φ: the lower triangle, with half the diagonal."""
     return tril(x) - diagonal_part(x) / 2
 
 
-def cholesky_vjp(g, y, _a):
+def cholesky_vjp(g: Value, y: Value, _a: Spec) -> Value:
     inner = half_lower(matmul(adjoint(y), g))
     return hermitian_part(solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True))
 
 
-def cholesky_jvp(t, y, a):
+def cholesky_jvp(t: Value, y: Value, a: Value) -> Value:
     inner = solve_right(y, solve(y, hermitian_part(t), lower=True), lower=True, adjoint_a=True)
     return matmul(y, half_lower(inner))
 
@@ -211,7 +213,7 @@ def cholesky_jvp(t, y, a):
     dtypes="linalg",
     source="Murray 2016, arXiv:1602.07527",
 )
-def cholesky(a):
+def cholesky(a: np.ndarray) -> np.ndarray | None:
     """The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.
 
     Why: a loop over columns, whose length the program does not know."""
@@ -223,14 +225,14 @@ def cholesky(a):
 # Q R1 = A1 and R2 = Q^H A2.
 
 
-def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
+def infer_qr(a: Spec, *, mode: str) -> tuple[Spec, Spec]:
     m, n = check_matrix("qr", a)
     check_option("qr", "mode", mode, ("reduced", "complete"))
     k = m if mode == "complete" else min(m, n)
     return Spec((*a.shape[:-1], k), a.dtype), Spec((*a.shape[:-2], k, n), a.dtype)
 
 
-def check_qr_gradient(a, mode: str) -> None:
+def check_qr_gradient(a: Value, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
         expected = "mode 'reduced' for the derivative of tall matrices"
@@ -238,23 +240,23 @@ def check_qr_gradient(a, mode: str) -> None:
         raise GradError("qr", expected, f"'complete' and shape {a.shape}", fix)
 
 
-def skew_free(c):
+def skew_free(c: Value) -> Value:
     """S: what of C = dR R^-1 + (skew-Hermitian) belongs to R."""
     return triu(c, 1) + adjoint(tril(c, -1)) + real_part(diagonal_part(c))
 
 
-def skew_free_adjoint(u):
+def skew_free_adjoint(u: Value) -> Value:
     """S*: triu(U, 1) and its conjugate transpose, and Re diag(U)."""
     upper = triu(u, 1)
     return upper + adjoint(upper) + real_part(diagonal_part(u))
 
 
-def square_qr_vjp(gq, gr, q, r):
+def square_qr_vjp(gq: Value, gr: Value, q: Value, r: Value) -> Value:
     inner = matmul(gr, adjoint(r)) - matmul(adjoint(q), gq)
     return solve_right(r, gq + matmul(q, skew_free_adjoint(inner)), lower=False, adjoint_a=True)
 
 
-def qr_vjp(g, y, a, *, mode):
+def qr_vjp(g: list[Value], y: list[Value], a: Value, *, mode: str) -> Value:
     check_qr_gradient(a, mode)
     (gq, gr), (q, r) = g, y
     m, n = a.shape[-2:]
@@ -265,13 +267,13 @@ def qr_vjp(g, y, a, *, mode):
     return concatenate(first, matmul(q, gr2), axis=a.ndim - 1)
 
 
-def square_qr_jvp(t, q, r):
+def square_qr_jvp(t: Value, q: Value, r: Value) -> tuple[Value, ...]:
     x = solve_right(r, t, lower=False)
     u = skew_free(matmul(adjoint(q), x))
     return x - matmul(q, u), matmul(u, r)
 
 
-def qr_jvp(t, y, a, *, mode):
+def qr_jvp(t: Value, y: tuple[Value, ...], a: Value, *, mode: str) -> tuple[Value, ...]:
     check_qr_gradient(a, mode)
     q, r = y
     m, n = a.shape[-2:]
@@ -282,7 +284,7 @@ def qr_jvp(t, y, a, *, mode):
     return tq, concatenate(tr, tr2, axis=a.ndim - 1)
 
 
-def qr_flops(a: Spec, *, mode) -> int:
+def qr_flops(a: Spec, *, mode: Any) -> int:
     """Householder reflections, for r and again for q.
 
     Source: Golub, Van Loan 2013, 5.2.
@@ -313,7 +315,7 @@ def qr_flops(a: Spec, *, mode) -> int:
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
     num_outputs=2,
 )
-def qr(a, *, mode):
+def qr(a: Any, *, mode: Any) -> tuple[np.ndarray, ...]:
     """(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode
     is 'complete'. The derivative needs full rank.
 
@@ -324,11 +326,11 @@ def qr(a, *, mode):
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
 
 
-def unpacked(packed):
+def unpacked(packed: Value) -> tuple[Value, ...]:
     return tril(packed, -1) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
-def lu_vjp(g, y, _a):
+def lu_vjp(g: list[Value], y: list[Value], _a: Spec) -> Value:
     (g, _), (packed, perm) = g, y
     lower, upper = unpacked(packed)
     inner = tril(matmul(adjoint(lower), tril(g, -1)), -1)
@@ -338,7 +340,7 @@ def lu_vjp(g, y, _a):
     return matmul(adjoint(pivots(packed, perm)), inner)
 
 
-def lu_jvp(t, y, a):
+def lu_jvp(t: Value, y: tuple[Value, ...], a: Value) -> tuple[Value, None]:
     packed, perm = y
     lower, upper = unpacked(packed)
     inner = solve(lower, matmul(pivots(packed, perm), t), lower=True)
@@ -359,7 +361,7 @@ def lu_jvp(t, y, a):
     source="Golub, Van Loan 2013, Matrix Computations, 3.4; derivative: from dA = dL U + L dU",
     num_outputs=2,
 )
-def lu(a):
+def lu(a: np.ndarray) -> tuple[np.ndarray, ...]:
     """(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed`
     and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.
 
@@ -384,7 +386,9 @@ def lu(a):
 # Triangular solve: with X = T^-1 B and T the triangle of A: dX = T^-1 (dB - dT X).
 
 
-def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal) -> Spec:
+def infer_triangular_solve(
+    a: Spec, b: Spec, *, lower: bool, transpose: bool, unit_diagonal: bool
+) -> Spec:
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
     check_pair("triangular_solve", "linalg", a, b)
@@ -395,7 +399,7 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     return b
 
 
-def substitute(a, b, lower: bool, unit_diagonal: bool):
+def substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
     """a^-1 b by halves: solve one half of the rows, take it off the other, solve that."""
     n = a.shape[-1]
     if n == 0:
@@ -412,28 +416,30 @@ def substitute(a, b, lower: bool, unit_diagonal: bool):
     return x
 
 
-def of_triangle(x, lower: bool, unit_diagonal: bool):
+def of_triangle(x: Value, lower: bool, unit_diagonal: bool) -> Value:
     """The part of x that triangular_solve reads of its first operand."""
     return tril(x, -int(unit_diagonal)) if lower else triu(x, int(unit_diagonal))
 
 
-def solve_vjp_b(g, _y, a, _b, *, transpose, **attrs):
+def solve_vjp_b(
+    g: Value, _y: Value, a: Value, _b: Spec | None, *, transpose: bool, **attrs: Any
+) -> Value:
     return triangular_solve(conj(a), g, transpose=not transpose, **attrs)
 
 
-def solve_vjp_a(g, y, a, _b, **attrs):
+def solve_vjp_a(g: Value, y: Value, a: Value, _b: Spec, **attrs: Any) -> Value:
     outer = matmul(solve_vjp_b(g, y, a, None, **attrs), adjoint(y))
     outer = transpose(outer) if attrs["transpose"] else outer
     return -of_triangle(outer, attrs["lower"], attrs["unit_diagonal"])
 
 
-def solve_jvp_a(t, y, a, b, **attrs):
+def solve_jvp_a(t: Value, y: Value, a: Value, b: Value, **attrs: Any) -> Value:
     t = of_triangle(t, attrs["lower"], attrs["unit_diagonal"])
     t = transpose(t) if attrs["transpose"] else t
     return -triangular_solve(a, matmul(t, y), **attrs)
 
 
-def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
+def solve_attrs(lower: bool = True, transpose: bool = False, unit_diagonal: bool = False) -> Any:
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
@@ -460,7 +466,9 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
     dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008",
 )
-def triangular_solve(a, b, *, lower, transpose, unit_diagonal):
+def triangular_solve(
+    a: np.ndarray, b: np.ndarray, *, lower: bool, transpose: bool, unit_diagonal: bool
+) -> np.ndarray:
     """x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k).
     Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.
 
@@ -474,13 +482,13 @@ def triangular_solve(a, b, *, lower, transpose, unit_diagonal):
 # dw = Re diag(C), dV = V (F ∘ C). The phase of complex vectors is kept still.
 
 
-def eigh_vjp(g, y, _a):
+def eigh_vjp(g: list[Value], y: list[Value], _a: Spec) -> Value:
     (gw, gv), (w, v) = g, y
     inner = spectral_quotient(matmul(adjoint(v), gv), w) + diagonal_matrix(gw, v.dtype)
     return hermitian_part(matmul(matmul(v, inner), adjoint(v)))
 
 
-def eigh_jvp(t, y, a):
+def eigh_jvp(t: Value, y: tuple[Value, ...], a: Value) -> tuple[Value, ...]:
     w, v = y
     inner = matmul(matmul(adjoint(v), hermitian_part(t)), v)
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
@@ -500,7 +508,7 @@ def eigh_jvp(t, y, a):
     source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717",
     num_outputs=2,
 )
-def eigh(a):
+def eigh(a: np.ndarray) -> tuple[np.ndarray, ...]:
     """(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a.
     The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.
 
@@ -515,7 +523,7 @@ def eigh(a):
 # part of dU outside the columns of U is (1 - U U^H) dA V / s; of dV, (1 - V V^H) dA^H U / s.
 
 
-def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
+def infer_svd(a: Spec, *, full_matrices: bool) -> tuple[Spec, Spec, Spec]:
     m, n = check_matrix("svd", a)
     lead, k = a.shape[:-2], min(m, n)
     rows, cols = (m, n) if full_matrices else (k, k)
@@ -523,7 +531,7 @@ def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
     return Spec((*lead, m, rows), a.dtype), singular, Spec((*lead, cols, n), a.dtype)
 
 
-def check_svd_gradient(a, full_matrices: bool) -> None:
+def check_svd_gradient(a: Value, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
         expected = "full_matrices=False for the derivative of oblong matrices"
@@ -531,16 +539,16 @@ def check_svd_gradient(a, full_matrices: bool) -> None:
         raise GradError("svd", expected, f"True and shape {a.shape}", fix)
 
 
-def imaginary_diagonal(x):
+def imaginary_diagonal(x: Value) -> Value:
     """i Im diag(x), as matrices."""
     return make_complex(full(x.shape, 0, real_dtype(x.dtype)), imag(diagonal_part(x)))
 
 
-def outside(u, x):
+def outside(u: Value, x: Value) -> Value:
     return x - matmul(u, matmul(adjoint(u), x))
 
 
-def svd_vjp(g, y, a, *, full_matrices):
+def svd_vjp(g: list[Value], y: list[Value], a: Value, *, full_matrices: bool) -> Value | None:
     check_svd_gradient(a, full_matrices)
     (gu, gs, gvh), (u, s, vh) = g, y
     v, gv = adjoint(vh), adjoint(gvh)
@@ -560,7 +568,7 @@ def svd_vjp(g, y, a, *, full_matrices):
     return result
 
 
-def svd_jvp(t, y, a, *, full_matrices):
+def svd_jvp(t: Value, y: tuple[Value, ...], a: Value, *, full_matrices: bool) -> tuple[Value, ...]:
     check_svd_gradient(a, full_matrices)
     u, s, vh = y
     v = adjoint(vh)
@@ -579,7 +587,7 @@ def svd_jvp(t, y, a, *, full_matrices):
     return tu, real(diagonal_of(p)), adjoint(tv)
 
 
-def svd_flops(a: Spec, *, full_matrices) -> int:
+def svd_flops(a: Spec, *, full_matrices: Any) -> int:
     """About 14 m n² + 8 n³ for m >= n, with vectors. Golub, Van Loan 2013, fig. 8.6.1."""
     small, large = sorted(a.shape[-2:])
     return math.prod(a.shape[:-2]) * (14 * large * small**2 + 8 * small**3)
@@ -606,7 +614,7 @@ def svd_flops(a: Spec, *, full_matrices) -> int:
     source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659",
     num_outputs=3,
 )
-def svd(a, *, full_matrices):
+def svd(a: np.ndarray, *, full_matrices: bool) -> tuple[np.ndarray, ...] | None:
     """(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The
     derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use
     that the vectors' phases do not matter to.

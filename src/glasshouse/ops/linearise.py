@@ -26,7 +26,7 @@ class LoopShape(NamedTuple):
     carries: int
     length: int
 
-    def parts(self, xs) -> tuple[list, list, list]:
+    def parts(self, xs: Any) -> tuple[list, list, list]:
         """(constants, carried, one for each step)."""
         middle = self.consts + self.carries
         return (list(xs[: self.consts]), list(xs[self.consts : middle]), list(xs[middle:]))
@@ -87,7 +87,7 @@ def active_carries(body: Body, shape: LoopShape, needs: tuple[bool, ...]) -> set
         active = active_now
 
 
-def dependent(body: Body, needs) -> set[int]:
+def dependent(body: Body, needs: Any) -> set[int]:
     """The positions of inexact values that depend on the needed inputs."""
     moving = {i for i, need in enumerate(needs) if need and body.inputs[i].dtype.is_inexact}
     at = len(body.inputs)
@@ -102,7 +102,7 @@ class Pull:
     """One step backwards, traced: numbers of the inputs, of the forward values, of the cotangents
     that come in and of those that go out."""
 
-    def __init__(self, body: Body, shape: LoopShape, needs, present):
+    def __init__(self, body: Body, shape: LoopShape, needs: Any, present: Any) -> None:
         self.body, self.shape = body, shape
         self.active = sorted(active_carries(body, shape, needs))
         moving = [need or i - shape.consts in self.active for i, need in enumerate(needs)]
@@ -126,7 +126,7 @@ class Pull:
         self.incoming_numbers = {i: x.payload for i, x in zip(places, inputs[count:], strict=True)}
         self.pulled = {i: self.tracer.number_of(x) for i, x in pulled.items()}
 
-    def run(self, inputs, cotangents: dict[int, Any]):
+    def run(self, inputs: Any, cotangents: dict[int, Any]) -> Any:
         """(every value of the body, the cotangents of its inputs that move, by position)."""
         with having(state, phase="recompute"):
             values = self.body.values(inputs)
@@ -141,7 +141,7 @@ class Pull:
                 self.pull(call, places, values, at, arrived, sums)
         return values, {i: sums[i] for i in range(len(inputs)) if i in sums and i in self.moving}
 
-    def pull(self, call: Call, places, values, at: int, arrived, sums) -> None:
+    def pull(self, call: Call, places: Any, values: Any, at: int, arrived: Any, sums: Any) -> None:
         """Add the cotangents of a call's operands, by the card's rules."""
         primitive = call.primitive
         needs = tuple(place in self.moving for place in places)
@@ -166,7 +166,7 @@ class Pull:
                 add_to(sums, place, cotangent)
 
 
-def add_to(sums: dict[int, Any], at: int, cotangent) -> None:
+def add_to(sums: dict[int, Any], at: int, cotangent: Any) -> None:
     sums[at] = sums[at] + cotangent if at in sums else cotangent
 
 
@@ -201,7 +201,7 @@ def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute:
     return Forward(Body.of(whole.inputs, whole.calls, whole.outputs, body.recomputed), len(saved))
 
 
-def reached(tracer: BodyTracer, begin) -> set[int]:
+def reached(tracer: BodyTracer, begin: Any) -> set[int]:
     """The numbers that depend on those in `begin`."""
     numbers = set(begin)
     for call in tracer.calls:
@@ -210,7 +210,7 @@ def reached(tracer: BodyTracer, begin) -> set[int]:
     return numbers
 
 
-def read_by(tracer: BodyTracer, backward: set[int], outputs) -> list[int]:
+def read_by(tracer: BodyTracer, backward: set[int], outputs: Any) -> list[int]:
     """The forward values that backward calls and outputs read, in order."""
     read = {i for i in outputs if i not in backward}
     for call in tracer.calls:
@@ -219,7 +219,9 @@ def read_by(tracer: BodyTracer, backward: set[int], outputs) -> list[int]:
     return sorted(read)
 
 
-def boundary(tracer: BodyTracer, number: int, free, residuals, recompute: bool) -> list[int]:
+def boundary(
+    tracer: BodyTracer, number: int, free: Any, residuals: Any, recompute: bool
+) -> list[int]:
     """The values that are not free from which a value is cheaply computed: itself, if need be."""
     bounds, stack, visited = dict[int, None](), [number], set[int]()
     while stack:
@@ -246,7 +248,7 @@ def backward_of(
 class BackwardBuilder:
     """Makes the backward loop of a forward one."""
 
-    def __init__(self, forward: Forward, shape: LoopShape, needs, present):
+    def __init__(self, forward: Forward, shape: LoopShape, needs: Any, present: Any) -> None:
         self.shape, self.needs = shape, needs
         results = len(forward.body.outputs) - forward.residuals
         self.pull = pull = Pull(
@@ -305,7 +307,7 @@ class BackwardBuilder:
             number = self.tracer.emit(primitives["full"], (), attrs).payload
         return number
 
-    def added(self, total, number: int) -> int:
+    def added(self, total: Any, number: int) -> int:
         return self.tracer.emit(primitives["add"], (total, self.tracer.value(number)), {}).payload
 
     # -- sums over steps that are computed after the loop --------------------------------------
@@ -354,14 +356,14 @@ SUMMABLE = (*MOVES, "add", "sum")  # a sum over steps goes through these
 MOST_LATE = 2  # bytes of stacks that are made only for this, as a multiple of a constant's
 
 
-def over_steps(call: Call, x):
+def over_steps(call: Call, x: Any) -> Any:
     """Apply a permute or reshape of one step to the values of all steps, stacked along axis 0."""
     if call.name == "permute":
         return primitives["permute"](x, axes=(0, *(axis + 1 for axis in call.attrs["axes"])))
     return primitives["reshape"](x, shape=(x.shape[0], *call.attrs["shape"]))
 
 
-def work_out(late: Late, stacks: dict[int, Any]):
+def work_out(late: Late, stacks: dict[int, Any]) -> Any:
     """The sum, from stacks by their numbers."""
     if late.call is None:
         return sum_steps(moved(late.operands[0], stacks))
@@ -371,18 +373,18 @@ def work_out(late: Late, stacks: dict[int, Any]):
     return late.call.primitive(*operands, **late.call.attrs)
 
 
-def moved(stacked: Stacked, stacks):
+def moved(stacked: Stacked, stacks: Any) -> Any:
     x = stacks[stacked.number]
     for call in stacked.moves:
         x = over_steps(call, x)
     return x
 
 
-def sum_steps(x):
+def sum_steps(x: Any) -> Any:
     return primitives["sum"](x, axes=(0,))
 
 
-def sum_of_products(a, b):
+def sum_of_products(a: Any, b: Any) -> Any:
     """The sum over t of a[t] @ b[t], as one product along t and the contracted axis."""
     rank = a.ndim - 1
     lead = tuple(range(1, rank - 1))

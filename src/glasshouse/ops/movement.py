@@ -1,12 +1,15 @@
 """Movement: primitives that rearrange, repeat or drop elements and compute nothing."""
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, from_numpy_dtype
 from glasshouse.base.shape import check_axes, check_axis
+from glasshouse.dispatch import Value
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.dispatch.value import section
 from glasshouse.ops.elementwise import batch_together
@@ -18,7 +21,7 @@ movement = partial(
 )
 
 
-def infer_reshape(x: Spec, *, shape) -> Spec:
+def infer_reshape(x: Spec, *, shape: tuple[Any, ...]) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
         expected = f"a shape of {x.size} elements, as {x.shape} has"
@@ -42,21 +45,21 @@ def infer_reshape(x: Spec, *, shape) -> Spec:
         refusal(ShapeError, "0 or more", (2,), shape=(-1,)),
     ],
 )
-def reshape(x, *, shape):
+def reshape(x: float | np.ndarray, *, shape: tuple[Any, ...]) -> np.ndarray:
     """The elements of x, in row-major order, in `shape`.
 
     Why: the only way to split and merge axes."""
     return np.reshape(x, shape)
 
 
-def infer_permute(x: Spec, *, axes) -> Spec:
+def infer_permute(x: Spec, *, axes: tuple[int, ...]) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
         fix = f"Give a permutation of 0 … {x.ndim - 1}."
         raise ShapeError("permute", f"each axis of shape {x.shape} once", tuple(axes), fix)
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
-def inverse_permutation(axes) -> tuple[int, ...]:
+def inverse_permutation(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
@@ -70,21 +73,21 @@ def inverse_permutation(axes) -> tuple[int, ...]:
         refusal(ShapeError, "each axis", (2, 3), axes=(0,)),
     ],
 )
-def permute(x, *, axes):
+def permute(x: np.ndarray, *, axes: tuple[int, ...]) -> np.ndarray:
     """x with its axes in the order `axes`.
 
     Why: no other primitive changes the order of elements across axes."""
     return np.transpose(x, axes)
 
 
-def infer_expand(x: Spec, *, shape) -> Spec:
+def infer_expand(x: Spec, *, shape: tuple[int, ...]) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
         expected = f"a shape that repeats only axes of size 1 of {x.shape}"
         raise ShapeError("expand", expected, tuple(shape), "Reshape first to add axes.")
     return Spec(tuple(shape), x.dtype)
 
 
-def expand_vjp(g, _y, _x, *, shape):
+def expand_vjp(g: Value, _y: Spec, _x: Spec, *, shape: tuple[int, ...]) -> Value:
     axes = tuple(i for i, size in enumerate(_x.shape) if size == 1 and shape[i] != 1)
     return reshape(sum_(g, axes=axes), shape=_x.shape)
 
@@ -104,14 +107,14 @@ def expand_vjp(g, _y, _x, *, shape):
         refusal(ShapeError, "size 1", (2,), shape=(2, 2)),
     ],
 )
-def expand(x, *, shape):
+def expand(x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
     """x repeated along its axes of size 1 to fill `shape`.
 
     Why: a product with ones would compute, and read memory that a stride of 0 saves."""
     return np.broadcast_to(x, shape)
 
 
-def infer_pad(x: Spec, *, widths, value) -> Spec:
+def infer_pad(x: Spec, *, widths: tuple[tuple[int, ...], ...], value: float) -> Spec:
     if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
         expected = f"(low, high, interior) of 0 or more for each axis of {x.shape}"
         raise ShapeError("pad", expected, tuple(widths), "Use slice to remove elements.")
@@ -119,12 +122,14 @@ def infer_pad(x: Spec, *, widths, value) -> Spec:
     return Spec(tuple(sizes), x.dtype)
 
 
-def placed(x_shape, widths) -> tuple[slice, ...]:
+def placed(x_shape: tuple[int, ...], widths: tuple[tuple[int, ...], ...]) -> tuple[slice, ...]:
     spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
     return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
 
-def pad_vjp(g, _y, _x, *, widths, value):
+def pad_vjp(
+    g: Value, _y: Spec, _x: Spec, *, widths: tuple[tuple[int, ...], ...], value: float
+) -> Value:
     where = placed(_x.shape, widths)
     return slice_(
         g,
@@ -150,7 +155,7 @@ def pad_vjp(g, _y, _x, *, widths, value):
         refusal(ShapeError, "each axis", (2,), widths=(), value=0),
     ],
 )
-def pad(x, *, widths, value):
+def pad(x: np.ndarray, *, widths: tuple[tuple[int, ...], ...], value: float) -> np.ndarray:
     """x with `value` around it, and `interior` of them between neighbours, on each axis.
 
     Why: a scatter into a full value would need indices for every element."""
@@ -160,7 +165,9 @@ def pad(x, *, widths, value):
     return out
 
 
-def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
+def infer_slice(
+    x: Spec, *, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]
+) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
         expected = f"a start, stop and step for each axis of {x.shape}"
         fix = "Give one of each per axis."
@@ -174,7 +181,9 @@ def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     return Spec(tuple(sizes), x.dtype)
 
 
-def widths_around(shape, sizes, starts, steps) -> tuple:
+def widths_around(
+    shape: tuple[int, ...], sizes: tuple[int, ...], starts: Sequence[int], steps: tuple[int, ...]
+) -> tuple:
     """The widths of the pad that puts a slice of sizes `sizes` back to its place in `shape`."""
     spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(sizes, steps, strict=True)]
     axes = zip(shape, spans, starts, steps, strict=True)
@@ -202,14 +211,16 @@ def widths_around(shape, sizes, starts, steps) -> tuple:
         refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=()),
     ],
 )
-def slice_(x, *, starts, stops, steps):
+def slice_(
+    x: np.ndarray, *, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]
+) -> np.ndarray:
     """x[start:stop:step] on every axis, with steps of 1 or more.
 
     Why: a gather would need an index for every element."""
     return x[tuple(map(slice, starts, stops, steps))]
 
 
-def infer_flip(x: Spec, *, axes) -> Spec:
+def infer_flip(x: Spec, *, axes: tuple[int, ...]) -> Spec:
     check_axes("flip", axes, x.ndim)
     return x
 
@@ -221,14 +232,14 @@ def infer_flip(x: Spec, *, axes) -> Spec:
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
     error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
 )
-def flip(x, *, axes):
+def flip(x: np.ndarray, *, axes: tuple[int, ...]) -> np.ndarray:
     """x with the order along `axes` reversed.
 
     Why: slice keeps to positive steps, so that its gradient is one pad."""
     return np.flip(x, axes)
 
 
-def infer_concatenate(*xs: Spec, axis) -> Spec:
+def infer_concatenate(*xs: Spec, axis: int) -> Spec:
     if not xs:
         raise ShapeError("concatenate", "at least one operand", "none", "Give one or more.")
     first = xs[0]
@@ -245,17 +256,17 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
 
-def begin_of(i: int, xs, axis: int) -> int:
+def begin_of(i: int, xs: tuple[Spec | Value, ...], axis: int) -> int:
     return sum(x.shape[axis] for x in xs[:i])
 
 
-def concatenate_vjp(i: int):
+def concatenate_vjp(i: int) -> Callable[..., Any]:
     return lambda g, _y, *_xs, axis: section(
         g, axis, begin_of(i, _xs, axis), begin_of(i + 1, _xs, axis)
     )
 
 
-def concatenate_jvp(i: int):
+def concatenate_jvp(i: int) -> Callable[..., Any]:
     def jvp(t, y, *xs, axis):
         starts = [begin_of(i, xs, axis) if along == axis else 0 for along in range(t.ndim)]
         return pad(t, widths=widths_around(y.shape, t.shape, starts, (1,) * t.ndim), value=0)
@@ -279,7 +290,7 @@ def concatenate_jvp(i: int):
         refusal(ShapeError, "at least one", axis=0),
     ],
 )
-def concatenate(*xs, axis):
+def concatenate(*xs: Any, axis: int) -> np.ndarray:
     """The operands joined along an existing axis.
 
     Why: a sum of padded operands would read and add zeros."""

@@ -6,6 +6,7 @@ half of its counter, and the number of the block of four words is the lower half
 equal bits on every machine, and a longer draw begins with the shorter one."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def high_low(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (product >> WORD).astype(np.uint32), product.astype(np.uint32)
 
 
-def philox(counter, key):
+def philox(counter: Sequence[np.ndarray], key: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Philox4x32-10: four uint32 arrays, from four of a counter and two of a key.
 
     Example:
@@ -42,7 +43,7 @@ def philox(counter, key):
     return c0, c1, c2, c3
 
 
-def infer_bits(key: Spec, *, shape) -> Spec:
+def infer_bits(key: Spec, *, shape: tuple[int, ...]) -> Spec:
     if key.dtype is not uint32:
         fix = "Take one from gh.random.Generator."
         raise DTypeError("random_bits", "a key of dtype uint32", key.dtype.name, fix)
@@ -71,7 +72,7 @@ def infer_bits(key: Spec, *, shape) -> Spec:
     source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
     dtypes=(uint32,),
 )
-def random_bits(key, *, shape):
+def random_bits(key: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
     """uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.
 
     Why: its composite form takes 100 passes of integer arithmetic.

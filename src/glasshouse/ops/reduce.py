@@ -1,6 +1,7 @@
 """Reductions over axes (which disappear), positions of extremes, and the cumulative sum."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from glasshouse.base import (
     scan_dtype,
 )
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, card, define, primitives
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Value, bind, card, define, primitives
 from glasshouse.dispatch.primitive import refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape, section
 from glasshouse.dispatch.wide import rounded_once
@@ -24,7 +25,9 @@ SCAN_BLOCK = 8  # elements; see scan_blocks
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
 
-def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False) -> None:
+def check_reduced(
+    name: str, x: Spec, axes: tuple[int, ...], dtypes: str, nonempty: bool = False
+) -> None:
     if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
     if list(axes) != sorted({check_axis(name, axis, x.ndim) for axis in axes}):
@@ -34,13 +37,21 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False)
         raise ShapeError(name, expected, f"shape {x.shape}", "An empty axis has no extreme.")
 
 
-def spread(g, shape, axes):
+def spread(g: Value, shape: tuple[int, ...], axes: tuple[int, ...]) -> Value:
     """`g` repeated along the reduced `axes`, back to `shape`."""
     kept_shape = tuple(1 if i in axes else size for i, size in enumerate(shape))
     return broadcast_to(reshape(g, kept_shape), shape)
 
 
-def reduction(name, doc, *, dtypes="numeric", nonempty=False, traits=(), **fields):
+def reduction(
+    name: Any,
+    doc: Any,
+    *,
+    dtypes: str = "numeric",
+    nonempty: bool = False,
+    traits: tuple[Any, ...] = (),
+    **fields: Any,
+) -> Any:
     def infer(x: Spec, *, axes) -> Spec:
         check_reduced(name, x, axes, dtypes, nonempty)
         return Spec(drop_axes(x.shape, axes), x.dtype)
@@ -79,7 +90,7 @@ def dtype_for(dtypes: str) -> str:
     return "bool" if dtypes == "bool" else "float32"
 
 
-def sum_ref(x, *, axes):
+def sum_ref(x: Any, *, axes: tuple[int, ...]) -> Any:
     """Sums of 16-bit floats are carried in float32."""
     if x.dtype.itemsize > 2 or x.dtype.kind in "iu":
         return np.add.reduce(x, axis=axes, dtype=x.dtype)
@@ -97,25 +108,25 @@ sum_ = reduction(
 )
 
 
-def shifted(x, by: int, axis: int, fill):
+def shifted(x: Any, by: int, axis: int, fill: Any) -> Any:
     """`x` moved `by` places up its axis, with `fill` in the places left free."""
     widths = tuple((by, 0, 0) if i == axis else (0, 0, 0) for i in range(x.ndim))
     padded = bind(primitives["pad"], (x,), {"widths": widths, "value": fill})
     return section(padded, axis, 0, x.shape[axis])
 
 
-def grown(x, axis: int, size: int, fill):
+def grown(x: Any, axis: int, size: int, fill: Any) -> Any:
     """`x` with `fill` at the end of an axis, up to this size."""
     widths = tuple((0, size - n if i == axis else 0, 0) for i, n in enumerate(x.shape))
     return bind(primitives["pad"], (x,), {"widths": widths, "value": fill})
 
 
-def scan_prod(x, axis: int):
+def scan_prod(x: Any, axis: int) -> Any:
     """Running products along an axis; floats are carried in float64."""
     return cast(scan_blocks(cast(x, scan_dtype(x.dtype)), axis), x.dtype)
 
 
-def scan_blocks(x, axis: int):
+def scan_blocks(x: Any, axis: int) -> Any:
     """Running products within blocks, each times the product of all blocks before (Blelloch 1990);
     few steps over all elements."""
     size = x.shape[axis]
@@ -131,7 +142,7 @@ def scan_blocks(x, axis: int):
     return section(reshape(y, filled.shape), axis, 0, size)
 
 
-def scan_doubling(x, axis: int):
+def scan_doubling(x: Any, axis: int) -> Any:
     """Running products along an axis, in log2(n) doubling steps (Hillis & Steele 1986)."""
     step = 1
     while step < x.shape[axis]:
@@ -140,7 +151,7 @@ def scan_doubling(x, axis: int):
     return x
 
 
-def products_of_others(x, axes):
+def products_of_others(x: Any, axes: Any) -> Any:
     """At each position, the product over `axes` of all other elements; right where some are 0."""
     others = tuple(i for i in range(x.ndim) if i not in axes)
     moved = bind(primitives["permute"], (x,), {"axes": (*others, *axes)})
@@ -154,19 +165,19 @@ def products_of_others(x, axes):
     return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
 
 
-def prod_ref(x, *, axes):
+def prod_ref(x: Any, *, axes: Any) -> Any:
     """Products of 16-bit floats are carried in float32."""
     wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
     return np.asarray(np.prod(x, axis=axes, dtype=wide)).astype(x.dtype)
 
 
 @rounded_once
-def prod_vjp(g, _y, x, *, axes):
+def prod_vjp(g: Any, _y: Any, x: Any, *, axes: Any) -> Any:
     return spread(g, x.shape, axes) * conj(products_of_others(x, axes))
 
 
 @rounded_once
-def prod_jvp(t, y, x, *, axes):
+def prod_jvp(t: Any, y: Any, x: Any, *, axes: Any) -> Any:
     return sum_(t * products_of_others(x, axes), axes=axes)
 
 
@@ -180,19 +191,19 @@ prod = reduction(
 )
 
 
-def extreme_weights(y, x, axes):
+def extreme_weights(y: Value, x: Value, axes: tuple[int, ...]) -> Value:
     """1/n at each of the n positions that hold the extreme, 0 elsewhere."""
     hits = cast(x == spread(y, x.shape, axes), x.dtype)
     return hits / spread(sum_(hits, axes=axes), x.shape, axes)
 
 
 @rounded_once
-def extreme_vjp(g, y, x, *, axes):
+def extreme_vjp(g: Value, y: Value, x: Value, *, axes: tuple[int, ...]) -> Value:
     return spread(g, x.shape, axes) * extreme_weights(y, x, axes)
 
 
 @rounded_once
-def extreme_jvp(t, y, x, *, axes):
+def extreme_jvp(t: Any, y: Any, x: Any, *, axes: Any) -> Any:
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
 
@@ -236,7 +247,7 @@ all_ = reduction(
 )
 
 
-def position(name, doc, **fields):
+def position(name: Any, doc: Any, **fields: Any) -> Any:
     def infer(x: Spec, *, axis) -> Spec:
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)
@@ -277,7 +288,7 @@ argmin = position(
 )
 
 
-def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
+def infer_cumsum(x: Spec, *, axis: int, reverse: bool) -> Spec:
     check_reduced("cumsum", x, (axis,), "numeric")
     return x
 
@@ -301,7 +312,7 @@ def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
     dtypes="numeric",
     traits=("linear",),
 )
-def cumsum(x, *, axis, reverse):
+def cumsum(x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
     """Running sums along `axis`, from its end if `reverse`.
 
     Why: log2(n) shifted additions, its composite form, move log2(n) times the bytes.

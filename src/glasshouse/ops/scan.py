@@ -18,7 +18,7 @@ from glasshouse.ops.index import move_axes
 from glasshouse.ops.tangents import push
 
 
-def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_):
+def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_: Any) -> Any:
     consts, init, xs = shape.parts(operands)
     for x in xs:
         if x.ndim == 0 or x.shape[0] != shape.length:
@@ -40,7 +40,9 @@ def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_):
     return (*outs[: shape.carries], *stacked)
 
 
-def compute_scan(*operands, body: Body, shape: linearise.LoopShape, reverse: bool, **_):
+def compute_scan(
+    *operands: Any, body: Body, shape: linearise.LoopShape, reverse: bool, **_: Any
+) -> Any:
     consts, carried, xs = shape.parts(operands)
     specs = body.out_specs()[shape.carries :]
     stacks = [np.empty((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
@@ -52,14 +54,14 @@ def compute_scan(*operands, body: Body, shape: linearise.LoopShape, reverse: boo
     return (*map(np.asarray, carried), *stacks)
 
 
-def parts_of_scan(*_specs, body: Body, shape: linearise.LoopShape, **_):
+def parts_of_scan(*_specs: Any, body: Body, shape: linearise.LoopShape, **_: Any) -> Any:
     numbered = enumerate(call for call, _ in body.calls)
     return [
         (call, shape.length, i in body.recomputed) for i, call in numbered if call.name != "detach"
     ]
 
 
-def work(field: str):
+def work(field: str) -> Any:
     """The sum of a cost over all calls of all steps."""
 
     def total(*specs, **attrs) -> int:
@@ -72,13 +74,19 @@ def work(field: str):
 # -- derivatives -------------------------------------------------------------------------------
 
 
-def is_tracked(x) -> bool:
+def is_tracked(x: Any) -> bool:
     """Whether a tape records what is done with a value."""
     recorder: Any = state if x.mode is None else x.mode
     return x.tape_entry is not None and recorder.records
 
 
-def loop(operands, body: Body, shape: linearise.LoopShape, reverse=False, recompute=False):
+def loop(
+    operands: Any,
+    body: Body,
+    shape: linearise.LoopShape,
+    reverse: bool = False,
+    recompute: bool = False,
+) -> Any:
     """The results of a loop, as a list. Where a tape records it, what the backward loop will read
     is kept at once; with `recompute`, just what is carried."""
     needs = tuple(map(is_tracked, operands))
@@ -90,7 +98,18 @@ def loop(operands, body: Body, shape: linearise.LoopShape, reverse=False, recomp
     return list(results)[: len(body.outputs)]
 
 
-def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, residuals, **_):
+def pull_scan(
+    needs: Any,
+    cotangents: Any,
+    y: Any,
+    *operands: Any,
+    body: Any,
+    shape: Any,
+    reverse: Any,
+    recompute: Any,
+    residuals: Any,
+    **_: Any,
+) -> Any:
     """The cotangents of the operands that are needed, by one loop backwards."""
     count = len(body.outputs) - (residuals or 0)
     if residuals is None or any(x is not None for x in cotangents[count:]):
@@ -121,13 +140,13 @@ def pull_scan(needs, cotangents, y, *operands, body, shape, reverse, recompute, 
     return tuple(pulled.get(i) if need else None for i, need in enumerate(needs))
 
 
-def source_of(where: tuple[str, int], operands, y, cotangents):
+def source_of(where: tuple[str, int], operands: Any, y: Any, cotangents: Any) -> Any:
     """The stack that a backward loop's source names."""
     kind, i = where
     return {"x": operands, "residual": y, "cotangent": cotangents}[kind][i]
 
 
-def vjp_of(i: int):
+def vjp_of(i: int) -> Any:
     """The rule for one operand alone."""
 
     def rule(g, y, *operands, **attrs):
@@ -137,7 +156,16 @@ def vjp_of(i: int):
     return rule
 
 
-def push_scan(tangents, y, *operands, body, shape, reverse, recompute, **_):
+def push_scan(
+    tangents: Any,
+    y: Any,
+    *operands: Any,
+    body: Any,
+    shape: Any,
+    reverse: Any,
+    recompute: Any,
+    **_: Any,
+) -> Any:
     """The tangents of the results, by one loop that carries tangents too."""
     moving = tuple(i for i, t in enumerate(tangents) if t is not None)
     moved = tangent_body(body, shape, moving)
@@ -155,7 +183,7 @@ def push_scan(tangents, y, *operands, body, shape, reverse, recompute, **_):
     return tuple(tangent)
 
 
-def jvp_of(i: int):
+def jvp_of(i: int) -> Any:
     """The rule for the tangent of one operand alone."""
 
     def rule(t, y, *operands, **attrs):
@@ -202,7 +230,7 @@ def tangent_body(body: Body, shape: linearise.LoopShape, moving: tuple[int, ...]
     return Tangents(tracer.body([x.payload for x in inputs], outputs), tuple(places))
 
 
-def push_all(body: Body, inputs, tangents: dict[int, Any]):
+def push_all(body: Body, inputs: Any, tangents: dict[int, Any]) -> Any:
     """(the results of a body, tangents of its values by position)."""
     values, at = list(inputs), len(inputs)
     for call, places in body.calls:
@@ -224,7 +252,9 @@ def push_all(body: Body, inputs, tangents: dict[int, Any]):
 # -- batches -----------------------------------------------------------------------------------
 
 
-def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
+def batch_scan(
+    batched: Any, *operands: Any, body: Any, shape: Any, reverse: Any, recompute: Any, **_: Any
+) -> Any:
     """Batch a loop. Values that depend on a batched one get the batch axis: carried ones in front,
     inputs per step after the axis of steps. All else is computed once for the batch."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
@@ -245,7 +275,7 @@ def batch_scan(batched, *operands, body, shape, reverse, recompute, **_):
     )
 
 
-def batched_values(body: Body, shape: linearise.LoopShape, batched) -> list[bool]:
+def batched_values(body: Body, shape: linearise.LoopShape, batched: Any) -> list[bool]:
     """Which values of a body, by position, depend on something batched; a carried one also by way
     of the steps before."""
     consts, carried, xs = shape.parts(batched)
@@ -340,7 +370,7 @@ FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
         refusal(ShapeError, "operands", (3, 3), (2, 2), (4, 2, 3), **FORWARDS),
     ],
 )
-def scan(*operands, body, shape, reverse, **_):
+def scan(*operands: Any, body: Any, shape: Any, reverse: Any, **_: Any) -> Any:
     """One step, repeated: operands are constants of all steps, values carried from one
     step to the next, and values per step; results are what is carried at the end, and what the
     steps give, stacked.

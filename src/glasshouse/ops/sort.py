@@ -1,6 +1,7 @@
 """Sorting primitives: values in order, with the positions they came from. NaN is the largest."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from glasshouse.ops.checks import check_ordered
 from glasshouse.ops.index import gather_along, scatter_along
 
 
-def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
+def infer_sort(x: Spec, *, axis: int, descending: bool) -> tuple[Spec, Spec]:
     check_ordered("sort", x, "Sort gh.abs.")
     check_axis("sort", axis, x.ndim)
     return x, Spec(x.shape, int64)
@@ -29,7 +30,7 @@ def comparisons(size: int, length: int) -> int:
     return size * math.ceil(math.log2(max(length, 2)))
 
 
-def distinct(rng, shape):
+def distinct(rng: "np.random.Generator", shape: Any) -> Any:
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 
@@ -53,7 +54,7 @@ def distinct(rng, shape):
     dtypes="ordered",
     num_outputs=2,
 )
-def sort(x, *, axis, descending):
+def sort(x: np.ndarray, *, axis: int, descending: bool) -> tuple[np.ndarray, ...]:
     """(x sorted along `axis`, the positions its elements came from): smallest first, or largest
     first if `descending`. Equal elements keep their order; NaN is the largest.
 
@@ -62,7 +63,7 @@ def sort(x, *, axis, descending):
     return np.take_along_axis(x, order, axis), order
 
 
-def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
+def infer_top_k(x: Spec, *, k: int) -> tuple[Spec, Spec]:
     check_ordered("top_k", x, "Sort gh.abs.")
     if not x.ndim or not 0 <= k <= x.shape[-1]:
         expected = "k from 0 to the length of the last axis"
@@ -92,7 +93,7 @@ def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     dtypes="ordered",
     num_outputs=2,
 )
-def top_k(x, *, k):
+def top_k(x: np.ndarray, *, k: int) -> tuple[np.ndarray, ...]:
     """(the k largest elements along the last axis, largest first; their positions). Of equal
     elements the first come first; NaN is the largest.
 

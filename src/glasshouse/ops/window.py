@@ -5,7 +5,9 @@ Along an axis of S elements there are O = (S - dilation (k - 1) - 1) // stride +
 elements; window o holds the elements o stride + i dilation for i < k."""
 
 import math
+from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -17,7 +19,7 @@ from glasshouse.ops.checks import check_ordered
 from glasshouse.ops.elementwise import batch_together, infer_same
 
 
-def check_window(where: str, spatial_ndim: int, **options) -> None:
+def check_window(where: str, spatial_ndim: int, **options: Any) -> None:
     for name, value in options.items():
         if len(value) != spatial_ndim:
             expected = f"{name} with {spatial_ndim} entries, one per spatial axis"
@@ -26,7 +28,13 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
             raise OptionError(where, f"{name} of 1 or more", value, "Use 1.")
 
 
-def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
+def window_counts(
+    where: str,
+    sizes: Shape,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> Shape:
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
@@ -36,7 +44,9 @@ def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
     return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
 
 
-def window_view(x: np.ndarray, size, stride, dilation) -> np.ndarray:
+def window_view(
+    x: np.ndarray, size: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> np.ndarray:
     """All windows of `x` (..., *S) as a read-only view (..., *O, *size), without copying."""
     lead = x.ndim - len(size)
     counts = window_counts("windows", x.shape[lead:], size, stride, dilation)
@@ -47,7 +57,9 @@ def window_view(x: np.ndarray, size, stride, dilation) -> np.ndarray:
     return as_strided(x, shape, x.strides[:lead] + outer + inner, writeable=False)
 
 
-def window_positions(counts, size, stride, dilation):
+def window_positions(
+    counts: Any, size: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Iterator[tuple[Any, ...]]:
     """For each position in a window, the index (..., slices) of that element of every window."""
     for position in product(*map(range, size)):
         axes = zip(position, counts, stride, dilation)
@@ -60,12 +72,14 @@ def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
         raise ShapeError(where, expected, f"shape {x.shape}", "Add axes or shorten size.")
 
 
-def options(size, stride=None, dilation=None, **others):
+def options(size: Any, stride: Any = None, dilation: Any = None, **others: Any) -> Any:
     ones = (1,) * len(size)
     return {"size": size, "stride": stride or ones, "dilation": dilation or ones, **others}
 
 
-def infer_windows(x: Spec, *, size, stride, dilation) -> Spec:
+def infer_windows(
+    x: Spec, *, size: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> Spec:
     check_ndim("windows", x, len(size))
     lead = x.ndim - len(size)
     counts = window_counts("windows", x.shape[lead:], size, stride, dilation)
@@ -100,14 +114,14 @@ STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
     ],
     traits=("linear", "movement"),
 )
-def windows(x, *, size, stride, dilation):
+def windows(x: Any, *, size: Any, stride: Any, dilation: Any) -> Any:
     """All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).
 
     Why: a view with overlaps; of slices it takes one primitive per position in the window."""
     return window_view(x, size, stride, dilation)
 
 
-def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
+def infer_fold(w: Spec, *, shape: Any, stride: Any, dilation: Any) -> Spec:
     infer_same("fold", "numeric")(w)
     n = len(shape)
     check_ndim("fold", w, 2 * n)
@@ -142,7 +156,7 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     dtypes="numeric",
     traits=("linear",),
 )
-def fold(w, *, shape, stride, dilation):
+def fold(w: Any, *, shape: Any, stride: Any, dilation: Any) -> Any:
     """The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).
 
     Why: its composite is one pad and one addition per position in the window.
@@ -158,7 +172,7 @@ def fold(w, *, shape, stride, dilation):
     return out.astype(w.dtype, copy=False)
 
 
-def choose_in_windows(keys, size, stride, dilation, padding):
+def choose_in_windows(keys: Any, size: Any, stride: Any, dilation: Any, padding: Any) -> Any:
     """(position in its window of the largest key, that key) for each window; NaN is the largest,
     and padding is chosen in windows of nothing else: there the first."""
     sizes = keys.shape[keys.ndim - len(size) :]
@@ -183,7 +197,15 @@ def choose_in_windows(keys, size, stride, dilation, padding):
     return chosen, best
 
 
-def infer_select(x: Spec, keys: Spec, *, size, stride, dilation, padding) -> Spec:
+def infer_select(
+    x: Spec,
+    keys: Spec,
+    *,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[tuple[int, ...], ...],
+) -> Spec:
     check_ordered("window_select", keys, "Take gh.abs.")
     check_padding("window_select", padding, len(size))
     if x.shape != keys.shape:
@@ -194,18 +216,18 @@ def infer_select(x: Spec, keys: Spec, *, size, stride, dilation, padding) -> Spe
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 
 
-def check_padding(where: str, padding, spatial_ndim: int) -> None:
+def check_padding(where: str, padding: tuple[tuple[int, ...], ...], spatial_ndim: int) -> None:
     if len(padding) != spatial_ndim or any(low < 0 or high < 0 for low, high in padding):
         expected = f"padding as {spatial_ndim} pairs of 0 or more, one per spatial axis"
         raise ShapeError(where, expected, tuple(padding), "Pass (0, 0) for an axis without.")
 
 
-def batch_with_keys(card):
+def batch_with_keys(card: Any) -> Any:
     """The batching rule of a card of two operands, whose leading axes are free."""
     return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
 
 
-def choosing(size, padding=None, **others):
+def choosing(size: Any, padding: Any = None, **others: Any) -> Any:
     """The attrs of a choice in windows: without padding unless it is named."""
     return options(size, **others, padding=padding or ((0, 0),) * len(size))
 
@@ -233,7 +255,7 @@ def choosing(size, padding=None, **others):
     ],
     dtypes="ordered",
 )
-def window_select(x, keys, *, size, stride, dilation, padding):
+def window_select(x: Any, keys: Any, *, size: Any, stride: Any, dilation: Any, padding: Any) -> Any:
     """Per window over the last len(size) axes, the element of x where `keys` is largest: the first
     such place, and a NaN's before all others. Of the `padding`, (low, high) elements at the ends of
     each axis, one is taken only where a window has nothing else.
@@ -249,7 +271,7 @@ def window_select(x, keys, *, size, stride, dilation, padding):
     return out
 
 
-def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
+def infer_scatter(g: Spec, keys: Spec, **attrs: Any) -> Spec:
     infer_same("window_scatter", "real")(g)
     check_ordered("window_scatter", keys, "Take gh.abs.")
     expected = infer_select(keys, keys, **attrs).shape
@@ -281,7 +303,9 @@ def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     ],
     dtypes="real",
 )
-def window_scatter(g, keys, *, size, stride, dilation, padding):
+def window_scatter(
+    g: Any, keys: Any, *, size: Any, stride: Any, dilation: Any, padding: Any
+) -> Any:
     """The transpose of `window_select` in x: each g added at the place that its window chose,
     zeros elsewhere.
 

@@ -2,29 +2,40 @@
 
 import functools
 import itertools
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
 from glasshouse.autograd.backward import seeds_of
 from glasshouse.autograd.function import fresh
-from glasshouse.autograd.tape import Leaf, TapeEntry, TapeMode, Walk, attach, recording, sequence
+from glasshouse.autograd.tape import (
+    Leaf,
+    TapeEntry,
+    TapeMode,
+    Walk,
+    attach,
+    recording,
+    sequence,
+)
 from glasshouse.base import flatten, having, unflatten
+from glasshouse.base.tree import TreeDef
 from glasshouse.dispatch import Level, Value, bind, phase, primitives, state, zeros
 from glasshouse.dispatch.autocast import autocast_modes, use_autocast_modes
-from glasshouse.tensor import random
+from glasshouse.tensor import Tensor, random
 
 
 class InsideWalk(Walk):
     """A walk that ends at the operands of a region and at what it closed over. What arrives there
     stays apart: the walk around it adds it up, in the order that it would have without a region."""
 
-    def __init__(self, create_graph: bool, operands: dict, start: int):
+    def __init__(self, create_graph: bool, operands: dict, start: int) -> None:
         super().__init__(create_graph, create_graph)
         self.operands, self.start = operands, start
         self.pulled: list = []  # [(place outside, cotangent)]
 
-    def seed(self, place, cotangent) -> None:
+    def seed(self, place: Any, cotangent: Any) -> None:
         node, _ = place
         outside = self.operands.get(node, place if node.seq < self.start else None)
         if outside is None:
@@ -37,9 +48,11 @@ class RegionEntry(TapeEntry):
     """The tape's entry of one checkpointed call: it runs the region a second time when pulled."""
 
     __slots__ = ("rerun", "out_specs")
+    rerun: Any
+    out_specs: list[Any]
     reaches_everything = True  # captured values are known only after running it again
 
-    def pull(self, cotangents, create_graph: bool):
+    def pull(self, cotangents: Any, create_graph: bool) -> list[tuple[tuple[Any, ...], Tensor]]:
         """Cotangents for the operands, and for whatever tracked values the region closed over."""
         start = next(sequence)
         with recording(self.mode, True):
@@ -56,7 +69,7 @@ class RegionEntry(TapeEntry):
         self.freed, self.rerun, self.parents = True, None, ()
 
 
-def checkpoint(fn):
+def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     """A function that computes as `fn`, but saves only its arguments for backward.
     The inside is computed a second time during backward, with the same random numbers, so values
     and gradients are those of `fn`.
@@ -88,7 +101,7 @@ def checkpoint(fn):
 regions = itertools.count()
 
 
-def tape_in_force():
+def tape_in_force() -> Any:
     """(the innermost tape level or None for the base tape, whether no vmap or jvp is inside it).
     Inside a vmap or jvp a region is recorded as usual: its payloads are not this tape's."""
     levels = [mode for mode in state.modes if isinstance(mode, Level)]
@@ -97,7 +110,14 @@ def tape_in_force():
     return (levels[-1], True) if isinstance(levels[-1], TapeMode) else (None, False)
 
 
-def put_on_tape(fn, leaves, treedef, out, tape, before):
+def put_on_tape(
+    fn: Callable[..., Any],
+    leaves: Any,
+    treedef: TreeDef,
+    out: Tensor,
+    tape: Any,
+    before: dict[str, Any],
+) -> Tensor:
     outputs, out_def = flatten(out)
     entry = RegionEntry()
     tracked = [isinstance(x, Value) and x.mode is tape and x.tape_entry is not None for x in leaves]
@@ -127,7 +147,7 @@ def put_on_tape(fn, leaves, treedef, out, tape, before):
     return unflatten(out_def, results)
 
 
-def restart(x, create_graph: bool):
+def restart(x: Tensor, create_graph: bool) -> Any:
     """An argument as a new start of the tape; for create_graph, still tied to its past."""
     if create_graph:
         return bind(primitives["reshape"], (x,), {"shape": x.shape})

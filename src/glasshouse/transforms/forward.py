@@ -1,9 +1,14 @@
 """Forward mode: jvp carries a tangent along with every value."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import Level, Value, as_value, zeros
+from glasshouse.base.tree import TreeDef
+from glasshouse.dispatch import Level, Primitive, Value, as_value, zeros
 from glasshouse.ops.checks import check_like
 from glasshouse.ops.tangents import push
+from glasshouse.tensor import Tensor
 from glasshouse.transforms.reverse import as_leaves, check_outputs, split_aux
 
 
@@ -11,18 +16,20 @@ class JvpMode(Level):
     """Its values hold a primal, and for each of `count` directions a tangent (None for zero), all
     of them values of the level below."""
 
-    def __init__(self, count: int = 1):
+    def __init__(self, count: int = 1) -> None:
         self.zeros = (None,) * count
 
-    def wrap(self, value, tangents=None):
-        dual = super().wrap(value)
+    def wrap(self, value: Tensor, tangents: Any = None) -> Any:
+        dual: Any = super().wrap(value)
         dual.tangents = self.zeros if tangents is None else tangents
         return dual
 
-    def transfer(self, value, handle):
+    def transfer(self, value: Any, handle: Any) -> None:
         handle.tangents = value.tangents
 
-    def process(self, primitive, args, attrs, below):
+    def process(
+        self, primitive: Primitive, args: Any, attrs: dict[str, Any], below: Callable[..., Any]
+    ) -> Any:
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)
         primals = tuple(map(self.lower, args))
@@ -38,7 +45,12 @@ class JvpMode(Level):
         )
 
 
-def jvp(fn, primals, tangents, has_aux: bool = False):
+def jvp(
+    fn: Callable[..., Any],
+    primals: tuple[Tensor, ...],
+    tangents: tuple[Tensor, ...],
+    has_aux: bool = False,
+) -> Any:
     """(fn(*primals), its derivative along `tangents`).
 
     Shapes: `tangents` as `primals`; the derivative as the result.
@@ -60,7 +72,14 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     return (results, derivative, aux) if has_aux else (results, derivative)
 
 
-def pushed(where: str, fn, values, in_def, directions: list, has_aux: bool = False):
+def pushed(
+    where: str,
+    fn: Callable[..., Any],
+    values: list[Tensor],
+    in_def: TreeDef,
+    directions: list,
+    has_aux: bool = False,
+) -> Any:
     """(results of fn, [their derivatives along each of `directions`], aux). A direction has a
     tangent for each of the values, or None for zero; fn runs once for all of them."""
     mode = JvpMode(len(directions))
@@ -78,7 +97,7 @@ def pushed(where: str, fn, values, in_def, directions: list, has_aux: bool = Fal
     return unflatten(out_def, lowered), derivatives, aux
 
 
-def check_tangent(x: Value, t):
+def check_tangent(x: Value, t: Tensor) -> Tensor:
     t = as_value(t, where="jvp")
     check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:

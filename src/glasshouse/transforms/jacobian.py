@@ -1,26 +1,31 @@
 """Jacobians, Hessians and Hessian-vector products, from vjp, jvp and vmap."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from glasshouse.autograd.tape import CallEntry, Leaf
-from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
+from glasshouse.base import GradError, ShapeError, Spec, flatten, tree_map, unflatten
 from glasshouse.dispatch import Value, adopt, as_value, reshape
 from glasshouse.ops.checks import check_option
+from glasshouse.tensor import Tensor
 from glasshouse.transforms.forward import jvp, pushed
 from glasshouse.transforms.reverse import as_leaves, check_argnums, grad, of_arguments, vjp
 from glasshouse.transforms.sparsity import Sparsity
 from glasshouse.transforms.vmap import vmap
 
 
-def basis(spec):
+def basis(spec: Spec) -> Tensor:
     """All unit vectors of a value: (size, *shape)."""
     eye = np.eye(spec.size, dtype=spec.dtype.np)
     return reshape(adopt(eye), (spec.size, *spec.shape))
 
 
-def jacobian(fn, argnums=0, mode: str = "auto", sparsity=None):
+def jacobian(
+    fn: Callable[..., Any], argnums: int = 0, mode: str = "auto", sparsity: Any = None
+) -> Callable[..., Any]:
     """A function that returns the derivative of every output element by every input element.
     Reverse mode runs one pullback per output element, forward mode one push per input element,
     batched by vmap. "auto" takes forward mode if there are fewer input elements than output
@@ -58,7 +63,7 @@ def jacobian(fn, argnums=0, mode: str = "auto", sparsity=None):
     return derivative
 
 
-def jacfwd(fn, argnums=0):
+def jacfwd(fn: Callable[..., Any], argnums: int = 0) -> Any:
     """`jacobian` in forward mode: cheap for few input elements.
 
     Shapes, Raises: as jacobian.
@@ -69,7 +74,7 @@ def jacfwd(fn, argnums=0):
     return jacobian(fn, argnums, "forward")
 
 
-def jacrev(fn, argnums=0):
+def jacrev(fn: Callable[..., Any], argnums: int = 0) -> Any:
     """`jacobian` in reverse mode: cheap for few output elements.
 
     Shapes, Raises: as jacobian.
@@ -80,7 +85,9 @@ def jacrev(fn, argnums=0):
     return jacobian(fn, argnums, "reverse")
 
 
-def columns(fn, primals, mode: str, pattern, several: bool):
+def columns(
+    fn: Callable[..., Any], primals: tuple[Tensor, ...], mode: str, pattern: Any, several: bool
+) -> Any:
     """The derivatives by each of `primals`; by the only one unless `several` are wanted."""
     if mode == "forward":
         return forward_columns(fn, primals, pattern, several)
@@ -95,7 +102,7 @@ def columns(fn, primals, mode: str, pattern, several: bool):
     return derivatives if several else derivatives[0]
 
 
-def is_forward_cheaper(out: Value, pullback, pattern) -> bool:
+def is_forward_cheaper(out: Value, pullback: Any, pattern: Any) -> bool:
     """Whether forward mode needs fewer runs, and is certain to give the same derivatives."""
     inputs = sum(x.size for x in pullback.inputs)
     pushes, pulls = (inputs, out.size) if pattern is None else pattern.runs(out.size, inputs)
@@ -106,7 +113,7 @@ def is_forward_cheaper(out: Value, pullback, pattern) -> bool:
     return all(isinstance(entry, (CallEntry, Leaf)) for entry in reached(ends))
 
 
-def reached(ends):
+def reached(ends: Any) -> Any:
     """All entries of the tape that these depend on."""
     entries: set = set()
     stack = [entry for entry in ends if entry is not None]
@@ -118,7 +125,9 @@ def reached(ends):
     return entries
 
 
-def reverse_columns(out, pullback, primals, pattern):
+def reverse_columns(
+    out: Any, pullback: Any, primals: tuple[Tensor, ...], pattern: Any
+) -> tuple[Tensor, ...]:
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
     if pattern is not None:
@@ -127,7 +136,9 @@ def reverse_columns(out, pullback, primals, pattern):
     return tree_map(lambda row: reshape(row, (*out.shape, *row.shape[1:])), rows)
 
 
-def forward_columns(fn, primals, pattern, several: bool):
+def forward_columns(
+    fn: Callable[..., Any], primals: tuple[Tensor, ...], pattern: Any, several: bool
+) -> Tensor:
     """The derivatives in forward mode: fn runs once, whatever the number of tensors, and all unit
     vectors of each are pushed together. A structure of results has the derivatives of each."""
     leaves, in_def = as_leaves("jacobian", primals)
@@ -159,7 +170,7 @@ def forward_columns(fn, primals, pattern, several: bool):
     return tree_map(by_all, *derivatives)
 
 
-def single(where: str, primals) -> Value:
+def single(where: str, primals: Any) -> Value:
     """The one tensor that there is a derivative by."""
     leaves, _ = flatten(primals)
     if len(leaves) != 1 or leaves[0] is not primals[0]:
@@ -168,7 +179,7 @@ def single(where: str, primals) -> Value:
     return leaves[0]
 
 
-def hessian(fn, argnums=0):
+def hessian(fn: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     """A function that returns all second derivatives of a scalar function: forward over reverse.
     The value and its gradient are computed once for all directions of all arguments.
 
@@ -182,7 +193,7 @@ def hessian(fn, argnums=0):
     return jacobian(grad(fn, argnums), argnums, mode="forward")
 
 
-def hvp(fn, primals, vectors):
+def hvp(fn: Callable[..., Any], primals: Any, vectors: Any) -> Any:
     """The Hessian of the scalar function `fn` at `primals` times `vectors`, without forming it.
 
     Shapes: `vectors` and the result as `primals` (tuples).

@@ -1,15 +1,18 @@
 """Reverse-mode transforms: vjp, grad and value_and_grad, to any order and in any nesting."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import TapeMode
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
-from glasshouse.base.tree import flatten, tree_map, unflatten
+from glasshouse.base.tree import TreeDef, flatten, tree_map, unflatten
 from glasshouse.dispatch.value import SCALARS, Value, as_value, zeros
+from glasshouse.tensor import Tensor
 
 
-def as_leaves(where: str, tree):
+def as_leaves(where: str, tree: tuple[Tensor, ...]) -> tuple[list[Tensor], TreeDef]:
     leaves, treedef = flatten(tree)
     values = [as_value(leaf, where=where) for leaf in leaves]
     for x in values:
@@ -19,7 +22,7 @@ def as_leaves(where: str, tree):
     return values, treedef
 
 
-def check_outputs(where: str, out):
+def check_outputs(where: str, out: Any) -> tuple[list[Any], TreeDef]:
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
@@ -31,11 +34,13 @@ def check_outputs(where: str, out):
 class Pullback:
     """Second result of `vjp`, a function: cotangents of outputs → cotangents of inputs."""
 
-    def __init__(self, mode: TapeMode, inputs, in_def, outputs, out_def):
+    def __init__(
+        self, mode: TapeMode, inputs: Any, in_def: TreeDef, outputs: list[Tensor], out_def: TreeDef
+    ) -> None:
         self.mode, self.inputs, self.in_def = mode, inputs, in_def
         self.outputs, self.out_def = outputs, out_def
 
-    def __call__(self, cotangents):
+    def __call__(self, cotangents: tuple[Tensor, ...] | Tensor) -> tuple[Tensor, ...]:
         """One cotangent per input, zeros for inputs that the outputs do not depend on.
 
         Raises: ShapeError, DTypeError unless `cotangents` is structured as the output.
@@ -56,7 +61,9 @@ class Pullback:
         return unflatten(self.in_def, pulled)
 
 
-def trace(where: str, fn, primals, has_aux: bool):
+def trace(
+    where: str, fn: Callable[..., Any], primals: tuple[Tensor, ...], has_aux: bool
+) -> tuple[Any, Pullback, Any]:
     """Run `fn` on a new tape level: (outputs one level down, pullback, aux)."""
     values, in_def = as_leaves(where, primals)
     mode = TapeMode()
@@ -70,7 +77,9 @@ def trace(where: str, fn, primals, has_aux: bool):
     return lowered, Pullback(mode, inputs, in_def, outputs, out_def), aux
 
 
-def split_aux(where: str, out, has_aux: bool):
+def split_aux(
+    where: str, out: Any, has_aux: bool
+) -> tuple[tuple[Tensor, ...] | Tensor, dict[str, Tensor] | None]:
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
@@ -79,7 +88,7 @@ def split_aux(where: str, out, has_aux: bool):
     return out
 
 
-def vjp(fn, *primals, has_aux: bool = False):
+def vjp(fn: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> Any:
     """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
 
     Shapes: the pullback returns a tuple shaped as `primals`.
@@ -93,7 +102,9 @@ def vjp(fn, *primals, has_aux: bool = False):
     return (out, pullback, aux) if has_aux else (out, pullback)
 
 
-def value_and_grad(fn, argnums=0, has_aux: bool = False):
+def value_and_grad(
+    fn: Callable[..., Any], argnums: Any = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that returns (fn(*args), its gradient with respect to the args `argnums`).
 
     Shapes: the gradient is shaped as the argument; a tuple of them if argnums is a tuple.
@@ -116,7 +127,13 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
     return with_grad
 
 
-def of_arguments(where: str, fn, numbers, args, kwargs):
+def of_arguments(
+    where: str,
+    fn: Callable[..., Any],
+    numbers: tuple[int, ...],
+    args: tuple[Tensor, ...],
+    kwargs: dict[Any, Any],
+) -> Callable[..., Any]:
     """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
         expected = f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}"
@@ -132,14 +149,14 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
     return chosen
 
 
-def check_scalar(out) -> None:
+def check_scalar(out: Any) -> None:
     if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
         got = out.spec if isinstance(out, Value) else type_name(out)
         fix = "Reduce the result with .sum() or .mean(), or use gh.jacobian."
         raise GradError("grad", "a function that returns one real number (shape ())", got, fix)
 
 
-def check_argnums(where: str, argnums) -> tuple[int, ...]:
+def check_argnums(where: str, argnums: tuple[int, ...] | int) -> tuple[int, ...]:
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
         expected = "argnums as a position from 0, or a tuple of them"
@@ -147,7 +164,9 @@ def check_argnums(where: str, argnums) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def grad(fn, argnums=0, has_aux: bool = False):
+def grad(
+    fn: Callable[..., Any], argnums: tuple[int, ...] | int = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that returns the gradient of `fn` with respect to the arguments `argnums`.
 
     Shapes: as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux.

@@ -1,5 +1,8 @@
 """scan: a loop as one call, whatever its length."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.base import DTypeError, ShapeError, flatten, type_name, uint32, unflatten
 from glasshouse.dispatch import as_value
 from glasshouse.ops.body import traced
@@ -8,7 +11,14 @@ from glasshouse.ops.linearise import LoopShape
 from glasshouse.ops.scan import loop
 
 
-def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, recompute=False):
+def scan(
+    fn: Callable[..., Any],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    recompute: bool = False,
+) -> Any:
     """(carry, ys): what `carry, y = fn(carry, x)` gives when it is called for each x of `xs` along
     axis 0, from `init` on; `ys` are stacked along axis 0. `fn` is called once, to see what it
     calls, and runs as one step of a Program as often as there are values. `reverse` goes from the
@@ -64,7 +74,7 @@ def scan(fn, init, xs=None, length: int | None = None, reverse: bool = False, re
     return last, unflatten(trees["ys"], results[len(carried) :])
 
 
-def number_of_steps(xs, length: int | None) -> int:
+def number_of_steps(xs: Any, length: int | None) -> Any:
     sizes = {x.shape[0] if x.ndim else None for x in xs} | ({length} - {None})
     if len(sizes) != 1 or None in sizes:
         got = f"shapes {[x.shape for x in xs]} and length={length}"
@@ -74,7 +84,7 @@ def number_of_steps(xs, length: int | None) -> int:
     return size
 
 
-def check_carry(outs, carried) -> None:
+def check_carry(outs: Any, carried: Any) -> None:
     for before, after in zip((x.spec for x in carried), outs, strict=False):
         if before != after:
             error = DTypeError if before.dtype is not after.dtype else ShapeError

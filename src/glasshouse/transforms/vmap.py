@@ -1,13 +1,16 @@
 """vmap: run a function for one example on a whole batch, by the cards' batching rules."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Level, as_value, broadcast_to
+from glasshouse.dispatch import Level, Primitive, as_value, broadcast_to
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
+from glasshouse.tensor import Tensor
 
 
 class VmapMode(Level):
@@ -15,25 +18,31 @@ class VmapMode(Level):
 
     hides = True
 
-    def __init__(self, size: int, randomness: str = "error"):
+    def __init__(self, size: int, randomness: str = "error") -> None:
         self.size, self.randomness = size, randomness
 
-    def wrap(self, value):
+    def wrap(self, value: Any) -> Any:
         """A value of this level around `value`, whose first axis is the batch."""
         batched = super().wrap(value)
         batched.spec = Spec(value.shape[1:], value.dtype)
         return batched
 
-    def constant(self, value):
+    def constant(self, value: Any) -> Any:
         return self.wrap(broadcast_to(value, (self.size, *value.shape)))
 
-    def concrete(self, value):
+    def concrete(self, value: Any) -> Any:
         expected = f"no need for the contents of {value.spec}, which differ from example to example"
         got = "a request for them (bool(), .item(), .numpy(), a mask as index …)"
         fix = "Use gh.where instead of `if`, or take this part out of the mapped function."
         raise TransformError("vmap", expected, got, fix)
 
-    def process(self, primitive, args, attrs, below):
+    def process(
+        self,
+        primitive: Primitive,
+        args: tuple[Tensor, ...],
+        attrs: dict[str, Any],
+        below: Callable[..., Any],
+    ) -> Any:
         batched = tuple([arg.mode is self for arg in args])
         if True not in batched:
             if primitive.name == "random_bits":
@@ -45,7 +54,7 @@ class VmapMode(Level):
         result = primitive.batch(batched, *operands, **attrs)
         return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
-    def random(self, primitive, args, attrs, below):
+    def random(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":
@@ -55,7 +64,12 @@ class VmapMode(Level):
 
 
 @takes_names_of_pytorch
-def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
+def vmap(
+    fn: Any,
+    in_axes: tuple[int | None, ...] | int = 0,
+    out_axes: tuple[int, ...] | int = 0,
+    randomness: str = "error",
+) -> Callable[..., Any]:
     """A function that applies `fn` to every example along an axis of its arguments.
     `in_axes`: per argument the axis that is mapped, None for one that all examples share; a tree
     prefix of the arguments. `out_axes`: where the axis goes in the results. `randomness`: whether
@@ -94,7 +108,9 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     return mapped
 
 
-def tuple_axes(in_axes, args):
+def tuple_axes(
+    in_axes: tuple[int | None, ...] | int, args: tuple[Tensor, ...]
+) -> tuple[int | None, ...]:
     axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
     if len(axes) != len(args):
         expected = f"one entry of in_axes per argument, {len(args)}"
@@ -103,7 +119,7 @@ def tuple_axes(in_axes, args):
     return tuple(axes)
 
 
-def batch_size(values, axes) -> int:
+def batch_size(values: list[Tensor], axes: list[int | None]) -> int:
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
         fix = "Give an axis for one of them."
@@ -113,7 +129,9 @@ def batch_size(values, axes) -> int:
     return sizes[0]
 
 
-def finish(mode: VmapMode, out, out_axes):
+def finish(
+    mode: VmapMode, out: tuple[Tensor, ...] | Tensor, out_axes: tuple[int, ...] | int
+) -> Any:
     """The results of the mapped function, with the batch axis where `out_axes` says."""
     leaves, treedef = flatten(out)
     axes = broadcast_prefix("vmap", out_axes, treedef)

@@ -16,6 +16,7 @@ import shutil
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ def full_fix() -> str:
 class FolderLock:
     """Lock of a process on its own folder, for as long as it works there."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path) -> None:
         self.descriptor = os.open(folder, os.O_RDONLY)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -107,7 +108,7 @@ class FolderLock:
 
 
 @contextmanager
-def work_folder(parent: Path):
+def work_folder(parent: Path) -> Iterator[Path]:
     """A locked folder inside `parent`, removed at the end.
 
     Raises: OSError

@@ -19,6 +19,7 @@ import sysconfig
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 
 from glasshouse.base.flags import flags
 from glasshouse.base.interpreter import KNOWN_VERSIONS, unknown_interpreter
@@ -60,7 +61,7 @@ class CompilerFailed(CompileError):
 
     fix = "Report it, with the C that GH_DEBUG=3 prints; GH_COMPILE=never does without compiling."
 
-    def __init__(self, message: str, output: str = ""):
+    def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
         self.output = output
 
@@ -74,7 +75,7 @@ class UnknownInterpreter(CompileError):
 class DiskFull(CompileError):
     """No disk has room for compiled code."""
 
-    def __init__(self, *folders: Path):
+    def __init__(self, *folders: Path) -> None:
         super().__init__(f"no space is left on the disks of {' and '.join(map(str, folders))}")
         self.fix = full_fix()
 
@@ -160,7 +161,7 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     return library(key, source, more)
 
 
-def extension(path: Path, declarations: str = ""):
+def extension(path: Path, declarations: str = "") -> ModuleType:
     """Load the extension module of a C file, with these declarations in front of it.
 
     Raises: CompileError, also where headers are missing; UnknownInterpreter, before anything is
@@ -246,15 +247,15 @@ def count_threads() -> int:
 class threads_used:
     """Inside, kernels of this thread use so many threads; 0 changes nothing."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int) -> None:
         self.count, self.openmp = count, share_openmp() if count else None
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         if self.openmp is not None:
             self.before = self.openmp.omp_get_max_threads()
             self.openmp.omp_set_num_threads(self.count)
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if self.openmp is not None:
             self.openmp.omp_set_num_threads(self.before)
 

@@ -11,6 +11,7 @@ from glasshouse.base.dtype import DType, float64
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.dispatch.kernel_text import OPERANDS, KernelText
 from glasshouse.dispatch.primitive import Primitive, primitives
+from glasshouse.graph.node import Node
 
 C_TYPES = {
     "bool": "uint8_t",
@@ -37,7 +38,7 @@ def compute_type(dtype: DType) -> str:
     return "float" if dtype.name in SHORT else memory_type(dtype)
 
 
-def literal(value, dtype: DType) -> str:
+def literal(value: float, dtype: DType) -> str:
     if dtype.is_bool:
         return "1" if value else "0"
     if dtype.is_integer:
@@ -102,7 +103,7 @@ class CardCall(NamedTuple):
 faults: dict[CardCall, str] = {}
 
 
-def call_of_node(node) -> CardCall:
+def call_of_node(node: Node) -> CardCall:
     operands = tuple(x.spec.dtype for x in node.inputs)
     return CardCall(node.op, operands, node.spec.dtype, numbers_of(node.attrs))
 
@@ -112,7 +113,7 @@ def numbers_of(attrs: dict) -> tuple[tuple[str, Any], ...]:
     return tuple((k, v) for k, v in attrs.items() if isinstance(v, (bool, int, float)))
 
 
-def is_written(node) -> bool:
+def is_written(node: Node) -> bool:
     """Whether a fused kernel can compute a node: by the kernel text of its card."""
     card = primitives.get(node.op)
     if card is None or card.kernel is None or not node.inputs:
@@ -156,7 +157,7 @@ def kernel_of(name: str) -> KernelText:
     return kernel
 
 
-def literal_of(value, dtype: DType) -> str:
+def literal_of(value: Any, dtype: DType) -> str:
     """A number among a call's attrs: of the result's dtype if it is a float."""
     if isinstance(value, float):
         return literal(value, dtype if dtype.is_floating else float64)

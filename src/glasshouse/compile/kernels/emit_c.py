@@ -7,7 +7,9 @@ block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elemen
 in float64. Their order depends on the shape alone, not on the number of threads or on what else the
 kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from glasshouse.base.flags import flags
 from glasshouse.compile.kernels.c_text import compute_type, guarded, memory_type, rounded
@@ -28,6 +30,11 @@ from glasshouse.compile.steps.emitted import CKernel, EmittedStep
 from glasshouse.compile.steps.expr import walk
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer, Root
 
+if TYPE_CHECKING:
+    from glasshouse.compile.kernels.loops import Loop
+    from glasshouse.compile.steps.expr import Expr
+
+
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
@@ -47,7 +54,7 @@ def emit(kernel: FusedKernel) -> EmittedStep:
 class KernelEmitter(ExprWriter):
     """Writes one kernel."""
 
-    def __init__(self, kernel: FusedKernel, pattern: KernelPattern):
+    def __init__(self, kernel: FusedKernel, pattern: KernelPattern) -> None:
         super().__init__(pattern)
         self.kernel = kernel
         self.scratch: dict[int, str] = {}
@@ -107,7 +114,7 @@ class KernelEmitter(ExprWriter):
         return f"#pragma omp {PARALLEL}{collapsed}{IF_PARALLEL}"
 
     @contextmanager
-    def rows(self, parallel: bool):
+    def rows(self, parallel: bool) -> Iterator[None]:
         """Open the loops over all rows, which cores share."""
         if parallel and self.kept:
             self.put(self.shared(f" collapse({len(self.kept)})" if len(self.kept) > 1 else ""))
@@ -119,7 +126,7 @@ class KernelEmitter(ExprWriter):
             yield
 
     @contextmanager
-    def rows_between(self, first: str, last: str, loops):
+    def rows_between(self, first: str, last: str, loops: "list[Loop]") -> Iterator[None]:
         """Open a loop over rows by their number; the index of each loop is counted, not divided."""
         if len(loops) < 2:
             with self.loop(loops[0].name if loops else "u", last, first):
@@ -152,14 +159,14 @@ class KernelEmitter(ExprWriter):
             with self.rows(True):
                 self.row_of_stores(roots, "0", n)
 
-    def row_of_stores(self, roots, lo, hi) -> None:
+    def row_of_stores(self, roots: list[Root], lo: str, hi: str) -> None:
         exprs = [root.expr for root in roots]
         self.declare(exprs, False)
         self.draw_words(exprs, lo, hi)
         with self.loop("i", hi, lo, pragma="simd"):
             self.take_in(roots, exprs, "")
 
-    def draw_words(self, exprs, lo: str, hi: str) -> None:
+    def draw_words(self, exprs: "list[Expr]", lo: str, hi: str) -> None:
         """Draw the random words of a part of a row, four at a time, before its loop. The loop draws
         one by one in short or long rows, and where words are not neighbours along a row."""
         if not self.pattern.draws_rows():
@@ -202,7 +209,7 @@ class KernelEmitter(ExprWriter):
                     self.put(f"{compute_type(expr.dtype)} {name}[{count}];")
             earlier |= {e.number for e in walk(exprs)}
 
-    def emit_sweep(self, sweep) -> None:
+    def emit_sweep(self, sweep: list[Root]) -> None:
         """Write one pass over a row: the reductions and results of one level."""
         exprs = [root.expr for root in sweep]
         reductions = [root for root in sweep if root.reduce]
@@ -215,7 +222,7 @@ class KernelEmitter(ExprWriter):
         for root in reductions:
             self.finish(root)
 
-    def sums_of_row(self, sweep, exprs, reductions) -> None:
+    def sums_of_row(self, sweep: list[Root], exprs: "list[Expr]", reductions: list[Root]) -> None:
         """Write the sums of a row, in pieces that are added up in float32."""
         end = self.extent(self.inner[0])
         if not reductions:
@@ -227,7 +234,9 @@ class KernelEmitter(ExprWriter):
             with self.block(f"for (int64_t lo = 0; lo < {end}; lo += {CHUNK})"):
                 self.sums_of_part(sweep, exprs, reductions, *self.part_of(CHUNK, end))
 
-    def sums_of_part(self, sweep, exprs, reductions, lo: str, hi: str) -> None:
+    def sums_of_part(
+        self, sweep: list[Root], exprs: "list[Expr]", reductions: list[Root], lo: str, hi: str
+    ) -> None:
         """Write the vector loop of a sweep, and add its result to the totals. The order of sums
         does not depend on the compiler: each element goes to one of a few sums, `LANES` at most,
         which are added at the end. The last elements of an uneven row overlap with earlier ones."""
@@ -252,7 +261,7 @@ class KernelEmitter(ExprWriter):
                 self.put(f"GH_HALVES({lanes}) {s}[k] = {combined(root, f'{s}[k]', f'{s}[k + h]')};")
                 self.add(root, t, f"{s}[0]")
 
-    def take_in(self, sweep, exprs, at: str, fresh="") -> None:
+    def take_in(self, sweep: list[Root], exprs: "list[Expr]", at: str, fresh: str = "") -> None:
         """Write a sweep's work at a position of a row: add its values to the sums `at` it, or store
         them. Unless it is `fresh`, only work that may be repeated is done."""
         for number, name in self.scratch.items():
@@ -286,7 +295,7 @@ class KernelEmitter(ExprWriter):
         if not root.local:
             self.store(root, f"r{number}")
 
-    def add_blocks(self, reductions, blocks: str) -> None:
+    def add_blocks(self, reductions: list[Root], blocks: str) -> None:
         """Add the blocks' partial results to the totals, in order."""
         for root in reductions:
             self.put(f"{total_type(root)} t{root.number} = {start(root)};")
@@ -341,7 +350,7 @@ class KernelEmitter(ExprWriter):
             for root in reductions:
                 self.put(f"free(part{root.number});")
 
-    def add_rows_of_blocks(self, reductions, blocks: str, inner: str) -> None:
+    def add_rows_of_blocks(self, reductions: list[Root], blocks: str, inner: str) -> None:
         """Add the blocks' rows of partial results to the first row, in order."""
         parts = [f"part{root.number}" for root in reductions]
         if blocks != "1":
@@ -353,7 +362,9 @@ class KernelEmitter(ExprWriter):
                 self.put(f"const {total_type(root)} t{root.number} = {part}[i];")
                 self.finish(root)
 
-    def block_of_columns(self, sweep, reductions, rows: str, blocks: str) -> None:
+    def block_of_columns(
+        self, sweep: list[Root], reductions: list[Root], rows: str, blocks: str
+    ) -> None:
         """Write the rows of one block: short runs of them in a row of accumulators."""
         inner = self.extent(self.inner[0])
         exprs = [root.expr for root in sweep]

@@ -23,7 +23,7 @@ from glasshouse.compile.steps.view import View
 class ExprWriter(KernelWriter):
     """Writes expressions at the current position of some loops."""
 
-    def __init__(self, pattern: KernelPattern):
+    def __init__(self, pattern: KernelPattern) -> None:
         super().__init__(pattern)
         loops = self.loops = pattern.loops
         self.kept, self.summed, self.inner = loops.kept, loops.summed, loops.inner
@@ -38,7 +38,7 @@ class ExprWriter(KernelWriter):
         terms = self.terms((*self.kept, *self.summed, *self.inner), view)
         return " + ".join(terms) or "0"
 
-    def terms(self, loops, view: View) -> list[str]:
+    def terms(self, loops: tuple[Loop, ...], view: View) -> list[str]:
         """Terms of the index of a view's element: the positions of loops, and the view's offset."""
         terms = []
         for loop in loops:
@@ -67,7 +67,7 @@ class ExprWriter(KernelWriter):
             self.inner_by_number[expr.number] = moves or any(map(self.is_inner, expr.args))
         return self.inner_by_number[expr.number]
 
-    def declare(self, roots, inner: bool) -> None:
+    def declare(self, roots: list[Expr], inner: bool) -> None:
         """Declare all parts of `roots` that do, or do not, change along the inner loop."""
         for expr in walk(roots, lambda e: e.number in self.names):
             if expr.number in self.names or self.is_inner(expr) != inner:
@@ -102,7 +102,7 @@ class ExprWriter(KernelWriter):
             self.helpers[kernel_of(op).helpers] = None
         return text_of_call(call_of_expr(expr), args)
 
-    def constant(self, value, dtype: DType) -> str:
+    def constant(self, value: float, dtype: DType) -> str:
         """Write a number; whole ones that may count elements are arguments."""
         number = counted(value, dtype)
         if number is None:
@@ -118,7 +118,7 @@ class ExprWriter(KernelWriter):
         element = f"{table}[{self.index(expr.view)} + {self.distance(stride)} * {at}]"
         return loaded(element, expr.dtype)
 
-    def store(self, root: Root, name: str, only="") -> None:
+    def store(self, root: Root, name: str, only: str = "") -> None:
         target = f"{self.pointer(root.store)}[{self.index(root.store)}]"
         self.put(f"{only}{target} = {stored_exactly(name, root.store.base.dtype)};")
 

@@ -15,6 +15,7 @@ import functools
 import os
 import re
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 from glasshouse.compile.building import toolchain
@@ -41,7 +42,7 @@ class CommonSizes:
     """Sizes that all Programs of one structure have in common: `values` of any kernel, and those of
     each kernel's text by the size's name."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.values: set[int] | None = None
         self.of_texts: dict[tuple[CKernel, str], set[int]] = {}
 
@@ -75,7 +76,7 @@ class CompiledKernel:
 
     __slots__ = ("kernel", "library", "address", "__weakref__")
 
-    def __init__(self, kernel: CKernel, library: ctypes.CDLL, name: str):
+    def __init__(self, kernel: CKernel, library: ctypes.CDLL, name: str) -> None:
         self.kernel, self.library = kernel, library
         # A cast would make a cycle, which keeps the library until the next collection.
         function = library[name]
@@ -149,7 +150,7 @@ def best_form(kernel: CKernel, sizes: dict[str, int]) -> tuple[CKernel, Constant
     return kernel, tuple((name, sizes[name]) for name in names_that_matter(sizes))
 
 
-def is_general(compiled: CompiledKernel, kernel: CKernel, args) -> bool:
+def is_general(compiled: CompiledKernel, kernel: CKernel, args: list[int]) -> bool:
     """Whether a step's kernel takes sizes as arguments that would make it faster as constants."""
     arguments = {name for name, _ in size_places(compiled.kernel)}
     return not arguments.isdisjoint(names_that_matter(sizes_of(kernel, args)))
@@ -167,7 +168,9 @@ def names_that_matter(sizes: dict[str, int]) -> list[str]:
     ]
 
 
-def loaded_form(forms, dialect: Dialect) -> CompiledKernel | None:
+def loaded_form(
+    forms: list[tuple[CKernel, tuple[Any, ...]]], dialect: Dialect
+) -> CompiledKernel | None:
     """The first of the forms that is loaded."""
     for kernel, constants in forms:
         ready = loaded_forms.get((kernel, constants, dialect))
@@ -202,7 +205,7 @@ def size_places(kernel: CKernel) -> list[tuple[str, int]]:
     return [(match[1], int(match[2])) for match in SIZE.finditer(kernel.text)]
 
 
-def sizes_of(kernel: CKernel, args) -> dict[str, int]:
+def sizes_of(kernel: CKernel, args: list[int]) -> dict[str, int]:
     """The sizes that a kernel takes as arguments, from the coded ones of a step."""
     return {name: coded_size(args[at]) for name, at in size_places(kernel)}
 

@@ -36,7 +36,7 @@ class KernelPattern:
     """`key` determines a kernel's text; `pointers`, `scalars` and `values` are a kernel's arguments
     to it. Strides of equal value are one size, so the key says which are equal."""
 
-    def __init__(self, kernel: FusedKernel, loops: KernelLoops):
+    def __init__(self, kernel: FusedKernel, loops: KernelLoops) -> None:
         self.kernel, self.loops = kernel, loops
         self.pointers: dict[tuple, int] = {}
         self.scalars: dict[tuple, int] = {}
@@ -178,7 +178,7 @@ def add_template(pattern: KernelPattern, template: KernelTemplate) -> None:
     templates[pattern.key] = template
 
 
-def counted(value, dtype: DType) -> int | None:
+def counted(value: float, dtype: DType) -> int | None:
     """Number that a constant is, if it may count elements: those are arguments."""
     if dtype.is_bool:
         return None

@@ -6,8 +6,9 @@ positions the loop over i has, `step0` a number of elements between two of them 
 decides for which of the sizes a text is compiled."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.compile.kernels.kernel_pattern import KernelPattern, SizeSource
 
@@ -18,7 +19,7 @@ class KernelWriter:
     """Writes lines of C; `args` are pointers and scalars, `sizes` the arguments by name after them,
     with their `sources` in the kernel's pattern; `names` are those of values in the open scopes."""
 
-    def __init__(self, pattern: KernelPattern):
+    def __init__(self, pattern: KernelPattern) -> None:
         self.pattern = pattern
         self.args: list = []
         self.sizes: dict[str, int] = {}
@@ -32,7 +33,7 @@ class KernelWriter:
         self.lines.append("  " * self.indent + text)
 
     @contextmanager
-    def block(self, text: str):
+    def block(self, text: str) -> Iterator[None]:
         """Put braces around the lines inside; the names of their values end there."""
         self.put(text + " {")
         self.indent += 1
@@ -43,18 +44,18 @@ class KernelWriter:
             self.names.pop(number, None)
         self.put("}")
 
-    def loop(self, name: str, stop, start="0", pragma: str = ""):
+    def loop(self, name: str, stop: str, start: str = "0", pragma: str = "") -> Any:
         """The block of a loop that counts up."""
         if pragma:
             self.put(f"#pragma omp {pragma}")
         return self.block(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
 
-    def part_of(self, count: int, end) -> tuple[str, str]:
+    def part_of(self, count: int, end: str) -> tuple[str, str]:
         """Bounds of up to `count` positions from `lo` on."""
         self.put(f"const int64_t hi = lo + {count} < {end} ? lo + {count} : {end};")
         return "lo", "hi"
 
-    def arg(self, what) -> str:
+    def arg(self, what: tuple[Any, ...]) -> str:
         """The name of a pointer or scalar argument."""
         if what not in self.args:
             self.args.append(what)

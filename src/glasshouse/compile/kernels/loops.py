@@ -1,6 +1,7 @@
 """The loops of a fused kernel: axes of its domain in memory order, neighbours merged."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.compile.steps.expr import Expr, parts_of
 from glasshouse.compile.steps.steps import FusedKernel, Root, kernel_order
@@ -16,7 +17,7 @@ MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 class Loop:
     """One loop over neighbouring axes that every view of the kernel crosses evenly."""
 
-    def __init__(self, axes: tuple[int, ...], size: int, name: str = "i"):
+    def __init__(self, axes: tuple[int, ...], size: int, name: str = "i") -> None:
         self.axes, self.size, self.name = axes, size, name
 
     def stride(self, view: View) -> int:
@@ -24,7 +25,9 @@ class Loop:
         return view.strides[self.axes[-1]] if self.axes else 0
 
 
-def merge_axes(axes, domain, strides) -> list[Loop]:
+def merge_axes(
+    axes: list[int], domain: tuple[int, ...], strides: set[tuple[int, ...]]
+) -> list[Loop]:
     """Loops over the axes, outermost first; neighbours merge where the strides of all views allow
     it."""
     loops: list[Loop] = []
@@ -43,7 +46,7 @@ class KernelLoops:
     `summed` row by row, and the one along the `inner` axis, which is the vector loop. `parts` are
     all of the kernel's expressions."""
 
-    def __init__(self, kernel: FusedKernel):
+    def __init__(self, kernel: FusedKernel) -> None:
         axes, self.domain = kernel.axes or (), kernel.domain
         order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
         reduced = [i for i in order if i in axes]
@@ -127,7 +130,7 @@ def sweeps_of(kernel: FusedKernel) -> list[list[Root]]:
     return [sweep for sweep in sweeps if sweep]
 
 
-def decoded(flat: str, axes) -> list[str]:
+def decoded(flat: str, axes: Any) -> list[str]:
     """Statements for the index of each axis (name, size) from the flat index over all of them."""
     lines, below = [], 1
     for k, (name, size) in reversed(list(enumerate(axes))):

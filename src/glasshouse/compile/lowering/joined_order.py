@@ -2,6 +2,7 @@
 reads it needs no copy, if there is one."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.compile.steps import view as views
 from glasshouse.compile.steps.view import View, strides_of
@@ -26,7 +27,7 @@ def can_follow(view: View | None, chain: list[Node]) -> bool:
     return view is not None
 
 
-def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
+def order_of_chain(shape: tuple[int, ...], chain: list[Node]) -> tuple[int, ...]:
     """Order of the axes of a shape in memory after the chain, as far as it only permutes axes and
     merges neighbours."""
     groups = [((axis,), size) for axis, size in enumerate(shape)]
@@ -41,7 +42,7 @@ def order_of_chain(shape, chain: list[Node]) -> tuple[int, ...]:
     return tuple(axis for axes, _ in groups for axis in axes)
 
 
-def neighbours_merged(groups, shape):
+def neighbours_merged(groups: Any, shape: Any) -> Any:
     """Groups (axes, size) of the sizes of a shape; None where a size splits a group."""
     remaining, merged = list(groups), []
     for size in shape:

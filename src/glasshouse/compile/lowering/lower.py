@@ -7,8 +7,9 @@ step computes (`lowerer.py`)."""
 
 from collections import Counter
 from math import prod
+from typing import Any
 
-from glasshouse.base.shape import Spec
+from glasshouse.base.shape import Shape, Spec
 from glasshouse.compile.kernels.c_text import is_written, numbers_of
 from glasshouse.compile.lowering.joined_order import order_for_chain
 from glasshouse.compile.lowering.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
@@ -29,6 +30,7 @@ from glasshouse.compile.steps.steps import (
 from glasshouse.compile.steps.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 
+
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without separate memory
@@ -43,7 +45,7 @@ FUSED_KINDS = ("bool", "int", "uint", "float")
 class Lowering:
     """Walks a graph once, and makes fused kernels and the lowerers' steps in its order."""
 
-    def __init__(self, graph: Graph, target):
+    def __init__(self, graph: Graph, target: Any) -> None:
         self.graph, self.target, self.exprs = graph, target, Exprs()
         self.buffers: list[PlannedBuffer] = []
         self.steps: list[FusedKernel | LoweredStep] = []
@@ -94,7 +96,9 @@ class Lowering:
         ]
         return self
 
-    def buffer(self, spec: Spec, order=None, node=None) -> PlannedBuffer:
+    def buffer(
+        self, spec: Spec, order: tuple[int, ...] | None = None, node: Node | None = None
+    ) -> PlannedBuffer:
         buffer = PlannedBuffer(len(self.buffers), spec, order, node)
         self.buffers.append(buffer)
         return buffer
@@ -121,7 +125,7 @@ class Lowering:
         elif len(claim.nodes) > 1:
             self.plan_remaining(claim)
 
-    def plan_without(self, lowerer, node: Node) -> None:
+    def plan_without(self, lowerer: Any, node: Node) -> None:
         """Plan a node by the first lowerer after `lowerer` that takes it alone."""
         lowerers = self.target.lowerers
         for other in lowerers[lowerers.index(lowerer) + 1 :]:
@@ -186,7 +190,7 @@ class Lowering:
         pairs = zip(node.inputs, operands, along, strict=True)
         return [self.copied(x, target_order) if axis == last else expr for x, expr, axis in pairs]
 
-    def copied(self, node: Node, order) -> Expr:
+    def copied(self, node: Node, order: Any) -> Expr:
         """Store a value in an order by a separate kernel, which reads across memory just once; from
         now on its users load the copy, but an output keeps its value."""
         view = self.buffer(node.spec, order, node).view()
@@ -312,10 +316,20 @@ class Lowering:
         """Add a kernel that writes a part of a buffer to which other steps write too."""
         self.add_kernel(part.shape, [Root(part, expr, node=node)], None, False)
 
-    def add_kernel(self, domain, roots: list[Root], axes, mergeable: bool = True) -> None:
+    def add_kernel(
+        self, domain: Shape, roots: list[Root], axes: Shape | None, mergeable: bool = True
+    ) -> None:
         self.steps.append(FusedKernel(self.target.fused, domain, roots, axes, mergeable))
 
-    def add_step(self, lowerer, node: Node, sources, results, plan=None, **more) -> None:
+    def add_step(
+        self,
+        lowerer: Any,
+        node: Node,
+        sources: list[View],
+        results: list[PlannedBuffer],
+        plan: Any = None,
+        **more: Any,
+    ) -> None:
         """Add a step of a lowerer, for `node`, with `scratch` buffers and the nodes that it
         `computes`, if these are not just `node`."""
         more = {"computes": [node], **more}
@@ -360,7 +374,9 @@ class Lowering:
         """Whether a value depends on reductions of rows, and may be fused with them."""
         return any(view.base in self.row_reductions for view in expr.loads)
 
-    def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
+    def materialise(
+        self, node: Node, row_major: bool = False, order: tuple[int, ...] | None = None
+    ) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
         expr = self.expr[node.number]
         if order is None and not row_major and node.number not in self.is_row_major_output:
@@ -409,7 +425,7 @@ class Lowering:
         return self.expr[node.number].view
 
 
-def move(op: str, view: View, shape, attrs) -> View | None:
+def move(op: str, view: View, shape: tuple[int, ...], attrs: dict[str, Any]) -> View | None:
     if op == "reshape":
         return views.reshaped(view, shape)
     if op == "permute":
@@ -423,7 +439,7 @@ def move(op: str, view: View, shape, attrs) -> View | None:
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
 
 
-def around(whole: View, widths) -> list[View]:
+def around(whole: View, widths: tuple[tuple[int, ...], ...]) -> list[View]:
     """Parts of a padded view to fill: those beside the operand where one axis alone has an edge, or
     else all."""
     padded = [axis for axis, width in enumerate(widths) if any(width)]
@@ -439,7 +455,7 @@ def around(whole: View, widths) -> list[View]:
     return parts
 
 
-def shares_reads(kernel: FusedKernel, shape, root: Root) -> bool:
+def shares_reads(kernel: FusedKernel, shape: tuple[int, ...], root: Root) -> bool:
     """Whether a kernel that fills parts of a buffer fills a further one for less than another
     kernel would: it reads operands of it already."""
     reads, more = kernel.reads(), {v.base for v in root.expr.loads}
@@ -467,14 +483,14 @@ def is_fusable(node: Node) -> bool:
     return node.inputs[0].shape == (4,) if op == "random_bits" else is_written(node)
 
 
-def reduced_order(order, axes):
+def reduced_order(order: Any, axes: tuple[int, ...]) -> Any:
     if order is None:
         return None
     others = [i for i in range(len(order)) if i not in axes]
     return tuple(others.index(i) for i in order if i not in axes)
 
 
-def kept_view(view: View, domain, axes) -> View:
+def kept_view(view: View, domain: tuple[int, ...], axes: tuple[int, ...]) -> View:
     """View of a reduction's result over the domain: stride 0 along the reduced axes."""
     strides = iter(view.strides)
     spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))

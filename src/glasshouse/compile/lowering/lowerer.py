@@ -8,7 +8,7 @@ import inspect
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import BackendError
 from glasshouse.compile.building.toolchain import digest
@@ -18,6 +18,10 @@ from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.symmetric import symmetric_roots
 from glasshouse.ops.process import ProcessGroup
 
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import LoweredStep
+
+
 PACKAGE = Path(__file__).parents[2]
 
 
@@ -25,7 +29,7 @@ class GraphUsers:
     """A finished graph with the readers of each node: `users` by number, a reader once for each
     operand; `output_numbers` are those of the outputs."""
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph) -> None:
         self.nodes, self.outputs = graph.nodes, graph.outputs
         self.users: dict[int, list[Node]] = users_of(graph.nodes)
         self.output_numbers = {node.number for node in graph.outputs}
@@ -64,7 +68,7 @@ class Claim:
     def last(self) -> Node:
         return self.nodes[-1]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.results = self.results or [self.last]
         if self.reads is None:
             numbers = {node.number for node in self.nodes}
@@ -98,16 +102,16 @@ class Lowerer(StepKind):
         """Claim nodes from this one on; None where another lowerer has to compute it."""
         raise NotImplementedError
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         """Add the steps of a claim to a lowering, and hand out its results; False if that fails:
         then the next lowerers are asked."""
         raise NotImplementedError
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         """Write the code of a planned step."""
         raise NotImplementedError
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: "LoweredStep") -> StepDescription:
         """Describe a planned step."""
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
@@ -121,7 +125,7 @@ class Lowerer(StepKind):
         return identity_of(type(self), f"{vars(self)!r}")
 
 
-def identity_of(definition, settings: str) -> str | None:
+def identity_of(definition: Any, settings: str) -> str | None:
     """Identify a class or function, the same in each process: its name, its settings and, outside
     of this package, the digest of its file; None where it has no file."""
     try:
@@ -132,7 +136,7 @@ def identity_of(definition, settings: str) -> str | None:
         return None
 
 
-def claim_nodes(graph: Graph, lowerers) -> dict[int, Claim]:
+def claim_nodes(graph: Graph, lowerers: list[Lowerer]) -> dict[int, Claim]:
     """Claims of the lowerers by the number of each node; an earlier lowerer has the first pick."""
     users = GraphUsers(graph)
     by_op: dict[str, list[Node]] = {}
@@ -160,7 +164,9 @@ def graph_of_node(node: Node) -> Graph:
     return graph
 
 
-def is_possible(lowerer, claim: Claim, claims: dict[int, Claim], users: GraphUsers) -> bool:
+def is_possible(
+    lowerer: Lowerer, claim: Claim, claims: dict[int, Claim], users: GraphUsers
+) -> bool:
     """Whether no other lowerer claimed a node, and none is read from outside before the last.
 
     Raises: BackendError for nodes in another order

@@ -7,6 +7,7 @@ from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.steps.emitted import MissingKernel
 from glasshouse.dispatch.primitive import Primitive, primitives
 from glasshouse.graph import composition
+from glasshouse.graph.node import Node
 from glasshouse.ops import BUILT_IN
 
 # Cards that fused kernels compute in every dtype but complex ones: most calls, checked first.
@@ -33,7 +34,7 @@ def computed_by(card: Primitive) -> str:
     return f"steps of kind {' or '.join(labels)}" if labels else "the host, by its reference"
 
 
-def missing_kernel(node) -> MissingKernel | None:
+def missing_kernel(node: Node) -> MissingKernel | None:
     """Reason why a node of a graph is left to the host; None where a kernel or a user's function
     computes it, or there is nothing to compute."""
     if node.host is not None or node.op in ("input", "pick") or is_empty(node):
@@ -44,19 +45,19 @@ def missing_kernel(node) -> MissingKernel | None:
     return why_host(node) if is_left_to_host(node) else None
 
 
-def is_left_to_host(node) -> bool:
+def is_left_to_host(node: Node) -> bool:
     """Whether only the host's lowerer, of those of the target in use, takes a node."""
     target = current_target()
     claims = claim_nodes(graph_of_node(node), target.lowerers)
     return claims[node.number].lowerer is target.host
 
 
-def is_empty(node) -> bool:
+def is_empty(node: Node) -> bool:
     outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
     return any(x.spec.size == 0 for x in node.inputs) or all(spec.size == 0 for spec in outs)
 
 
-def why_host(node) -> MissingKernel:
+def why_host(node: Node) -> MissingKernel:
     """Reason why a step of the host computes a node."""
     card = primitives[node.op]
     outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)

@@ -1,7 +1,7 @@
 """From the steps of a Program back to the recorded calls, and the costs of each step."""
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.compile.lowering.lowerer import StepDescription
 from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE, StepKind, StepWork
@@ -10,6 +10,10 @@ from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import NOWHERE, Origin
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording
+
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer
+
 
 NAME_OPS = 6  # primitives that the name of a kernel lists at most
 
@@ -80,7 +84,7 @@ class StepInfo(NamedTuple):
         return self.read_bytes + self.written_bytes
 
 
-def step_infos(program) -> list[StepInfo]:
+def step_infos(program: Any) -> list[StepInfo]:
     """The steps of a Program, in order."""
     descriptions = [step.lowerer.describe(step) for step in program.schedule]
     homes = homes_of(program.schedule, descriptions)
@@ -124,7 +128,9 @@ def about_bytes(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
+def buffers_by_step(
+    schedule: "list[FusedKernel | LoweredStep]", place: str
+) -> list[list[tuple[Any, int]]]:
     """For each step, the buffers of a place that are used from it on, and their last step."""
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}
@@ -139,12 +145,15 @@ def buffers_by_step(schedule, place: str) -> list[list[tuple[Any, int]]]:
     return buffers
 
 
-def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
+def stored_values(
+    step: Any, nodes: list[Node], buffers: "list[tuple[PlannedBuffer, int]]"
+) -> tuple[StoredValue, ...]:
     """Values that a step that computes these nodes stores in these buffers."""
     places = {node.number: i for i, node in enumerate(nodes)}
     values = []
     for buffer, last in buffers:
-        node, spec = buffer.node, buffer.spec
+        node: Any = buffer.node
+        spec = buffer.spec
         is_scratch = node is None or node.op not in primitives
         name = f"scratch of {step.lowerer.label}" if is_scratch else label_of(node)
         op, number = ("", -1) if is_scratch else (node.op, node.number)
@@ -154,7 +163,7 @@ def stored_values(step, nodes: list[Node], buffers) -> tuple[StoredValue, ...]:
     return tuple(values)
 
 
-def origin_of_buffer(step, node) -> Origin:
+def origin_of_buffer(step: "FusedKernel | LoweredStep", node: Node | None) -> Origin:
     """Origin of a buffer's value; else of the step that writes it."""
     node = step.node if node is None else node
     return node.origin if node is not None and node.op in primitives else NOWHERE
@@ -174,7 +183,9 @@ def name_of(nodes: list[Node]) -> str:
     return " + ".join(names)
 
 
-def origin_of(schedule, i: int, nodes_by_step) -> Origin:
+def origin_of(
+    schedule: "list[FusedKernel | LoweredStep]", i: int, nodes_by_step: list[list[Node]]
+) -> Origin:
     """Origin of a step: its own nodes', else that of the first step that reads its results."""
     node = schedule[i].node
     if nodes_by_step[i]:
@@ -189,7 +200,9 @@ def origin_of(schedule, i: int, nodes_by_step) -> Origin:
     return Origin()
 
 
-def homes_of(schedule, descriptions: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
+def homes_of(
+    schedule: "list[FusedKernel | LoweredStep]", descriptions: list[StepDescription]
+) -> dict[int, list[tuple[int, Node]]]:
     """By node: the steps that store it; a step that only copies into place stores nothing."""
     homes: dict[int, list[tuple[int, Node]]] = {}
     opaque = {step.node.number for step in schedule if step.node is not None}
@@ -200,7 +213,7 @@ def homes_of(schedule, descriptions: list[StepDescription]) -> dict[int, list[tu
     return homes
 
 
-def computed_in(nodes: list[Node], homes) -> list[Node]:
+def computed_in(nodes: list[Node], homes: dict[int, list[tuple[Any, ...]]]) -> list[Node]:
     """Nodes that a step computes: its stored ones, and their operands that are stored nowhere."""
     computed, stack = {node.number: node for node in nodes}, list(nodes)
     while stack:
@@ -216,7 +229,7 @@ def source_of(node: Node) -> Node:
     return Node(node.call, (), node.origin)
 
 
-def views_of(step) -> dict[Any, set]:
+def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set]:
     """The views that a step reads, by their buffer."""
     views: dict[Any, set] = {}
     for view in step.views():
@@ -251,7 +264,7 @@ class ReferenceSteps:
 
     schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]
 
-    def __init__(self, recording: Recording):
+    def __init__(self, recording: Recording) -> None:
         self.calls = calls_of(recording)
 
     def step_infos(self) -> list[StepInfo]:

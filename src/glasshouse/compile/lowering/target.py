@@ -6,7 +6,7 @@ separate by target, in the process and on disk. `docs/how_to/write_a_target.md` 
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
@@ -37,7 +37,15 @@ class Target:
     lends_outputs = False  # whether values in between lie in outputs that are not yet written
     sets_apart = False  # whether large values in between have separate memory, while they live
 
-    def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None, passes=()):
+    def __init__(
+        self,
+        name: str,
+        lowerers: Any,
+        fused: Lowerer,
+        host: Lowerer,
+        dialect: Any = None,
+        passes: tuple[Any, ...] = (),
+    ) -> None:
         self.name, self.dialect = name, dialect or Dialect()
         self.fused, self.host = fused, host
         self.lowerers: list[Lowerer] = [*lowerers, fused, host]
@@ -82,7 +90,7 @@ class Target:
         """This target with a pass over graphs after the compiler's; the same object each time."""
         return self.extension(rewrite, passes=(*self.passes, rewrite))
 
-    def extension(self, key, **changes) -> "Target":
+    def extension(self, key: Any, **changes: Any) -> "Target":
         """Copy with other attributes, made once for a key."""
         extended = self.extended.get(key)
         if extended is None:
@@ -96,7 +104,7 @@ class Target:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def memory(self):
+    def memory(self) -> Any:
         """Manager of its memory."""
         return memory.current()
 
@@ -114,7 +122,7 @@ class Target:
         """
         return compile_kernels(steps, self.dialect, common)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<target {self.name}>"
 
 
@@ -129,14 +137,14 @@ def current_target() -> Target:
     return state.compile_target or DefaultTarget.target
 
 
-def target_for(threads: int):
+def target_for(threads: int) -> Any:
     """Inside, Programs are for so many threads: oneDNN's primitives depend on the number."""
     target = current_target()
     return having(state, compile_target=target.extension(("threads", threads), threads=threads))
 
 
 @contextmanager
-def use_target(target: Target):
+def use_target(target: Target) -> Iterator[Any]:
     """Inside, Programs are compiled for this target; earlier recordings are computed first.
 
     Raises: OptionError for an object that is no target
@@ -150,7 +158,7 @@ def use_target(target: Target):
 
 
 @contextmanager
-def use_lowerer(lowerer: Lowerer):
+def use_lowerer(lowerer: Lowerer) -> Iterator[Any]:
     """Inside, this lowerer is asked before those of the target in use.
 
     Raises: OptionError for an object that is no lowerer
@@ -163,7 +171,7 @@ def use_lowerer(lowerer: Lowerer):
 
 
 @contextmanager
-def use_pass(rewrite: Callable[[Graph], Graph]):
+def use_pass(rewrite: Callable[[Graph], Graph]) -> Iterator[Any]:
     """Inside, graphs are rewritten by this function too, after the compiler's own passes.
 
     Raises: OptionError for an object that is no function

@@ -28,7 +28,7 @@ class Flight(NamedTuple):
 class Touches:
     """By buffer, the places of the steps that read or write it, and of those that write it."""
 
-    def __init__(self, steps: list[Step]):
+    def __init__(self, steps: list[Step]) -> None:
         self.all: dict[PlannedBuffer, list[int]] = {}
         self.writes: dict[PlannedBuffer, list[int]] = {}
         for i, step in enumerate(steps):
@@ -72,7 +72,7 @@ class Overlap:
     live     by place, the bytes of the arena that are in use while that step runs
     limit    how many there may be"""
 
-    def __init__(self, schedule: list[Step], limit: int):
+    def __init__(self, schedule: list[Step], limit: int) -> None:
         self.limit = limit
         self.others: list[Step] = []
         self.flights: list[Flight] = []

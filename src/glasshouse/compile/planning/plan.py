@@ -1,7 +1,9 @@
 """Plans: the steps that compute a graph, and the places of values; nothing is compiled or run."""
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse import memory
 from glasshouse.base.flags import flags
@@ -44,7 +46,7 @@ class ProgramPlan:
     sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
     sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph) -> None:
         self.graph, self.target = graph, current_target()
         self.lowering = Lowering(graph, self.target).run()
         self.schedule = [step for step in fuse(self.lowering) if not step.is_empty()]
@@ -84,7 +86,7 @@ class ProgramPlan:
             self.infos = step_infos(self)
         return self.infos
 
-    def source_of(self, buffer: PlannedBuffer, donated) -> int | None:
+    def source_of(self, buffer: PlannedBuffer, donated: list[int]) -> int | None:
         """Number of the input whose memory an output takes, if a run donates it."""
         source = buffer.source
         return source.at if source is not None and source.at in donated else None
@@ -95,7 +97,7 @@ def tag_of(buffer: PlannedBuffer) -> memory.Tag:
 
 
 @contextmanager
-def no_collection():
+def no_collection() -> Iterator[None]:
     """Inside, cyclic garbage waits: a large graph is millions of objects, all of them in use, and
     looking through them again and again takes half of the time."""
     was_enabled = gc.isenabled()
@@ -123,7 +125,7 @@ def rewritten(graph: Graph) -> Graph:
     return graph
 
 
-def show(name: str, what) -> None:
+def show(name: str, what: Any) -> None:
     if flags.debug >= 3:
         print(f"# -- {name}\n{what}\n")
 

@@ -1,7 +1,8 @@
 """Places of values: one arena, in which values that do not live together share memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,6 +10,10 @@ from glasshouse.compile.lowering.fuse import reduces_rows
 from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer, Root, Step
 from glasshouse.compile.steps.view import View
+
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import LoweredStep
+
 
 ALIGNMENT = 64  # bytes of a cache line
 APART_BYTES = 16 << 20  # larger values may have separate memory
@@ -29,7 +34,7 @@ def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def place_outputs(lowering: Lowering, stable=()) -> list[PlannedBuffer]:
+def place_outputs(lowering: Lowering, stable: Sequence[Any] = ()) -> list[PlannedBuffer]:
     """Number the buffers that are handed out, then those that are `stable` from run to run."""
     outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
@@ -87,7 +92,9 @@ def place_of(view: View) -> tuple:
     return (base.place, base.at, *view._replace(base=None))
 
 
-def reuse_inputs(schedule, leaves: dict[PlannedBuffer, int]) -> None:
+def reuse_inputs(
+    schedule: "list[FusedKernel | LoweredStep]", leaves: dict[PlannedBuffer, int]
+) -> None:
     """Choose an input to donate for each output: one that only its kernel reads, place by place.
     The input for those in `leaves` is fixed by its number; no other output takes it."""
     leaf_numbers = set(leaves.values())
@@ -107,7 +114,9 @@ def reuse_inputs(schedule, leaves: dict[PlannedBuffer, int]) -> None:
     reuse_read_inputs(schedule, leaves, leaf_numbers | donated)
 
 
-def reuse_read_inputs(schedule, leaves, donated: set[int]) -> None:
+def reuse_read_inputs(
+    schedule: "list[FusedKernel | LoweredStep]", leaves: dict[Any, Any], donated: set[int]
+) -> None:
     """Choose, for other results of an optimizer, such as parameters that ranks gather, an input of
     the same size that nothing reads any more: the first recorded, as the replaced one is."""
     last_read = last_reads(schedule)
@@ -123,13 +132,15 @@ def reuse_read_inputs(schedule, leaves, donated: set[int]) -> None:
             donated.add(at)
 
 
-def last_reads(schedule) -> dict[int, int]:
+def last_reads(schedule: "list[FusedKernel | LoweredStep]") -> dict[int, int]:
     """By the number of an input, the last step that reads it."""
     reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
     return {buffer.at: i for buffer, i in reads if buffer.place == "input"}
 
 
-def single_pass_roots(schedule) -> Iterator[tuple[int, FusedKernel, Root]]:
+def single_pass_roots(
+    schedule: "list[FusedKernel | LoweredStep]",
+) -> Iterator[tuple[int, FusedKernel, Root]]:
     """The results of kernels that read each position once, with the numbers of their steps."""
     for i, step in enumerate(schedule):
         if isinstance(step, FusedKernel) and is_single_pass(step):
@@ -148,7 +159,9 @@ def is_as_large(one: PlannedBuffer, other: PlannedBuffer) -> bool:
     return one.spec.dtype == other.spec.dtype and one.spec.nbytes == other.spec.nbytes
 
 
-def replaceable(kernel: FusedKernel, root: Root, place: str, numbers=None) -> PlannedBuffer | None:
+def replaceable(
+    kernel: FusedKernel, root: Root, place: str, numbers: set[int] | None = None
+) -> PlannedBuffer | None:
     """Find a buffer like the root's result that the kernel reads only where it stores the result;
     one of these `numbers` at the place, if they are set."""
     target = root.store.base
@@ -166,12 +179,12 @@ def replaceable(kernel: FusedKernel, root: Root, place: str, numbers=None) -> Pl
     return None
 
 
-def last_uses(schedule) -> dict[PlannedBuffer, int]:
+def last_uses(schedule: "list[FusedKernel | LoweredStep]") -> dict[PlannedBuffer, int]:
     """The last step that reads or writes each buffer."""
     return {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
 
 
-def lives_of(schedule) -> list[Life]:
+def lives_of(schedule: "list[FusedKernel | LoweredStep]") -> list[Life]:
     """Lives of the arena's buffers, with the first and last step that uses each; a result that a
     kernel may store over an operand that nobody reads any more follows it at its place."""
     last_use = last_uses(schedule)
@@ -187,7 +200,12 @@ def lives_of(schedule) -> list[Life]:
     return list({id(life): life for life in lives.values()}.values())
 
 
-def follow_operands(kernel: FusedKernel, i: int, lives, last_use) -> None:
+def follow_operands(
+    kernel: FusedKernel,
+    i: int,
+    lives: dict[PlannedBuffer, Life],
+    last_use: dict[PlannedBuffer, int],
+) -> None:
     """Place results of step `i` on operands that end here."""
     sources: set[PlannedBuffer] = set()
     for root in kernel.roots:
@@ -228,7 +246,7 @@ def place_all(lives: list[Life]) -> int:
     return total
 
 
-def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> list[Life]:
+def lent_outputs(lives: list[Life], schedule: Any, outputs: list[PlannedBuffer]) -> list[Life]:
     """Lives for which the arena needs room: of those alive when it is fullest, again and again, the
     largest that fits moves into an output that is not yet written."""
     first_write = first_writes(schedule)
@@ -262,7 +280,7 @@ def lent_outputs(lives: list[Life], schedule, outputs: list[PlannedBuffer]) -> l
             return rest
 
 
-def first_writes(schedule) -> dict[PlannedBuffer, int]:
+def first_writes(schedule: "list[FusedKernel | LoweredStep]") -> dict[PlannedBuffer, int]:
     """The first step that writes each buffer."""
     writes: dict[PlannedBuffer, int] = {}
     for i, step in enumerate(schedule):
@@ -271,7 +289,7 @@ def first_writes(schedule) -> dict[PlannedBuffer, int]:
     return writes
 
 
-def successors_of(schedule) -> dict[PlannedBuffer, PlannedBuffer]:
+def successors_of(schedule: Any) -> dict[PlannedBuffer, PlannedBuffer]:
     """Outputs that a kernel may store over an operand that nobody reads any more."""
     last_use, first_write = last_uses(schedule), first_writes(schedule)
     successors: dict[PlannedBuffer, PlannedBuffer] = {}

@@ -18,7 +18,7 @@ class CollectiveSteps:
     under_way  requests of the others, by the place of the result
     transfers  of the last run: (the step that waited, when the transport began, and ended) each"""
 
-    def __init__(self, steps: dict[int, CollectiveStep]):
+    def __init__(self, steps: dict[int, CollectiveStep]) -> None:
         self.steps = steps
         self.asked = {at: asked_by(step.node.call) for at, step in steps.items()}
         self.groups = list(dict.fromkeys(s.node.call.attrs["group"].ranks for s in steps.values()))
@@ -35,7 +35,7 @@ class CollectiveSteps:
                 self.asked[at] = asked_by(calls[place])
         self.bound = [None] * len(self.groups)
 
-    def bind(self, table) -> None:
+    def bind(self, table: Any) -> None:
         """Prepare a run: the runner's table gets the steps of groups whose transports work in C
         now, and leaves the others to the host."""
         self.transfers = []
@@ -67,7 +67,7 @@ class CollectiveSteps:
                 started[place] = calls[at]
         return {at: call for at, call in calls.items() if call is not None}
 
-    def run(self, at: int, array_of) -> None:
+    def run(self, at: int, array_of: Any) -> None:
         """Run a step of the host: a call of Python's, or the end of a long one in C.
         `array_of(place)` is memory of the run."""
         if at in self.in_c:

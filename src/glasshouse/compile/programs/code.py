@@ -110,7 +110,7 @@ def outputs_of(plan: ProgramPlan) -> list[tuple[int, tuple[int, ...], tuple[int,
     ]
 
 
-def coded(arg) -> int:
+def coded(arg: Any) -> int:
     """Encode an argument of a kernel for the runner."""
     what, number = arg
     if what == "scalar":

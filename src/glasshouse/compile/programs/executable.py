@@ -7,6 +7,7 @@ import struct
 import threading
 from math import prod
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -52,11 +53,11 @@ class RunnerStep(ctypes.Structure):
 class NativeRunner:
     """The native runner, compiled when first needed."""
 
-    library = None
+    library: Any = None
     sees_arrays = False  # whether it can read addresses from NumPy's arrays themselves
 
     @classmethod
-    def get(cls):
+    def get(cls) -> Any:
         if cls.library is None:
             library = toolchain.compile_one((NATIVE / "runner.c").read_text())
             library.gh_run.restype = ctypes.c_int64
@@ -72,7 +73,7 @@ class NativeRunner:
         return cls.library
 
 
-def can_see(library) -> bool:
+def can_see(library: Any) -> bool:
     library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
     samples: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
     if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
@@ -86,14 +87,16 @@ class RunTable:
     """Table of a run's memory for the runner: the arena, inputs, outputs, scalars, the error flag.
     A Program has one, because it runs once at a time."""
 
-    def __init__(self, inputs: int, outputs: int, scalars: int):
+    def __init__(self, inputs: int, outputs: int, scalars: int) -> None:
         self.count = 1 + inputs + outputs
         self.table = (ctypes.c_int64 * (self.count + scalars + 1))()
         self.pack = struct.Struct(f"={self.count}Q{8 * scalars}sq").pack_into
         begin = ctypes.addressof(self.table)
         self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
 
-    def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
+    def filled(
+        self, arena: int, arrays: list[np.ndarray], outputs: list[np.ndarray], scalars: list[bytes]
+    ) -> list[int]:
         """Fill in addresses, and return the runner's arguments; `arena` is one of the addresses."""
         place_of = id if NativeRunner.sees_arrays else address
         words = b"".join(scalars)
@@ -123,7 +126,7 @@ class Program:
 
     def __init__(
         self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
-    ):
+    ) -> None:
         self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
@@ -150,7 +153,7 @@ class Program:
         self.lines: dict[int, str] = {}
         self.nbytes = bytes_of(code)
 
-    def make_steps(self, steps: list[StepCode], common: CommonSizes):
+    def make_steps(self, steps: list[StepCode], common: CommonSizes) -> Any:
         """Build the table that the runner reads; compiles the kernels. A step without a function is
         the host's.
 
@@ -215,7 +218,13 @@ class Program:
 
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
+    def run(
+        self,
+        arrays: list[np.ndarray],
+        scalars: list[bytes],
+        donated: Any = (),
+        ends_ns: np.ndarray | None = None,
+    ) -> list[np.ndarray] | None:
         """Run on these inputs and packed scalars; returns the outputs as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
@@ -249,18 +258,24 @@ class Program:
                 self.arena = None
         return [laid_out(outputs[at], *how) for at, *how in self.outputs]
 
-    def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
+    def execute(
+        self,
+        arrays: list[np.ndarray],
+        outputs: list[np.ndarray],
+        scalars: list[bytes],
+        ends_ns: np.ndarray | None = None,
+    ) -> None:
         """Run all steps, the host's among them."""
         table, places = self.filled(arrays, outputs, scalars)
         self.run_steps(table, places, arrays, outputs, ends_ns)
 
     def run_steps(
         self,
-        table,
-        places,
-        arrays,
-        outputs,
-        ends_ns=None,
+        table: RunTable,
+        places: list[int],
+        arrays: list[np.ndarray],
+        outputs: list[np.ndarray],
+        ends_ns: np.ndarray | None = None,
         *,
         begin: int = 0,
         end: int | None = None,
@@ -291,7 +306,9 @@ class Program:
                 ends_ns[at] = self.target.now_ns()
             at += 1
 
-    def filled(self, arrays, outputs, scalars) -> tuple[RunTable, list[int]]:
+    def filled(
+        self, arrays: list[np.ndarray], outputs: list[np.ndarray], scalars: list[bytes]
+    ) -> tuple[RunTable, list[int]]:
         """Fill the run's table, which is made at the first run; returns the runner's arguments."""
         if self.run_table is None:
             self.run_table = RunTable(len(arrays), len(outputs), len(scalars))
@@ -308,7 +325,7 @@ class Program:
         backend = self.backend or current()
         backend.fall_back(Fallback(label_of(step.node), reason, line), fix)
 
-    def run_host(self, at: int, arrays, outputs) -> None:
+    def run_host(self, at: int, arrays: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         step = self.hosts[at]
         if isinstance(step, CollectiveStep):
             assert self.collectives is not None
@@ -327,12 +344,14 @@ class Program:
         end)."""
         return [] if self.collectives is None else self.collectives.all_transfers()
 
-    def packed_array(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+    def packed_array(self, place: BufferPlace, arrays: Any, outputs: Any) -> np.ndarray:
         """A whole buffer whose elements lie row by row, in the shape of the place."""
         end = place.offset + prod(place.shape)
         return self.memory_of(place, arrays, outputs)[place.offset : end].reshape(place.shape)
 
-    def memory_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+    def memory_of(
+        self, place: BufferPlace, arrays: list[np.ndarray], outputs: list[np.ndarray]
+    ) -> np.ndarray:
         """Elements of the buffer around a place, in memory order."""
         if place.kind != "arena":
             return (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
@@ -340,7 +359,9 @@ class Program:
         end = place.at + place.buffer.nbytes
         return self.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
 
-    def array_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
+    def array_of(
+        self, place: BufferPlace, arrays: list[np.ndarray], outputs: list[np.ndarray]
+    ) -> np.ndarray:
         strides = tuple(s * place.buffer.dtype.itemsize for s in place.strides)
         flat = self.memory_of(place, arrays, outputs)
         flat = flat[place.offset :] if prod(place.shape) else flat
@@ -367,7 +388,7 @@ class IndexErrorInside(Exception):
     """A gather met an index out of range; the references report which."""
 
 
-def laid_out(array: np.ndarray, shape, strides) -> np.ndarray:
+def laid_out(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """View the array in this shape and with these strides, in elements; itself where it has the
     shape and lies row by row: nobody writes to a view."""
     if strides == strides_of(shape):

@@ -5,9 +5,11 @@ import gc
 import pickle
 import threading
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -39,7 +41,12 @@ from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.fallback import WHOLE, Fallback
 from glasshouse.dispatch.watch import COMPILING, ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
+from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, compute
+
+if TYPE_CHECKING:
+    from glasshouse.compile.programs.recording import RecordingBackend
+
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
@@ -57,11 +64,11 @@ class ProgramEntry:
 
     __slots__ = ("spent_s", "program", "failed", "references", "last_use", "key_bytes", "missing")
 
-    def __init__(self, key_bytes: int = 0):
+    def __init__(self, key_bytes: int = 0) -> None:
         self.spent_s = 0.0
         self.failed = ""  # why it could not be compiled
         self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
-        self.program: Program | None = None
+        self.program: Any = None  # a Program; of the meta backend a plan
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
         self.last_use, self.key_bytes = 0, key_bytes
 
@@ -77,7 +84,7 @@ structures: dict[int | str, CommonSizes] = {}
 stored: WeakValueDictionary[tuple, Program] = WeakValueDictionary()  # by the key of their code
 
 
-def run_recording(recording: Recording, backend) -> None:
+def run_recording(recording: Recording, backend: "RecordingBackend") -> None:
     """Compute the outputs; the nodes keep their values and drop their operands. The backend records
     the calls that run on references."""
     entry = entry_of(recording)
@@ -180,14 +187,16 @@ def common_sizes(structure: int | str) -> CommonSizes:
     return structures.setdefault(structure, CommonSizes())
 
 
-def deliver_results(recording: Recording, outputs, owns: list[bool]) -> None:
+def deliver_results(recording: Recording, outputs: Any, owns: list[bool]) -> None:
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
         node.value, node.owned = value, bool(owns) and owns[place]
     hooks.release(recording.nodes)
 
 
-def run_program(program: Program, recording: Recording, ends_ns=None):
+def run_program(
+    program: Program, recording: Recording, ends_ns: Any = None
+) -> list[np.ndarray] | None:
     arrays = []
     for leaf in recording.leaves:
         if not leaf.value.flags.c_contiguous:
@@ -202,7 +211,9 @@ def run_program(program: Program, recording: Recording, ends_ns=None):
         return quiet.run(compute, recording)  # raises with the index
 
 
-def run_watched(entry: ProgramEntry, program: Program | None, recording: Recording):
+def run_watched(
+    entry: ProgramEntry, program: Program | None, recording: Recording
+) -> list[np.ndarray]:
     """Run a recording and tell the watchers when each step ended."""
     events = [getattr(node, "event", -1) for node in recording.nodes]
     if program is not None:
@@ -216,7 +227,7 @@ def run_watched(entry: ProgramEntry, program: Program | None, recording: Recordi
     return outputs
 
 
-def run_timed(program: Program, events: list[int], run):
+def run_timed(program: Program, events: list[int], run: Callable[..., Any]) -> list[np.ndarray]:
     """Run a Program once by `run(ends_ns)`, and return its outputs; watchers see its steps."""
     begin_ns, ends_ns = perf_counter_ns(), np.full(program.count + 1, -1, np.int64)
     outputs = run(ends_ns)
@@ -226,7 +237,9 @@ def run_timed(program: Program, events: list[int], run):
     return outputs
 
 
-def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program | None:
+def program_for(
+    entry: ProgramEntry, recording: Recording, backend: "RecordingBackend"
+) -> Program | None:
     """Program to run; None where the references compute."""
     if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
         try:
@@ -249,7 +262,7 @@ def program_for(entry: ProgramEntry, recording: Recording, backend) -> Program |
     return entry.program
 
 
-def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
+def lines_of(program: Program, recording: Recording, backend: "RecordingBackend") -> dict[int, str]:
     """User's lines of the calls that steps of the host compute for want of a kernel."""
     lines = {}
     for step in program.missing:
@@ -259,7 +272,7 @@ def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
     return lines
 
 
-def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
+def missing_of(node: Node, backend: "RecordingBackend") -> tuple[MissingKernel | None, str]:
     """Reason why no kernel computes a call, None if one does; and the user's line, if known."""
     if node.op in ALWAYS_WRITTEN and not (
         node.inputs[0].spec.dtype.is_complex or node.spec.dtype.is_complex
@@ -268,7 +281,7 @@ def missing_of(node, backend) -> tuple[MissingKernel | None, str]:
     return backend.missing_of(node.call)
 
 
-def tell_references(entry: ProgramEntry, recording: Recording, backend) -> None:
+def tell_references(entry: ProgramEntry, recording: Recording, backend: "RecordingBackend") -> None:
     """Report to the backend that a recording runs on references: its calls without a kernel, and
     why the others are not compiled.
 
@@ -422,7 +435,7 @@ keeping = PlanKeeping()
 
 
 @contextmanager
-def plans_kept():
+def plans_kept() -> Iterator[None]:
     """Inside, Programs are compiled again and keep their plans and recorded graphs."""
     before, keeping.plans = keeping.plans, True
     try:

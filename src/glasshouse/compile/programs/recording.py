@@ -1,6 +1,7 @@
 """Base of backends that record: payloads are nodes, computed when a value is needed."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class RecordingBackend(TensorBackend):
     keeps_programs = False  # whether captured graphs become separate Programs
     program_class: type = Program  # of those Programs
 
-    def __init__(self, device: str = "cpu"):
+    def __init__(self, device: str = "cpu") -> None:
         if device != "cpu":
             raise DeviceError(self.name, "device 'cpu'", repr(device), f"Use {self.name!r}.")
         super().__init__(device)
@@ -55,7 +56,7 @@ class RecordingBackend(TensorBackend):
         # By target, then by call: why there is no kernel, the user's line.
         self.missing: defaultdict[Any, dict] = defaultdict(dict)
 
-    def run(self, call: Call, data, attrs: dict):
+    def run(self, call: Call, data: Any, attrs: dict) -> Any:
         """Record a node for the call; `constant` and `full` have their own kinds."""
         name = call.name
         if not data:
@@ -81,7 +82,7 @@ class RecordingBackend(TensorBackend):
         picks = [pick_call(call, i) for i in range(len(call.outs))]
         return tuple([self.recorder.record(pick, (node,)) for pick in picks])
 
-    def check_indices(self, name: str, data, attrs: dict) -> None:
+    def check_indices(self, name: str, data: list[Node], attrs: dict) -> None:
         """Check indices that are known, or follow from known values by little work.
 
         Raises: IndexOutOfRangeError
@@ -108,7 +109,7 @@ class RecordingBackend(TensorBackend):
         if missing is not None and (self.strict or flags.strict) and self.computes:
             self.refuse(Fallback(call.name, missing.reason, user_line()), missing.fix)
 
-    def missing_of(self, call: Call, line=str) -> tuple[MissingKernel | None, str]:
+    def missing_of(self, call: Call, line: Any = str) -> tuple[MissingKernel | None, str]:
         """Reason why no kernel computes a call, or None; and the first result of `line()`."""
         by_call = self.missing[state.compile_target]
         missing = by_call.get(call)
@@ -119,18 +120,18 @@ class RecordingBackend(TensorBackend):
             missing = by_call[call] = missing_kernel(Node(call, operands)), line()
         return missing
 
-    def replace(self, name: str, kernel) -> Replacement:
+    def replace(self, name: str, kernel: Callable[..., Any]) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
         checked = self.checked(name, kernel, spec_of_array)
         handle = Replacement(self.replaced, name, self.replaced.get(name))
         self.replaced[name] = checked
         return handle
 
-    def kernel(self, name: str):
+    def kernel(self, name: str) -> Any:
         """Return None for `replace` to put aside: the recording needs no kernels."""
         return
 
-    def evaluate(self, payloads=()) -> None:
+    def evaluate(self, payloads: tuple[Node, ...] = ()) -> None:
         """Compute recorded calls of this thread that are still referred to, and `payloads`."""
         recording = self.recorder.take()
         if recording is not None:
@@ -139,13 +140,13 @@ class RecordingBackend(TensorBackend):
         if missing:  # recorded by another thread
             self.execute(record.describe(record.with_ancestors(missing), missing))
 
-    def execute(self, recording) -> None:
+    def execute(self, recording: Any) -> None:
         if flags.verify:
             for node in recording.nodes:
                 shared_arrays.check(node.op, node.inputs)
         run_recording(recording, self)
 
-    def compiled(self, recording: record.Recording, graph: Graph | None = None):
+    def compiled(self, recording: record.Recording, graph: Graph | None = None) -> Any:
         """Compile a recording, or a graph made from it, to a Program.
 
         Raises: CompileError
@@ -164,7 +165,7 @@ class RecordingBackend(TensorBackend):
     def exported(self, data: Node) -> np.ndarray:
         return self.to_numpy(data)
 
-    def from_numpy(self, array) -> Node:
+    def from_numpy(self, array: np.ndarray) -> Node:
         """Make a node for an array from outside, which must not change any more."""
         array = np.asarray(array)
         spec = Spec(array.shape, from_numpy_dtype(array.dtype))
@@ -174,5 +175,5 @@ class RecordingBackend(TensorBackend):
             self.recorder.imported.append(node)
         return node
 
-    def spec_of(self, data: Node):
+    def spec_of(self, data: Node) -> Spec:
         return data.spec

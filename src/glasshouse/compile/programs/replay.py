@@ -14,13 +14,15 @@ fills, and the fields of the tuples that it reads, by declarations generated fro
 """
 
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import DType
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
+from glasshouse.dispatch import Value
 from glasshouse.dispatch.backend import Default
 from glasshouse.dispatch.bind import Watchers, run, state
 from glasshouse.dispatch.call import Call
@@ -30,6 +32,7 @@ from glasshouse.dispatch.watch import Watcher, also_told
 from glasshouse.graph import record
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import INDEXED
+
 
 MOST_REPLAYS = 1 << 14  # that a backend keeps; then it starts over
 MOST_ENTRIES = 1 << 10  # that are kept for reuse
@@ -46,7 +49,9 @@ class ReplayedEntry(NamedTuple):
 
 
 @functools.lru_cache(MOST_ENTRIES)
-def shared_entry(parents, saved, keeps_result: bool) -> ReplayedEntry:
+def shared_entry(
+    parents: tuple[int | None, ...], saved: tuple[int | None, ...], keeps_result: bool
+) -> ReplayedEntry:
     """One object for equal entries: those of a function are the same for all sizes."""
     return ReplayedEntry(parents, saved, keeps_result)
 
@@ -149,7 +154,7 @@ def set_limits(pending: int, held_bytes: int) -> None:
 
 
 @contextmanager
-def in_python():
+def in_python() -> Iterator[None]:
     """Inside, only Python records calls: the slow twin."""
     is_inner = Native.module is not None and hooks.run is run
     hooks.replay_by(PythonReplay)
@@ -166,14 +171,15 @@ class CallCollector(Watcher):
 
     wants_begin = False
 
-    def __init__(self, backend, payloads):
-        self.backend, self.collected = backend, []  # [(payload, entry on the tape)]
+    def __init__(self, backend: Any, payloads: Any) -> None:
+        self.backend = backend
+        self.collected: list[Any] = []  # [(payload, entry on the tape)]
         self.places = {id(x): -1 - i for i, x in enumerate(payloads) if x is not None}
         self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
         self.can_be_replayed, self.has_several = True, False
 
-    def op(self, call, result, begin_ns):
+    def op(self, call: Call, result: Any, begin_ns: int) -> None:
         card = call.primitive
         several = result if card.num_outputs != 1 else ()
         is_tracked = any(x.tape_entry is not None for x in several)
@@ -214,7 +220,7 @@ class CallCollector(Watcher):
             raise KeyError
         return tuple(calls)
 
-    def replayed_entry(self, entry) -> ReplayedEntry:
+    def replayed_entry(self, entry: Any) -> ReplayedEntry:
         """Places of an entry's parts.
 
         Raises: KeyError
@@ -223,7 +229,7 @@ class CallCollector(Watcher):
         saved = tuple(None if x is None else self.places[id(x)] for x in entry.saved)
         return shared_entry(parents, saved, entry.saved_out[0] is not None)
 
-    def place_of(self, x, tensors) -> tuple[int, bool]:
+    def place_of(self, x: Any, tensors: tuple[Value, ...]) -> tuple[int, bool]:
         """Place of a result, and whether it is on the tape.
 
         Raises: KeyError, AttributeError
@@ -239,7 +245,7 @@ class CallCollector(Watcher):
         return place, is_tracked
 
 
-def collect_pull(entry, cotangent, payloads, key) -> list:
+def collect_pull(entry: Any, cotangent: Any, payloads: tuple[Node | None, ...], key: int) -> list:
     """[(parent, cotangent)] by the card's rules, whose calls are replayed from now on; where they
     cannot be (a rule makes a constant, or has a value computed), an empty entry says so."""
     collector = CallCollector(entry.backend, payloads)
@@ -249,7 +255,12 @@ def collect_pull(entry, cotangent, payloads, key) -> list:
     return pulled
 
 
-def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> ReplayedPull | None:
+def replayed_pull(
+    entry: Any,
+    cotangent: Any,
+    pulled: list[tuple[tuple[Any, ...], Value]],
+    collector: CallCollector,
+) -> ReplayedPull | None:
     """Record the rules of a call to replay them; None if that is not possible."""
     by_parent = {id(parent): cotangent for parent, cotangent in pulled}
     cotangents = [
@@ -268,7 +279,15 @@ def replayed_pull(entry, cotangent, pulled, collector: CallCollector) -> Replaye
     return ReplayedPull(calls, places, tuple(i for i, _ in cotangents), specs, same_as)
 
 
-def collect_function(fn, args, named, backend, key, tensors, scalar):
+def collect_function(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    backend: Any,
+    key: Any,
+    tensors: tuple[Value, ...],
+    scalar: bytes | None,
+) -> Any:
     """fn(*args, **named), for the first time with such arguments."""
     payloads = [x.payload for x in tensors]
     collector = CallCollector(backend, payloads)
@@ -280,7 +299,7 @@ def collect_function(fn, args, named, backend, key, tensors, scalar):
     return result
 
 
-def keep_replay(replays: dict, key, replayed) -> None:
+def keep_replay(replays: dict, key: tuple[Any, ...], replayed: ReplayedFunction | None) -> None:
     """Keep a replay for the key. Where there are too many, all are dropped: as a rule they are of
     sizes that never come again."""
     if len(replays) >= MOST_REPLAYS:
@@ -288,7 +307,12 @@ def keep_replay(replays: dict, key, replayed) -> None:
     replays[key] = replayed
 
 
-def replayed_function(collector: CallCollector, tensors, scalar, result) -> ReplayedFunction | None:
+def replayed_function(
+    collector: CallCollector,
+    tensors: Any,
+    scalar: Any,
+    result: Any,
+) -> ReplayedFunction | None:
     """Record a composed function to replay it; None if that is not possible."""
     if not collector.is_whole() or len(collector.collected) > MOST_CALLS:
         return None

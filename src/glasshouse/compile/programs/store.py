@@ -8,7 +8,7 @@ the recording, this package's compiler, and the identity of the target in use.
 import functools
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,9 +18,14 @@ from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.dispatch import primitives, state
 from glasshouse.dispatch.call import Call, pseudo_primitives
+from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
 from glasshouse.ops.body import Body
+
+if TYPE_CHECKING:
+    from glasshouse.compile.programs.code import ProgramCode
+
 
 PACKAGE = Path(__file__).parents[2]
 # The rooms that code depends on.
@@ -66,7 +71,7 @@ def described(recording: Recording) -> list[str]:
     return [*lines, repr(calls), repr(recording.outputs)]
 
 
-def written_card(node) -> str:
+def written_card(node: Node) -> str:
     """Text of a user's card in the key of code, besides its name.
 
     Raises: Unwritten for what only running it tells
@@ -79,7 +84,7 @@ def written_card(node) -> str:
     return f" -> {node.spec} {card.kernel} {sorted(card.traits)}"
 
 
-def static_text(value) -> str:
+def static_text(value: Any) -> str:
     """Text of a static argument.
 
     Raises: Unwritten
@@ -139,7 +144,7 @@ def load(key: str) -> Any:
         return None
 
 
-def packed(what) -> bytes:
+def packed(what: "ProgramCode") -> bytes:
     """Pickle code, or another object; nothing where that fails."""
     try:
         return pickle.dumps(what)

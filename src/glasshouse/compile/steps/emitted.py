@@ -2,6 +2,7 @@
 
 All of it can be pickled: a process finds the code of Programs that another one made."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ class Dialect:
         rest = (line for line in lines if not line.lstrip().startswith("#pragma omp"))
         return kernel._replace(text="".join(rest))
 
-    def file_of(self, functions) -> str:
+    def file_of(self, functions: Iterable[Any]) -> str:
         """Write a C file with these functions."""
         return self.prelude + "\n".join(functions)
 
@@ -77,7 +78,7 @@ class NativeCall:
     nbytes = 0
 
     @property
-    def shares(self):
+    def shares(self) -> Any:
         return id(self)
 
     def load(self) -> LoadedCall:

@@ -3,7 +3,7 @@
 A leaf loads from a buffer through a view, is a number, or is a position. Equal expressions are one
 object, so a kernel computes each once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -37,12 +37,12 @@ class Expr:
     loads: tuple[View, ...]  # each once, in a fixed order
     number: int
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         inside = self.view if self.view is not None else self.value if not self.args else self.args
         return f"{self.op}({inside})"
 
 
-def loads_of(op: str, args, view: View | None) -> tuple[View, ...]:
+def loads_of(op: str, args: Sequence[Expr], view: View | None) -> tuple[View, ...]:
     """The views that an operation and its operands load, each once."""
     loaded: list[tuple[View, ...]] = []
     if view is not None and op in ("load", "gather"):
@@ -59,11 +59,18 @@ def loads_of(op: str, args, view: View | None) -> tuple[View, ...]:
 class Exprs:
     """Makes expressions, equal ones once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.by_key: dict[Any, Expr] = {}
         self.costs: dict[str, int] = {}  # of operations, as far as they were needed
 
-    def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
+    def make(
+        self,
+        op: str,
+        args: Any = (),
+        dtype: DType = int64,
+        view: View | None = None,
+        value: Any = None,
+    ) -> Expr:
         """The expression; `args` are expressions over the same domain."""
         where = None if view is None else (id(view.base), *view[1:])
         text = None if value is None else repr(value)
@@ -88,7 +95,7 @@ class Exprs:
     def load(self, view: View) -> Expr:
         return self.make("load", (), view.base.dtype, view)
 
-    def moved(self, expr: Expr, move: Callable, memo=None) -> Expr | None:
+    def moved(self, expr: Expr, move: Callable, memo: dict[int, Any] | None = None) -> Expr | None:
         """Apply `move` to each view of the expression; None if that fails for one."""
         memo = {} if memo is None else memo
         if expr.number in memo:
@@ -110,7 +117,7 @@ class Exprs:
         return moved_expr
 
 
-def parts_of(roots) -> list[Expr]:
+def parts_of(roots: list[Expr]) -> list[Expr]:
     """Every expression in `roots` once, in the order in which they were made."""
     parts: dict[int, Expr] = {}
     stack = list(roots)
@@ -122,7 +129,9 @@ def parts_of(roots) -> list[Expr]:
     return [parts[number] for number in sorted(parts)]
 
 
-def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
+def walk(
+    roots: list[Expr], stop: Callable = lambda expr: False, include: bool = False
+) -> list[Expr]:
     """Every expression in `roots` once, operands first; below `stop` none, there if `include`."""
     order, visited, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:

@@ -2,13 +2,20 @@
 parameters in inference, which are copied into the layout of a product."""
 
 from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.compile.steps.steps import PlannedBuffer, Step
+
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+
 
 MOST_GROWTH = 2  # kept bytes, as a multiple of the bytes of their inputs
 
 
-def kept_steps_first(schedule: list[Step], lowering, stable_inputs: frozenset[int]):
+def kept_steps_first(
+    schedule: list[Step], lowering: Any, stable_inputs: frozenset[int]
+) -> "tuple[list[FusedKernel | LoweredStep], int, list[Any]]":
     """(the schedule with these steps in front, their number, their buffers that the other steps
     read)."""
     if not stable_inputs:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from glasshouse.base import DType
 from glasshouse.base.shape import Spec
 from glasshouse.compile.steps import view as views
 from glasshouse.compile.steps.expr import Expr
@@ -22,7 +23,13 @@ class PlannedBuffer:
 
     __slots__ = ("number", "spec", "order", "place", "at", "node", "source", "host")
 
-    def __init__(self, number: int, spec: Spec, order=None, node=None):
+    def __init__(
+        self,
+        number: int,
+        spec: Spec,
+        order: tuple[int, ...] | None = None,
+        node: Node | None = None,
+    ) -> None:
         self.number, self.spec, self.node = number, spec, node
         self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
         self.place, self.at = "arena", 0
@@ -30,11 +37,11 @@ class PlannedBuffer:
         self.source: PlannedBuffer | None = None  # the donated input whose memory this output takes
 
     @property
-    def dtype(self):
+    def dtype(self) -> DType:
         return self.spec.dtype
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         return self.spec.shape
 
     @property
@@ -44,7 +51,7 @@ class PlannedBuffer:
     def view(self) -> View:
         return View(self, 0, self.shape, strides_of(self.shape, self.order))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"b{self.number}"
 
 
@@ -131,7 +138,7 @@ def share_an_operand(first: set[PlannedBuffer], second: set[PlannedBuffer], size
     return any(2 * b.spec.size >= size for b in first & second)
 
 
-def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
+def order_of(expr: Expr, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The order of axes in memory of the first load that covers the domain; None: row-major."""
     size = prod(shape)
     for view in expr.loads:
@@ -149,7 +156,7 @@ def order_of_view(view: View) -> tuple[int, ...]:
     return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
 
 
-def innermost(order: tuple[int, ...] | None, shape) -> int:
+def innermost(order: tuple[int, ...] | None, shape: tuple[int, ...]) -> int:
     """The axis along which neighbours in memory lie, for axes in this order; None: row-major."""
     moving = [i for i in order or range(len(shape)) if shape[i] > 1]
     return moving[-1] if moving else len(shape) - 1

@@ -3,6 +3,7 @@
 A view says where in the memory of `base` each position of a shape lies:
 `offset + Σ strides[i] * index[i]`, in elements. Movement primitives turn views into views."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class View(NamedTuple):
         return self.offset == 0 and same_strides(self, strides_of(self.shape))
 
 
-def strides_of(shape, order=None) -> tuple[int, ...]:
+def strides_of(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:
     """Strides of a packed buffer whose axes lie in memory in `order`, outermost first."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(order if order is not None else range(len(shape))):
@@ -30,35 +31,35 @@ def strides_of(shape, order=None) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def same_strides(view: View, strides) -> bool:
+def same_strides(view: View, strides: tuple[int, ...]) -> bool:
     """Whether the strides agree wherever an axis has more than one position."""
     return all(n == 1 or s == t for n, s, t in zip(view.shape, view.strides, strides, strict=True))
 
 
-def permuted(view: View, axes) -> View:
+def permuted(view: View, axes: tuple[int, ...]) -> View:
     shape, strides = (tuple(field[i] for i in axes) for field in (view.shape, view.strides))
     return view._replace(shape=shape, strides=strides)
 
 
-def expanded(view: View, shape) -> View:
+def expanded(view: View, shape: tuple[int, ...]) -> View:
     axes = zip(view.strides, view.shape, shape, strict=True)
     return view._replace(shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in axes))
 
 
-def sliced(view: View, starts, stops, steps) -> View:
+def sliced(view: View, starts: Sequence[int], stops: Sequence[int], steps: tuple[int, ...]) -> View:
     shape = tuple(max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True))
     offset = view.offset + sum(a * s for a, s in zip(starts, view.strides, strict=True))
     strides = tuple(s * k for s, k in zip(view.strides, steps, strict=True))
     return View(view.base, offset, shape, strides)
 
 
-def flipped(view: View, axes) -> View:
+def flipped(view: View, axes: Any) -> View:
     offset = view.offset + sum((view.shape[i] - 1) * view.strides[i] for i in axes)
     strides = tuple(-s if i in axes else s for i, s in enumerate(view.strides))
     return View(view.base, offset, view.shape, strides)
 
 
-def windowed(view: View, size, stride, dilation) -> View:
+def windowed(view: View, size: Any, stride: Any, dilation: Any) -> View:
     """Windows over the last axes: (..., *positions, *size)."""
     d = len(size)
     lead, spatial = view.shape[:-d], view.shape[-d:]
@@ -73,7 +74,7 @@ def windowed(view: View, size, stride, dilation) -> View:
     return View(view.base, view.offset, (*lead, *positions, *size), strides)
 
 
-def reshaped(view: View, shape) -> View | None:
+def reshaped(view: View, shape: tuple[int, ...]) -> View | None:
     """The view in another shape, or None where that takes a copy.
     Old axes that lie evenly are one; the new ones are taken out of them from the innermost on."""
     shape = tuple(shape)

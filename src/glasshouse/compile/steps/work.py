@@ -32,7 +32,7 @@ class StepKind:
     is_host = False  # whether Python runs it
     is_copy_alone = True  # whether a step that computes no primitive takes as long as a copy
 
-    def work_of(self, info) -> StepWork:
+    def work_of(self, info: Any) -> StepWork:
         """Return the work of a step of this kind, from its `StepInfo`."""
         numbers, products = [info.bytes, 0], []
         for source in info.sources:
@@ -54,7 +54,7 @@ class StepKind:
         """Name under which a machine has the rate of such a product."""
         return f"{product_of(call)} {call.specs[0].dtype.name}"
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         """Estimate the ns of such work on a machine (`analyze.MachineProfile`): the longer of
         moving and computing, or both where one follows the other, and the start of a kernel."""
         nbytes, flops, *of_products = numbers
@@ -63,13 +63,13 @@ class StepKind:
         in_turn = self.moves_first or any(name.startswith(FLAT) for name in products)
         return machine.kernel_ns(moving + computing if in_turn else max(moving, computing))
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(type(self))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.label}>"
 
 
@@ -78,7 +78,7 @@ class CopyKind(StepKind):
 
     label = "copy"
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         return machine.kernel_ns(machine.reorder * machine.moving_s(numbers[0]))
 
 
@@ -88,11 +88,11 @@ class CollectiveKind(StepKind):
     label = "collective"
     is_copy_alone = False
 
-    def work_of(self, info) -> StepWork:
+    def work_of(self, info: Any) -> StepWork:
         sent = sum(sent_bytes_of(source.call) for source in info.sources)
         return StepWork((self,), [sent])
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         return machine.sending_ns(numbers[0])
 
 
@@ -102,7 +102,7 @@ class ReferenceKind(StepKind):
     label = "reference"
     is_copy_alone = False
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         return REFERENCE_NS + REFERENCE_NS_PER_BYTE * numbers[0]
 
 

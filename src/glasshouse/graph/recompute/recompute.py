@@ -10,7 +10,7 @@ Without being asked to, this is done where it is next to free: for large values 
 products read, with hundreds of operations for each byte that making them again moves."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, is_backward, needed_nodes, users_of
@@ -80,7 +80,9 @@ class DropSearch:
     leaves_of   by the number of a dropped value, the kept ones that it is made from
     kept        numbers of all of those"""
 
-    def __init__(self, graph: Graph, nodes, users, request: RecomputeRequest, light: set[int]):
+    def __init__(
+        self, graph: Graph, nodes: Any, users: Any, request: RecomputeRequest, light: set[int]
+    ) -> None:
         self.nodes, self.users, self.light = nodes, users, light
         self.outputs = {node.number for node in graph.outputs}
         paths = tuple(work.module for work in request.elementwise)
@@ -129,7 +131,7 @@ class Cone:
     dropped values in the same module only: long chains would all be made at once. If its module is
     requested, it passes light products too and keeps small reductions. Values in `fixed` stay."""
 
-    def __init__(self, search: DropSearch, top: Node, fixed: set[int], is_requested: bool):
+    def __init__(self, search: DropSearch, top: Node, fixed: set[int], is_requested: bool) -> None:
         self.search, self.top, self.fixed = search, top, fixed
         self.is_requested = is_requested
         self.visited: dict[int, set[int] | None] = {}
@@ -180,7 +182,7 @@ class Remaking:
     copies   by number in the old graph, the nodes of the new one
     remade   the same of what is made again"""
 
-    def __init__(self, graph: Graph, nodes: list[Node], choice: DropChoice):
+    def __init__(self, graph: Graph, nodes: list[Node], choice: DropChoice) -> None:
         self.old, self.nodes, self.choice, self.new = graph, nodes, choice, Graph()
         self.copies: dict[int, Node] = {}
         self.remade: dict[int, Node] = {}
@@ -333,7 +335,7 @@ def follows_light(node: Node, light: set[int]) -> bool:
     return False
 
 
-def waits_for_region(node: Node, users) -> bool:
+def waits_for_region(node: Node, users: Any) -> bool:
     """Whether a large sum of gradients is read only after a checkpointed region has run again:
     unless it is stored, all of its terms have to wait."""
     if node.origin.phase != "backward" or nbytes_of(node) < FREE_BYTES or not is_cheap(node):

@@ -18,7 +18,7 @@ class ValueName(NamedTuple):
     primitive: str
     number: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.module}:{self.primitive}#{self.number}"
 
 
@@ -29,7 +29,7 @@ class ElementwiseWork(NamedTuple):
     module: str
     conv_limit: int = 0
 
-    def __str__(self):
+    def __str__(self) -> str:
         convs = f" and convolutions up to {self.conv_limit} FLOPs a byte" if self.conv_limit else ""
         return f"elementwise work{convs} of {self.module or 'the whole graph'}"
 
@@ -48,7 +48,7 @@ class RecomputeRequest:
     remade: tuple[ValueName, ...] = ()
     kept: tuple[ValueName, ...] = ()
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
 
     def __or__(self, other: "RecomputeRequest") -> "RecomputeRequest":
@@ -56,7 +56,7 @@ class RecomputeRequest:
         names = [field.name for field in fields(self)]
         return RecomputeRequest(*(getattr(self, name) + getattr(other, name) for name in names))
 
-    def __str__(self):
+    def __str__(self) -> str:
         parts = [f"all of {path}" for path in self.modules]
         parts += map(str, self.elementwise)
         parts += [f"the value {name}" for name in self.remade]

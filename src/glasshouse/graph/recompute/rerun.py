@@ -25,7 +25,7 @@ class ModuleRerun:
     second     the same of what runs a second time
     order      the modules that have begun to run a second time, numbered from 1"""
 
-    def __init__(self, graph: Graph, paths: tuple[str, ...]):
+    def __init__(self, graph: Graph, paths: tuple[str, ...]) -> None:
         self.old, self.new, self.paths = graph, Graph(), paths
         self.copies: dict[int, Node] = {}
         self.second: dict[int, Node] = {}

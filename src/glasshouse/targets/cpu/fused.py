@@ -1,10 +1,13 @@
 """Fused kernels: elementwise primitives, movement and reductions, which
 `compile/lowering/fuse.py` joins."""
 
+from typing import Any
+
 from glasshouse.compile.kernels.emit_c import emit
-from glasshouse.compile.lowering.lower import is_fusable
+from glasshouse.compile.lowering.lower import Lowering, is_fusable
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.steps.steps import FusedKernel
 from glasshouse.graph.graph import Node
 
 
@@ -19,14 +22,14 @@ class FusedLowerer(Lowerer):
             fusable = graph.fusable[node.call] = node.host is None and is_fusable(node)
         return Claim([node], reads=()) if fusable else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Lowering, claim: Claim) -> bool:
         lowering.plan_fused(claim.last)
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: FusedKernel) -> EmittedStep:
         return emit(step)
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
         text = f"{self.label} over {step.domain}: {', '.join(map(str.strip, names))}"
         nodes = {r.node: None for r in step.roots if r.node is not None}  # a node may fill parts

@@ -1,8 +1,12 @@
 """Host steps: a card's reference, or a user's function, on NumPy arrays."""
 
+from typing import Any
+
+from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.lowering.missing_kernels import is_empty, why_host
 from glasshouse.compile.steps.emitted import BufferPlace, EmittedStep, HostCall, MissingKernel
+from glasshouse.compile.steps.steps import LoweredStep
 from glasshouse.compile.steps.work import REFERENCE
 from glasshouse.graph.graph import Node
 
@@ -17,7 +21,7 @@ class HostLowerer(Lowerer):
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         return Claim([node], reads=node.inputs)
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Lowering, claim: Claim) -> bool:
         node = claim.last
         specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
         sources = [lowering.operand_view(x) for x in node.inputs]
@@ -26,17 +30,17 @@ class HostLowerer(Lowerer):
         lowering.hand_out(node, results)
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: LoweredStep) -> EmittedStep:
         node = step.node
         alone = Node(node.call, (), node.origin)
         sources = [BufferPlace.of(view) for view in step.sources]
         results = [BufferPlace.of(buffer.view()) for buffer in step.results]
         return EmittedStep([], HostCall(alone, sources, results, missing_of(node)))
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         return REFERENCE.estimate(products, numbers, machine)
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: LoweredStep) -> StepDescription:
         why = missing_of(step.node)
         description = super().describe(step)
         if why is None:

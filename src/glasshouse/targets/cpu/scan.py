@@ -8,6 +8,7 @@ wait for each other once, at the end of the loop."""
 import ctypes
 import functools
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ class LoopCall(NativeCall):
     def nbytes(self) -> int:  # type: ignore[override]
         return bytes_of(self.code)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return stored_loop, (pickle.dumps(self.code), self.layout)
 
     def load(self) -> LoadedCall:
@@ -161,7 +162,7 @@ class LoopCall(NativeCall):
         return LoadedCall(function, ctypes.addressof(run), (run, table, parts, keep))
 
 
-def fill_entry(entry: RunnerStep, step, addresses) -> tuple:
+def fill_entry(entry: RunnerStep, step: Any, addresses: Any) -> tuple:
     """Describe a step of a body to the runner; returns what must stay alive. A kernel takes the
     next of the addresses."""
     args = array_of(ctypes.c_int64, step.args)
@@ -194,12 +195,12 @@ def lanes_of(length: int) -> int:
     return lanes if busy >= LEAST_BUSY else 1
 
 
-def array_of(kind, rows) -> Any:
+def array_of(kind: Any, rows: Any) -> Any:
     """An array for C, never of size 0."""
     return (kind * max(1, len(rows)))(*rows)
 
 
-def expand_loops(calls, times: int = 1):
+def expand_loops(calls: Any, times: int = 1) -> Iterator[Any]:
     """(call, how often), with the calls of loops' bodies in place of loops."""
     for call in calls:
         if call.primitive.parts is None:
@@ -235,10 +236,10 @@ class LoopLowerer(Lowerer):
     def explain(self, node: Node, dtypes: str) -> MissingKernel | None:
         return why_not(node.attrs["body"], current_target())
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         return LoopPlanner(self, lowering, claim).run()
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         planned: PlannedLoop = step.plan
         args = [(step.scratch[0], 0), ("error", 0)]
         args += [(view.base, view.offset) for view in step.sources]
@@ -246,12 +247,12 @@ class LoopLowerer(Lowerer):
         with lane_threads(planned.layout.lanes):
             return EmittedStep(args, LoopCall(assemble(planned.plan), planned.layout))
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         plan, layout = step.plan
         inside = ", ".join(inner.lowerer.describe(inner).text.strip() for inner in plan.schedule)
         return StepDescription(f"scan of {layout.length} × ({inside})", step.computes, "scan")
 
-    def work_of(self, info) -> StepWork:
+    def work_of(self, info: Any) -> StepWork:
         numbers: list[int] = [0, 0]
         products: list[Any] = []
         for call, times in expand_loops(source.call for source in info.sources):
@@ -277,7 +278,7 @@ def why_not(body: Body, target: Target) -> MissingKernel | None:
     return None
 
 
-def graph_of_body(body: Body, outputs, origin) -> Graph:
+def graph_of_body(body: Body, outputs: Any, origin: Any) -> Graph:
     """The graph of primitives of a body, with these of its results as outputs."""
     graph = Graph()
     graph.origin = origin
@@ -312,7 +313,7 @@ def body_target(target: Target, consts: int, length: int) -> Target:
 class LoopPlanner:
     """Plans the step of a loop: its body, and where values lie."""
 
-    def __init__(self, lowerer: LoopLowerer, lowering, claim: Claim):
+    def __init__(self, lowerer: LoopLowerer, lowering: Any, claim: Claim) -> None:
         self.lowerer, self.lowering, self.node = lowerer, lowering, claim.last
         attrs = self.node.attrs
         self.body, self.shape, self.reverse = attrs["body"], attrs["shape"], attrs["reverse"]
@@ -394,12 +395,12 @@ class LoopPlanner:
             tuple(copies),
         )
 
-    def is_home(self, output, i: int) -> bool:
+    def is_home(self, output: Any, i: int) -> bool:
         """Whether a result of the loop lies where an output of the body is written."""
         stack, _, arg, _, _ = output
         return self.args[i] == (arg if i < self.shape.carries and stack == NONE else stack)
 
-    def output(self, plan: ProgramPlan, number: int, homes) -> tuple[int, int, int, int, int]:
+    def output(self, plan: ProgramPlan, number: int, homes: Any) -> tuple[int, int, int, int, int]:
         """Where an output of the body lies: in a stack, or in one or two separate places, of
         which the first may be that of a result of the loop."""
         carries = self.shape.carries
@@ -413,7 +414,7 @@ class LoopPlanner:
         spare = NONE if not mine or self.stays(plan, number, mine) else self.place(nbytes)
         return (NONE, 0, arg, place, spare)
 
-    def stays(self, plan: ProgramPlan, number: int, mine) -> bool:
+    def stays(self, plan: ProgramPlan, number: int, mine: Any) -> bool:
         """Whether a carried value may be written over the one before."""
         source = plan.output_buffers[number].source
         return source is not None and len(mine) == 1 and source.at == self.shape.consts + mine[0]

@@ -3,6 +3,8 @@
 The transport works beside other steps. `compile/planning/overlap.py` moves the two steps apart; a
 value that nobody else reads is replaced where it lies."""
 
+from typing import Any
+
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.steps.emitted import BufferPlace, CollectiveStep, EmittedStep
 from glasshouse.compile.steps.work import CollectiveKind
@@ -21,7 +23,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         return Claim([node], reads=node.inputs) if node.host is None else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         if not node.call.is_collective or not is_along_first(node):
             return False
@@ -39,7 +41,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
             lowering.expr[node.number] = lowering.exprs.load(source)
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         alone = Node(step.node.call, (), step.node.origin)
         (source,), (result,) = step.sources, step.results
         lies_in = source if source.base is result else result.view()
@@ -47,7 +49,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
         args = [(view.base, view.offset) for view in (source, lies_in)]
         return EmittedStep(args, CollectiveStep(alone, *places, step.part))
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         node = step.node
         name = f"start {node.op}" if step.part == "start" else node.op
         group, nbytes = node.attrs["group"], node.inputs[0].spec.nbytes

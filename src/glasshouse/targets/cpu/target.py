@@ -1,5 +1,7 @@
 """The target `cpu`: which lowerers it has, in which order, and what its kernels are built with."""
 
+from typing import Any
+
 from glasshouse.base.flags import flags
 from glasshouse.compile.lowering.target import DefaultTarget, Target
 from glasshouse.targets.cpu.fused import FusedLowerer
@@ -33,7 +35,7 @@ class CpuTarget(Target):
         switched_off = (name for name in ALGORITHMS if not getattr(flags, name))
         return tuple(f"no {name}" for name in switched_off)
 
-    def variant(self):
+    def variant(self) -> Any:
         usual = self is CPU and not self.settings()
         return None if usual else (*super().variant(), self.threads)
 

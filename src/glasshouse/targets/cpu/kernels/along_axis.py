@@ -18,8 +18,10 @@ from glasshouse.compile.kernels.c_text import (
 from glasshouse.compile.kernels.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
 from glasshouse.compile.kernels.kernel_writer import PARALLEL, size_lines
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
+from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
+from glasshouse.compile.steps.steps import LoweredStep
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import HEADERS, HandwrittenKernels
 
@@ -42,7 +44,7 @@ class AxisKernels(HandwrittenKernels):
         fits = fits and specs[0].shape[self.axis_of(node)] < MOST_POSITIONS
         return Claim([node]) if fits and node.host is None else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Lowering, claim: Claim) -> bool:
         node = claim.last
         x = lowering.row_major(node.inputs[0])
         results = [lowering.buffer(spec, node=node) for spec in node.call.outs]
@@ -50,7 +52,7 @@ class AxisKernels(HandwrittenKernels):
         lowering.hand_out(node, results)
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: LoweredStep) -> EmittedStep:
         node, views = step.node, step.plan
         x, axis = node.inputs[0], self.axis_of(node)
         pre, size, post = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])

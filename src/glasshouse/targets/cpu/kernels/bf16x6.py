@@ -10,7 +10,7 @@ import ctypes
 import functools
 import os
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, float32, uint16
 from glasshouse.base.dtype import DType
@@ -95,14 +95,16 @@ class SplitProducts(Lowerer):
         worth = items * rows * columns * terms >= FEW_PRODUCTS
         return large and worth and 1 / columns + 1 / min(rows, BLOCK_ROWS) <= MOST_MAKING
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
         a, b = (operand(lowering, x) for x in node.inputs)
         target = lowering.buffer(node.spec, node=node)
         self.add_step(lowering, claim, (a, b), bias, target)
         return True
 
-    def add_step(self, lowering, claim: Claim, operands, bias: Node | None, target) -> None:
+    def add_step(
+        self, lowering: Any, claim: Claim, operands: Any, bias: Node | None, target: Any
+    ) -> None:
         """A step for the product of two views, whose rows it writes one after the other."""
         views = [*operands] if bias is None else [*operands, lowering.row_major(bias)]
         sizes, elements = self.sizes_of(*operands)
@@ -139,12 +141,12 @@ class SplitProducts(Lowerer):
         """How many panels of b are made before a core needs them."""
         return 0
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         text, views, sizes = step.plan
         args = [(view.base, view.offset) for view in views]
         return EmittedStep([*args, *(("size", n) for n in sizes)], CKernel(text, self.header))
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
     def identity(self) -> str:
@@ -174,7 +176,7 @@ def has_tiles() -> bool:
         return False
 
 
-def operand(lowering, node: Node) -> View:
+def operand(lowering: Any, node: Node) -> View:
     """A stack of matrices whose rows or columns lie in one piece, if need be copied."""
     view = lowering.operand_view(node)
     if matrix_strides(view) is None:

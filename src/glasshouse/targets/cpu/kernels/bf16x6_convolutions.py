@@ -4,6 +4,7 @@ Data is channels last: a matrix with a row for each position. bf16x6.py has the 
 oneDNN's convolution is the twin."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.compile.lowering.lowerer import Claim
 from glasshouse.compile.steps.view import View
@@ -31,7 +32,7 @@ class SplitConvolutions(SplitProducts):
         fits = plain and not any(map(sum, attrs["padding"]))
         return fits and self.is_faster(1, *sizes[node.op]) and self.is_possible(node)
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
         if node.op == "conv_weight_grad":
             x, g = (positions(lowering, n) for n in node.inputs)
@@ -45,14 +46,14 @@ class SplitConvolutions(SplitProducts):
         return True
 
 
-def positions(lowering, node: Node) -> View:
+def positions(lowering: Any, node: Node) -> View:
     """(N, C, *S) data as a matrix with a row for each position."""
     view = channels_last_view(lowering, node)
     channels = view.shape[1]
     return view._replace(shape=(prod(view.shape) // channels, channels), strides=(channels, 1))
 
 
-def weight_matrix(lowering, node: Node) -> View:
+def weight_matrix(lowering: Any, node: Node) -> View:
     """Weights (O, C, 1, …) as a matrix."""
     view = lowering.row_major(node)
     outs, ins, *_ = view.shape

@@ -5,7 +5,7 @@ The functions are in gh_depthwise.h of `headers`; what is written here are their
 loops that share rows out to the cores. oneDNN's convolution is the twin."""
 
 from math import gcd, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
@@ -46,7 +46,7 @@ class DepthwiseConvolutions(HandwrittenKernels):
         fits = node.host is None and is_supported(node) and is_faster(node)
         return with_epilogue(graph, node, takes_relu=False) if fits else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
         if node.op == "conv_weight_grad":
             text, reads, target, scratch = plan_weights(lowering, node)
@@ -59,13 +59,13 @@ class DepthwiseConvolutions(HandwrittenKernels):
         lowering.hand_out(claim.last, [target])
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         return emitted(step, HEADER)
 
     def product_name(self, call: Call) -> str:
         return f"{product_of(call)} {self.label} float32"
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         return StepKind.estimate(self, products, numbers, machine)
 
 
@@ -127,7 +127,7 @@ const int64_t plane = (s.channels + GH_LANES - 1) / GH_LANES * GH_LANES;
 """
 
 
-def scratch_of(lowering, node: Node, parts: int):
+def scratch_of(lowering: Any, node: Node, parts: int) -> Any:
     """Memory for a kernel of float32 in each of several parts, with its channels rounded up, and
     for a bias."""
     _, _, (channels, _, *kernel) = shapes_of(node)
@@ -135,7 +135,7 @@ def scratch_of(lowering, node: Node, parts: int):
     return lowering.buffer(Spec((floats,), float32))
 
 
-def plan_weights(lowering, node: Node) -> tuple:
+def plan_weights(lowering: Any, node: Node) -> tuple:
     """Each part sums some rows of an image; then the parts are added in order."""
     (images, *_), (_, _, out_height, _), (*_, columns) = shapes_of(node)
     pieces = min(out_height, -(-PARTS // images))
@@ -234,7 +234,7 @@ def phases_of(node: Node) -> list[Phase]:
     return phases
 
 
-def plan_data(lowering, node: Node, bias: View | None) -> tuple:
+def plan_data(lowering: Any, node: Node, bias: View | None) -> tuple:
     """A convolution, or the gradient of its data: weights are turned to have channels innermost;
     then each core takes rows of results."""
     first, w = node.inputs

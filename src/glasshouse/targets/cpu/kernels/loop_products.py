@@ -5,6 +5,7 @@ to the last, each core its own panels. oneDNN's product is the twin (docs/inside
 both)."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
@@ -38,7 +39,7 @@ class LoopProducts(HandwrittenKernels):
         fits = fits and a.shape[0] in ROWS and b.shape[1] % VECTOR == 0
         return Claim([node]) if fits and b.spec.size >= FEW_ELEMENTS and is_constant(b) else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         (rows, depth), columns = node.inputs[0].shape, node.shape[1]
         a, b = lowering.row_major(node.inputs[0]), lowering.operand_view(node.inputs[1])
@@ -53,10 +54,10 @@ class LoopProducts(HandwrittenKernels):
         lowering.hand_out(node, [target])
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         return emitted(step, HEADER)
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"
         return StepDescription(text, step.computes, "copy" if step.computes else "reorder")
 
@@ -70,7 +71,7 @@ def is_constant(b: Node) -> bool:
     return target.keeps_inputs and is_input
 
 
-def panels_text(depth: int, columns: int, strides) -> str:
+def panels_text(depth: int, columns: int, strides: Any) -> str:
     """A matrix is brought into panels."""
     down, along = strides
     return f"""\

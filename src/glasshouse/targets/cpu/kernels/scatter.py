@@ -5,8 +5,10 @@ from math import prod
 from glasshouse.compile.kernels.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
 from glasshouse.compile.kernels.kernel_writer import PARALLEL, size_lines
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
+from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
+from glasshouse.compile.steps.steps import LoweredStep
 from glasshouse.compile.steps.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import HandwrittenKernels, pointers
@@ -23,7 +25,7 @@ class ScatterKernels(HandwrittenKernels):
         narrow = node.spec.dtype.name in ("float16", "bfloat16")
         return None if narrow else super().claims(graph, node)
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Lowering, claim: Claim) -> bool:
         node = claim.last
         x, indices, updates = node.inputs
         target = lowering.buffer(node.spec, node=node)
@@ -34,11 +36,11 @@ class ScatterKernels(HandwrittenKernels):
         lowering.hand_out(node, [target])
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: LoweredStep) -> EmittedStep:
         return emit_updates(step.node, *step.plan)
 
 
-def emit_updates(node, indices: View, updates: View, out: View) -> EmittedStep:
+def emit_updates(node: Node, indices: View, updates: View, out: View) -> EmittedStep:
     """scatter_add or scatter_set: out (pre, size, post), updates (pre, count, post)."""
     axis, shape = node.attrs["axis"], node.shape
     added = "|=" if node.dtype.is_bool else "+="

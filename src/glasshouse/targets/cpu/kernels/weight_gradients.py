@@ -5,7 +5,7 @@ oneDNN's gradient is the twin (docs/inside/compiler.md has both)."""
 
 import os
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile.building import toolchain
@@ -53,7 +53,7 @@ class WeightGradients(Lowerer):
         fits = node.host is None and is_supported(node) and is_faster(node)
         return Claim([node]) if fits else None
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         reads = [channels_last_view(lowering, x) for x in node.inputs]
         target = lowering.buffer(node.spec, node=node)
@@ -66,7 +66,7 @@ class WeightGradients(Lowerer):
         lowering.hand_out(node, [target])
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         return emitted(step, HEADER)
 
 

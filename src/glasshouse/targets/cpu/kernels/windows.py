@@ -2,7 +2,9 @@
 
 from itertools import product
 from math import inf, prod
+from typing import Any
 
+from glasshouse.base import DType
 from glasshouse.compile.kernels import c_text
 from glasshouse.compile.kernels.c_text import literal, loaded, stored
 from glasshouse.compile.kernels.kernel_writer import canonical
@@ -39,7 +41,7 @@ class WindowKernels(HandwrittenKernels):
             return Claim([node, users[0]], (first, whole), plan=keys)
         return Claim([node])
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node, pad, computes = claim.nodes[0], claim.plan, claim.nodes
         if pad is not None:
             keys = lowering.operand_view(pad.inputs[0])
@@ -59,7 +61,7 @@ class WindowKernels(HandwrittenKernels):
             lowering.plan_fused(cut)
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         write = emit_select if step.node.op == "window_select" else emit_scatter
         return write(step.node, *step.plan)
 
@@ -97,7 +99,7 @@ class Windows:
     have a `padding`, p{k}_{a} says whether a position lies in it along axis k, and r… that it does
     along none: such a position is chosen first."""
 
-    def __init__(self, node: Node, keys: View, pad: Node | None = None):
+    def __init__(self, node: Node, keys: View, pad: Node | None = None) -> None:
         attrs = node.attrs
         self.size, self.stride, self.dilation = attrs["size"], attrs["stride"], attrs["dilation"]
         self.d = len(self.size)
@@ -136,7 +138,7 @@ class Windows:
         plain = self.size == self.stride and not self.overlap and not self.padded
         return plain and covered == self.limits
 
-    def within(self, view: View, at) -> int:
+    def within(self, view: View, at: Any) -> int:
         """Elements from the start of a window to one of its positions, along axes without edge."""
         steps = view.strides[self.lead :]
         axes = (k for k in range(self.d) if k not in self.padded)
@@ -147,7 +149,7 @@ class Windows:
         moving = (i for i in range(self.lead) if view.shape[i] > 1 and view.strides[i])
         return [f"{names[i]} * {view.strides[i]}LL" for i in moving]
 
-    def terms(self, view: View, strides) -> str:
+    def terms(self, view: View, strides: Any) -> str:
         """The element of a view at the current indices, each window `strides` from the next; along
         axes whose stride is None, their first."""
         parts = self.lead_terms(view)
@@ -167,7 +169,7 @@ class Windows:
             view, [None if k in self.padded else s for k, s in enumerate(self.stride)]
         )
 
-    def place(self, view: View, at) -> str:
+    def place(self, view: View, at: Any) -> str:
         """The element at a position of a window."""
         moves = [f" + w{k}_{at[k]} * {view.strides[self.lead + k]}LL" for k in self.padded]
         return f"{self.window(view)} + {self.within(view, at)}{''.join(moves)}"
@@ -190,7 +192,7 @@ class Windows:
             lines.append(f"const int32_t n{number} = {inside} ? {number} : -1;")
         return lines
 
-    def borders(self, axes) -> list[str]:
+    def borders(self, axes: Any) -> list[str]:
         """Statements that tell which positions of a window lie in the padding along these axes."""
         lines = []
         for k in axes:
@@ -215,7 +217,7 @@ class Windows:
         return lines
 
 
-def choose(windows: Windows, keys: View, dtype) -> list[str]:
+def choose(windows: Windows, keys: View, dtype: DType) -> list[str]:
     """Statements that find a window's largest key: `best`, and its number `at`, -1 at the edge."""
     floating, c = dtype.is_floating, c_text.compute_type(dtype)
     lines = windows.real()
@@ -248,7 +250,7 @@ def choose(windows: Windows, keys: View, dtype) -> list[str]:
     return lines
 
 
-def emit_select(node, x: View, keys: View, out: View, pad) -> EmittedStep:
+def emit_select(node: Any, x: View, keys: View, out: View, pad: Any) -> EmittedStep:
     """window_select: every window on its own."""
     windows = Windows(node, keys, pad)
     inner = windows.inner
@@ -272,7 +274,7 @@ def emit_select(node, x: View, keys: View, out: View, pad) -> EmittedStep:
     return kernel_of(lines, (x, keys, out))
 
 
-def emit_scatter(node, g: View, keys: View, out: View, pad) -> EmittedStep:
+def emit_scatter(node: Any, g: View, keys: View, out: View, pad: Any) -> EmittedStep:
     """window_scatter: the windows of one leading index after another, since they may overlap. Of
     each window the place of its largest key first, then its g to that place."""
     windows = Windows(node, keys, pad)
@@ -302,7 +304,7 @@ def emit_scatter(node, g: View, keys: View, out: View, pad) -> EmittedStep:
     return kernel_of(lines, (g, keys, out))
 
 
-def give_by_place(windows: Windows, g: View, out: View, each, at: str) -> list[str]:
+def give_by_place(windows: Windows, g: View, out: View, each: Any, at: str) -> list[str]:
     """Each position of the windows after another: their g if it was chosen, or else 0."""
     dtype, lines = out.base.dtype, []
     kind = loaded("b0[0]", dtype)
@@ -318,7 +320,7 @@ def give_by_place(windows: Windows, g: View, out: View, each, at: str) -> list[s
     return lines
 
 
-def give_in_turn(windows: Windows, g: View, out: View, bounds) -> list[str]:
+def give_in_turn(windows: Windows, g: View, out: View, bounds: Any) -> list[str]:
     """Each window's g to the place that it chose: the last window first, so that a place meets its
     windows in the order of its number in them, as in `give_by_place`."""
     dtype, (first, last, at) = out.base.dtype, bounds
@@ -359,10 +361,10 @@ def nest(windows: Windows, out: View) -> list[str]:
     return ["int64_t c0 = 0;", loops[0], reach, *zeros, *loops[1:]]
 
 
-def kernel_of(lines: list[str], views) -> EmittedStep:
+def kernel_of(lines: list[str], views: Any) -> EmittedStep:
     text = canonical("\n".join(lines) + "\n")
     return EmittedStep([(v.base, v.offset) for v in views], CKernel(text))
 
 
-def size_of(view: View, axis) -> int:
+def size_of(view: View, axis: Any) -> int:
     return 1 if axis is None else view.shape[axis]

@@ -7,7 +7,7 @@ of a core between its three parts. Data is float32 or bfloat16, all between is f
 
 import os
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
@@ -59,7 +59,7 @@ class WinogradConvolutions(Lowerer):
             return None
         return with_epilogue(graph, node, takes_relu=True)
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Any, claim: Claim) -> bool:
         node, (bias, relu) = claim.nodes[0], claim.plan
         view = None if bias is None else lowering.row_major(bias)
         if node.op == "conv_weight_grad":
@@ -74,10 +74,10 @@ class WinogradConvolutions(Lowerer):
         lowering.hand_out(claim.last, [target])
         return True
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         return emitted(step, HEADER)
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         return super().describe(step)._replace(saved_flops=step.plan.saved_flops)
 
     def product_name(self, call: Call) -> str:
@@ -114,7 +114,9 @@ def tiles_of(images: int, height: int, width: int) -> int:
     return images * -(-height // TILE) * -(-width // TILE)
 
 
-def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
+def sizes_of(
+    x: Any, y: Any, padding: Any, block: int, brief: bool, spare: int = 0
+) -> dict[str, int]:
     """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, out_channels, out_height, out_width) = x, y
     in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, out_channels))
@@ -135,7 +137,7 @@ def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str
     }
 
 
-def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> tuple:
+def plan_conv(lowering: Any, node: Node, bias: View | None, relu: bool) -> tuple:
     """A convolution, or the gradient of its data, by blocks of tiles or by panels of weights."""
     x, w = node.inputs
     tiles = tiles_of(node.shape[0], *node.shape[2:])
@@ -183,7 +185,7 @@ def block_of(tiles: int, weights: int) -> int:
     return -(-tiles // (rounds * CORES))
 
 
-def scratch_buffers(lowering, *sizes: int) -> list:
+def scratch_buffers(lowering: Any, *sizes: int) -> list:
     return [lowering.buffer(Spec((size,), float32)) for size in sizes]
 
 
@@ -206,7 +208,7 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
 
 
 def blocks_text(
-    sizes, tiles: int, block: int, part: int, threads: int, *, bias: bool, relu: bool
+    sizes: Any, tiles: int, block: int, part: int, threads: int, *, bias: bool, relu: bool
 ) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
     return f"""\
@@ -237,7 +239,7 @@ const int64_t step = panels * s.channels * GH_PANEL;
 
 
 def panels_text(
-    sizes, tiles: int, _block: int, part: int, threads: int, *, bias: bool, relu: bool
+    sizes: Any, tiles: int, _block: int, part: int, threads: int, *, bias: bool, relu: bool
 ) -> str:
     """Elements are transformed first; cores then take panels of weights, channels in parts."""
     return f"""\
@@ -265,7 +267,7 @@ const int64_t panels = (s.out_channels + GH_PANEL - 1) / GH_PANEL, step = {CHUNK
 """
 
 
-def plan_weight_grad(lowering, node: Node) -> tuple:
+def plan_weight_grad(lowering: Any, node: Node) -> tuple:
     """The gradient of the weights: products over all tiles, by blocks of them or by panels."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
@@ -284,7 +286,7 @@ def plan_weight_grad(lowering, node: Node) -> tuple:
 WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
 
 
-def weight_blocks_text(sizes, tiles: int) -> str:
+def weight_blocks_text(sizes: Any, tiles: int) -> str:
     """Cores share a block's tiles, then its products: their order does not depend on the number."""
     return f"""\
 {head(sizes, WEIGHT_GRAD)}\
@@ -310,7 +312,7 @@ for (int64_t k = 0; k < s.out_channels; k++)
 """
 
 
-def weight_panels_text(sizes, tiles: int, threads: int) -> str:
+def weight_panels_text(sizes: Any, tiles: int, threads: int) -> str:
     """All tiles are transformed first; each core then takes panels of weights through all parts."""
     return f"""\
 {head(sizes, WEIGHT_GRAD)}\

@@ -5,6 +5,7 @@ Source: oneDNN developer guide, "Memory format propagation" and "Inspecting the 
 """
 
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import float32
 from glasshouse.compile.steps.view import View, strides_of
@@ -23,6 +24,10 @@ from glasshouse.targets.cpu.onednn.library import (
 )
 from glasshouse.targets.cpu.onednn.lowerer import OnednnLowerer, PrimitivePlanner, weight_shape
 from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_view
+
+if TYPE_CHECKING:
+    from glasshouse.targets.cpu.onednn.library import OnednnObject
+
 
 FEW_POSITIONS, PRODUCT_WEIGHTS = 256, 1 << 14  # of an image; elements at least
 LABEL = {"conv": "conv", "conv_data_grad": "conv data", "conv_weight_grad": "conv weights"}
@@ -46,14 +51,14 @@ class OnednnConvolutions(OnednnLowerer):
             plan_weight_grad(planner, node)
 
 
-def data_operand(planner: PrimitivePlanner, node: Node):
+def data_operand(planner: PrimitivePlanner, node: Node) -> "tuple[OnednnObject, View]":
     """(descriptor, view) of (N, C, *S) data in channels-last layout."""
     view = channels_last_view(planner.lowering, node)
     strides = strides_of(view.shape, channels_last(len(view.shape)))
     return planner.dnnl.desc(view.shape, view.base.dtype, strides), view
 
 
-def conv_options(attrs):
+def conv_options(attrs: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
     padding = attrs["padding"]
     return (
         tuple(attrs["stride"]),
@@ -63,14 +68,22 @@ def conv_options(attrs):
     )
 
 
-def packed_weights(planner: PrimitivePlanner, node: Node, groups: int, desc):
+def packed_weights(
+    planner: PrimitivePlanner, node: Node, groups: int, desc: "OnednnObject"
+) -> "tuple[OnednnObject, View]":
     """The weights in the layout that the primitive chose, reordered if need be."""
     plain, view = planner.row_major(node, groups)
     weights_desc = planner.dnnl.query(desc, QUERY_WEIGHTS)
     return weights_desc, planner.reordered(node, view, plain, weights_desc)
 
 
-def forward_desc(planner: PrimitivePlanner, dx, weight: Node, dy, bias=None):
+def forward_desc(
+    planner: PrimitivePlanner,
+    dx: "OnednnObject",
+    weight: Node,
+    dy: "OnednnObject",
+    bias: "OnednnObject | None" = None,
+) -> "OnednnObject":
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     attrs = planner.node.attrs
     dw = planner.dnnl.desc(weight_shape(weight.shape, attrs["groups"]), weight.dtype)
@@ -128,7 +141,7 @@ def plan_weight_grad(planner: PrimitivePlanner, node: Node) -> None:
     planner.hand_out(target)
 
 
-def is_product(attrs, node: Node, x: Node) -> bool:
+def is_product(attrs: dict[str, Any], node: Node, x: Node) -> bool:
     """Whether the gradient of a weight is computed as a product of matrices: that of a 1 x 1 kernel
     which looks at each position once is one. oneDNN's product is the faster one for large weights
     and few positions, or float32 and more channels made (measured for the layers of ResNet-50)."""
@@ -144,7 +157,7 @@ def is_product(attrs, node: Node, x: Node) -> bool:
     return plain and large and (few or (node.dtype is float32 and out_channels > in_channels))
 
 
-def plan_weight_product(planner: PrimitivePlanner, x: View, g: View, target) -> None:
+def plan_weight_product(planner: PrimitivePlanner, x: View, g: View, target: Any) -> None:
     node, dnnl = planner.node, planner.dnnl
     out_channels, in_channels = node.shape[:2]
     rows = prod(x.shape) // in_channels

@@ -12,13 +12,14 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from glasshouse.base import by_name, float32
+from glasshouse.base import DType, by_name, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
 from glasshouse.compile.steps.emitted import LoadedCall, NativeCall, StaleCode
@@ -74,7 +75,7 @@ class OnednnObject:
 
     __slots__ = ("made_by", "address", "destroy", "__weakref__")
 
-    def __init__(self, made_by: tuple, pointer: c_void_p, destroy=None):
+    def __init__(self, made_by: tuple, pointer: c_void_p, destroy: Any = None) -> None:
         self.made_by, self.address, self.destroy = made_by, pointer.value, destroy
 
     @property
@@ -82,15 +83,15 @@ class OnednnObject:
         """The address as C takes it: a number is one object less for the garbage collector."""
         return c_void_p(self.address)
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self.destroy is not None:
             self.destroy(self.address)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return remade, self.made_by
 
 
-def remade(*made_by) -> OnednnObject:
+def remade(*made_by: Any) -> OnednnObject:
     dnnl = library()
     if dnnl is None:
         raise Unavailable("oneDNN is not installed")
@@ -111,7 +112,7 @@ class MemoryLayout(NamedTuple):
 class OnednnLibrary:
     """The loaded library with an engine and a stream; `call` raises where a function fails."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         toolchain.share_openmp()
         self.dll = ctypes.CDLL(find_library())
         for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
@@ -124,12 +125,12 @@ class OnednnLibrary:
         self.objects: WeakValueDictionary[tuple, OnednnObject] = WeakValueDictionary()
         self.attr = self.object("attributes")
 
-    def call(self, name: str, *args) -> None:
+    def call(self, name: str, *args: Any) -> None:
         status = getattr(self.dll, name)(*args)
         if status != 0:
             raise Unavailable(f"{name} returned {status}")
 
-    def object(self, *call) -> OnednnObject:
+    def object(self, *call: Any) -> OnednnObject:
         """The cached object of a call: the name of a create function (without "dnnl_") with its
         arguments, "attributes", or "query" with a primitive's descriptor and the query."""
         key = call
@@ -141,7 +142,7 @@ class OnednnLibrary:
             handle = self.objects.setdefault(key, new)
         return handle
 
-    def destroyer_of(self, name: str):
+    def destroyer_of(self, name: str) -> Any:
         """The function that destroys what a call of this name makes, if it is not part of another
         object."""
         for begin, kind in DESTROYED:
@@ -149,13 +150,13 @@ class OnednnLibrary:
                 return self.destroyer(kind)
         return None
 
-    def destroyer(self, kind: str):
+    def destroyer(self, kind: str) -> Any:
         """The function that destroys objects of a kind, called with their address."""
         function = getattr(self.dll, f"dnnl_{kind}_destroy")
         function.argtypes = [c_void_p]
         return function
 
-    def pointer_of(self, name: str, *args) -> c_void_p:
+    def pointer_of(self, name: str, *args: Any) -> c_void_p:
         if name == "query":
             md = self.dll.dnnl_primitive_desc_query_md(args[0].pointer, args[1], 0)
             return c_void_p(md)
@@ -167,7 +168,7 @@ class OnednnLibrary:
             self.call(f"dnnl_{name}", byref(pointer), *map(self.converted, args))
         return pointer
 
-    def converted(self, arg):
+    def converted(self, arg: Any) -> Any:
         """An argument as C takes it: a tuple is sizes, "engine" the engine, None no object."""
         if isinstance(arg, OnednnObject):
             return arg.pointer
@@ -177,7 +178,9 @@ class OnednnLibrary:
             return c_void_p(None)
         return self.engine if arg == "engine" else c_int(arg)
 
-    def desc(self, shape, dtype, strides=None) -> OnednnObject:
+    def desc(
+        self, shape: tuple[int, ...], dtype: DType, strides: tuple[int, ...] | None = None
+    ) -> OnednnObject:
         """A memory descriptor; without strides the primitive chooses the layout."""
         how, layout = ("tag", FORMAT_ANY) if strides is None else ("strides", tuple(strides))
         kind = DTYPES[dtype.name]
@@ -215,7 +218,7 @@ class OnednnLibrary:
         blocks = tuple(zip(axes, sizes, strict=True))
         return MemoryLayout(number(QUERY_DTYPE), shape, padded, strides, blocks)
 
-    def chosen_layouts(self, args) -> list[MemoryLayout]:
+    def chosen_layouts(self, args: list[tuple[int, OnednnObject]]) -> list[MemoryLayout]:
         """The layouts of those arguments of a primitive for which primitives chose them."""
         chosen = (QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS)
         queries = (desc for _, desc in args if desc.made_by[0] == "query")
@@ -224,7 +227,7 @@ class OnednnLibrary:
     def equal(self, a: OnednnObject, b: OnednnObject) -> bool:
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
-    def primitive(self, kind: str, *args) -> OnednnObject:
+    def primitive(self, kind: str, *args: Any) -> OnednnObject:
         """The descriptor of a primitive, whose scratch memory is ours."""
         return self.object(f"{kind}_primitive_desc_create", "engine", *args, self.attr)
 
@@ -275,7 +278,7 @@ def find_library() -> str:
     raise Unavailable("libdnnl.so is not installed; pip install onednn-cpu-gomp")
 
 
-def lacks(dtype) -> bool:
+def lacks(dtype: DType) -> bool:
     """Whether oneDNN is here and has no instructions for a dtype on this processor."""
     dnnl = library()
     return dnnl is not None and dtype.name not in dnnl.dtypes
@@ -325,7 +328,7 @@ class PrimitiveCall(NativeCall):
     nbytes = PRIMITIVE_BYTES
 
     @property
-    def shares(self):
+    def shares(self) -> int:
         return id(self.call.desc)
 
     def load(self) -> LoadedCall:

@@ -1,11 +1,13 @@
 """Base of the lowerers that go through oneDNN: how a primitive becomes a step."""
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, uint8
+from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.steps.emitted import EmittedStep, MissingKernel
+from glasshouse.compile.steps.steps import LoweredStep, PlannedBuffer
 from glasshouse.compile.steps.view import View, strides_of
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.onednn import library as onednn
@@ -63,7 +65,7 @@ class OnednnLowerer(Lowerer):
         """Whether oneDNN has nothing for a node, whatever its operands."""
         return False
 
-    def plan(self, lowering, claim: Claim) -> bool:
+    def plan(self, lowering: Lowering, claim: Claim) -> bool:
         node, (bias, _) = claim.nodes[0], claim.plan
         view = None if bias is None else lowering.row_major(bias)
         if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes), view):
@@ -89,10 +91,10 @@ class OnednnLowerer(Lowerer):
         """
         raise NotImplementedError
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: LoweredStep) -> EmittedStep:
         return step.plan.emit()
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: LoweredStep) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"
         return StepDescription(text, step.computes, "copy" if step.computes else "reorder")
 
@@ -103,14 +105,20 @@ class OnednnLowerer(Lowerer):
 class PrimitivePlanner:
     """Adds the steps of one node to a lowering: `nodes` are those that its primitive computes."""
 
-    def __init__(self, lowerer: OnednnLowerer, lowering, nodes: list[Node]):
+    def __init__(self, lowerer: OnednnLowerer, lowering: Lowering, nodes: list[Node]) -> None:
         self.lowerer, self.lowering, self.nodes, self.node = lowerer, lowering, nodes, nodes[0]
         dnnl = onednn.library()
         assert dnnl is not None
         self.dnnl = dnnl
 
     def add_step(
-        self, desc: OnednnObject, reads, writes, label: str, computes=None, worth_keeping=True
+        self,
+        desc: OnednnObject,
+        reads: list[tuple[int, OnednnObject, View]],
+        writes: list[tuple[int, OnednnObject, View]],
+        label: str,
+        computes: list[Any] | None = None,
+        worth_keeping: bool = True,
     ) -> None:
         """A step for a primitive descriptor; reads and writes are (argument, descriptor, view)."""
         dnnl, lowering, scratch, args = self.dnnl, self.lowering, [], [*reads, *writes]
@@ -137,7 +145,12 @@ class PrimitivePlanner:
         )
 
     def add_reorder(
-        self, source: View, source_desc, target: View, target_desc, worth_keeping=True
+        self,
+        source: View,
+        source_desc: OnednnObject,
+        target: View,
+        target_desc: OnednnObject,
+        worth_keeping: bool = True,
     ) -> None:
         """A step that changes a layout: ours where it turns tiles, else oneDNN's."""
         if (tiles := self.tiles_between(source_desc, target_desc)) is not None:
@@ -150,11 +163,18 @@ class PrimitivePlanner:
         reads, writes = [(SRC, source_desc, source)], [(DST, target_desc, target)]
         self.add_step(desc, reads, writes, "reorder", [], worth_keeping)
 
-    def tiles_between(self, source_desc, target_desc) -> Tiles | None:
+    def tiles_between(self, source_desc: OnednnObject, target_desc: OnednnObject) -> Tiles | None:
         """The tiles of a change of layout; None where that turns none."""
         return tiles_between(self.dnnl.layout(source_desc), self.dnnl.layout(target_desc))
 
-    def reordered(self, node: Node, source: View, source_desc, layout, worth_keeping=True) -> View:
+    def reordered(
+        self,
+        node: Node,
+        source: View,
+        source_desc: OnednnObject,
+        layout: OnednnObject,
+        worth_keeping: bool = True,
+    ) -> View:
         """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
         that is the one."""
         if self.dnnl.equal(source_desc, layout):
@@ -166,17 +186,17 @@ class PrimitivePlanner:
         )
         return target
 
-    def hand_out(self, target) -> None:
+    def hand_out(self, target: PlannedBuffer) -> None:
         """From now on users of the last node load this result."""
         self.lowering.hand_out(self.nodes[-1], [target])
 
-    def result(self, order=None):
+    def result(self, order: tuple[int, ...] | None = None) -> tuple[OnednnObject, PlannedBuffer]:
         """(descriptor, buffer) of the result, its axes in an order."""
         node = self.node
         desc = self.dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
         return desc, self.lowering.buffer(node.spec, order, node)
 
-    def bias(self, view: View | None, shape) -> tuple[OnednnObject | None, list]:
+    def bias(self, view: View | None, shape: tuple[int, ...]) -> tuple[OnednnObject | None, list]:
         """The descriptor of a bias in this shape, and what the primitive reads for it."""
         if view is None:
             return None, []
@@ -194,6 +214,6 @@ class PrimitivePlanner:
         return self.dnnl.desc(shape, view.base.dtype, strides_of(shape)), view
 
 
-def weight_shape(shape, groups: int):
+def weight_shape(shape: tuple[int, ...], groups: int) -> tuple[int, ...]:
     """(O, C/g, *K) as oneDNN wants it: with the groups as a separate axis."""
     return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])

@@ -1,6 +1,7 @@
 """Products of matrices through oneDNN: a (…, M, K) @ b (…, K, N), perhaps + bias (N,)."""
 
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import float32
 from glasshouse.compile.lowering.target import current_target
@@ -10,6 +11,10 @@ from glasshouse.targets.cpu.onednn.library import DST, QUERY_WEIGHTS, SRC, WEIGH
 from glasshouse.targets.cpu.onednn.lowerer import OnednnLowerer, PrimitivePlanner
 from glasshouse.targets.cpu.onednn.transposes import TRANSPOSES, panel_of
 from glasshouse.targets.cpu.writing.layouts import matrix_strides, repeated_axes, stacked
+
+if TYPE_CHECKING:
+    from glasshouse.targets.cpu.onednn.library import OnednnObject
+
 
 MANY_ROWS, FEW_ROWS = 512, 128
 COLLIDING_BYTES = 2048
@@ -36,7 +41,7 @@ class OnednnProducts(OnednnLowerer):
             add_matmul(planner, first, second, bias)
 
 
-def matrix_operand(planner: PrimitivePlanner, node: Node):
+def matrix_operand(planner: PrimitivePlanner, node: Node) -> "tuple[OnednnObject, View]":
     """(descriptor, view) of an operand of a product, copied first where its layout is odd."""
     view = planner.lowering.operand_view(node)
     strides = matrix_strides(view)
@@ -46,7 +51,12 @@ def matrix_operand(planner: PrimitivePlanner, node: Node):
     return planner.dnnl.desc(shape, view.base.dtype, strides), view
 
 
-def add_matmul(planner: PrimitivePlanner, first, second, bias: View | None) -> None:
+def add_matmul(
+    planner: PrimitivePlanner,
+    first: "tuple[OnednnObject, View]",
+    second: "tuple[OnednnObject, View]",
+    bias: View | None,
+) -> None:
     dnnl = planner.dnnl
     (a_desc, a), (b_desc, b) = first, second
     dc, target = planner.result()
@@ -73,13 +83,15 @@ def is_constant(b: View) -> bool:
     return target.keeps_inputs and base.place == "input" and base.at in target.stable_inputs
 
 
-def in_rows(planner: PrimitivePlanner, node: Node, a: View):
+def in_rows(planner: PrimitivePlanner, node: Node, a: View) -> Any:
     """(descriptor, view) of a matrix whose columns lie in memory one after the other, copied."""
     view = TRANSPOSES.add(planner.lowering, node, a)
     return planner.dnnl.desc(view.shape, view.base.dtype, view.strides), view
 
 
-def in_layout(planner: PrimitivePlanner, b: View, b_desc, target_desc, worth_keeping: bool) -> View:
+def in_layout(
+    planner: PrimitivePlanner, b: View, b_desc: Any, target_desc: Any, worth_keeping: bool
+) -> View:
     """A matrix b in the layout that oneDNN wants."""
     node, panel = planner.node.inputs[1], panel_of(planner.dnnl.layout(target_desc))
     if panel and is_read_across(b):

@@ -2,6 +2,8 @@
 lies below it is copied from above. oneDNN packs the second matrix, and of that each strip reads a
 part of its own. `OnednnProducts` is the twin, which computes both halves."""
 
+from typing import Any
+
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.steps.view import View, permuted, sliced
 from glasshouse.graph.graph import Node
@@ -52,7 +54,7 @@ class SymmetricProducts(OnednnProducts):
             planner.add_reorder(above, descriptor(dnnl, above), below, descriptor(dnnl, below))
         planner.hand_out(result)
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"
         saved = saved_flops(step.node) if step.computes else 0
         return StepDescription(text, step.computes, step.plan.name.split()[0], saved)
@@ -90,7 +92,7 @@ def transposed(view: View) -> View:
     return permuted(view, (*lead, column, row))
 
 
-def descriptor(dnnl, view: View):
+def descriptor(dnnl: Any, view: View) -> Any:
     strides = matrix_strides(view)
     if strides is None:
         raise Unavailable(f"matmul: strides {view.strides}")

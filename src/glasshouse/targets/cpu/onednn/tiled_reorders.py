@@ -5,7 +5,7 @@ comes back to a line of the cache for each of its elements; where rows are some 
 push each other out in between (docs/inside/compiler.md has both)."""
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.compile.kernels.kernel_cache import IF_PARALLEL, PARALLEL_SIZE
 from glasshouse.compile.kernels.kernel_writer import size_lines
@@ -107,7 +107,7 @@ def block_of_rows(layout: MemoryLayout) -> int:
     return height if lies_in(layout._replace(shape=outer), steps) else 0
 
 
-def lies_in(layout: MemoryLayout, strides) -> bool:
+def lies_in(layout: MemoryLayout, strides: Any) -> bool:
     """Whether axes of more than one position have these strides."""
     axes = zip(layout.shape, layout.strides, strides, strict=True)
     return all(size == 1 or stride == step for size, stride, step in axes)

@@ -1,7 +1,7 @@
 """Copies of matrices that products would read across their rows. oneDNN reads what lies in order a
 twentieth faster; its own reorders of such matrices take three times as long as these copies."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile.kernels.kernel_cache import IF_PARALLEL
@@ -34,7 +34,7 @@ class Transposes(HandwrittenKernels):
     label = "transpose"
 
     def add(
-        self, lowering, node: Node, source: View, panel: int = 0, worth_keeping: bool = True
+        self, lowering: Any, node: Node, source: View, panel: int = 0, worth_keeping: bool = True
     ) -> View:
         """Where the value (K, N) of a node, whose columns lie in memory one after the other, lies
         row by row after a step that is added: all of it, or panels of so many columns, of which the
@@ -57,14 +57,14 @@ class Transposes(HandwrittenKernels):
         lowering.add_step(self, node, [source], [target.base], planned, **more)
         return target
 
-    def emit(self, step) -> EmittedStep:
+    def emit(self, step: Any) -> EmittedStep:
         planned = step.plan
         args = [(view.base, view.offset) for view in planned.views]
         args += [("size", size) for size in planned.sizes.values()]
         size_text = size_lines(planned.sizes, len(planned.views))
         return EmittedStep(args, CKernel(size_text + text_of(planned.panel > 0), HEADER))
 
-    def describe(self, step) -> StepDescription:
+    def describe(self, step: Any) -> StepDescription:
         return StepDescription(f"{self.label} of {step.node.op}", [], "transpose")
 
 

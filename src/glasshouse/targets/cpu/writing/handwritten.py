@@ -1,7 +1,7 @@
 """Shared parts of kernels that are written by hand, each for one card."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.compile.kernels.c_text import C_TYPES, guarded
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
@@ -33,7 +33,7 @@ class HandwrittenKernels(Lowerer):
         fits = all(s.dtype.name in C_TYPES and s.size for s in specs)
         return Claim([node]) if fits and node.host is None else None
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         _, *flops = numbers
         return machine.kernel_ns(sum(flops) / machine.handwritten)
 
@@ -43,7 +43,7 @@ def vector_functions(*names: str) -> str:
     return "".join(guarded((HEADERS / file).read_text()) for file in ("gh_vectors.h", *names))
 
 
-def emitted(step, header: str) -> EmittedStep:
+def emitted(step: Any, header: str) -> EmittedStep:
     """The kernel of a step's plan, after the functions of a header."""
     args = [(view.base, view.offset) for view in step.plan.views]
     return EmittedStep(args, CKernel(step.plan.text, header, FUSED))

@@ -2,6 +2,7 @@
 
 from math import prod
 
+from glasshouse.compile.lowering.lower import Lowering
 from glasshouse.compile.steps.view import View, same_strides, strides_of
 from glasshouse.graph.graph import Node
 
@@ -11,7 +12,7 @@ def channels_last(ndim: int) -> tuple[int, ...]:
     return (0, *range(2, ndim), 1)
 
 
-def channels_last_view(lowering, node: Node) -> View:
+def channels_last_view(lowering: Lowering, node: Node) -> View:
     """The view of (N, C, *S) data in channels-last layout, copied first where it lies otherwise."""
     view = lowering.operand_view(node)
     order = channels_last(len(view.shape))
@@ -41,7 +42,7 @@ def repeated_axes(view: View) -> list[bool]:
     return [s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True)]
 
 
-def stacked(view: View, strides) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def stacked(view: View, strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(shape, strides) of a stack of matrices, with repeated axes as axes of size 1; those have a
     stride past all the rest, for oneDNN has no fast way where one is 0. It depends on nothing but
     the other axes: oneDNN's cache takes primitives for equal that differ in such strides alone,
