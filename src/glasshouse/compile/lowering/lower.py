@@ -30,7 +30,6 @@ from glasshouse.compile.steps.steps import (
 from glasshouse.compile.steps.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 
-
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without separate memory

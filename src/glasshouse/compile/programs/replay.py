@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import DType
 from glasshouse.base.flags import flags
@@ -32,7 +32,6 @@ from glasshouse.dispatch.watch import Watcher, also_told
 from glasshouse.graph import record
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import INDEXED
-
 
 MOST_REPLAYS = 1 << 14  # that a backend keeps; then it starts over
 MOST_ENTRIES = 1 << 10  # that are kept for reuse
