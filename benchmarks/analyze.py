@@ -119,7 +119,7 @@ def real_peak(name: str, optimizer: str, dtype: str, smoke: bool) -> tuple[int, 
 
 
 def in_new_process(fn, *args):
-    """What the function returns in a process of its own."""
+    """Return the result of a function called in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(fn, *args).result()
@@ -266,8 +266,8 @@ def seconds_of(train, model, choices: dict[str, list], rounds: int) -> dict[str,
 
 
 def plan_rows(name: str, smoke: bool) -> list[dict]:
-    """What cutting activations to a half and a quarter takes, predicted and measured, and what
-    checkpointing whole blocks takes for the same peak."""
+    """Compare plans that cut activations to a half and a quarter, predicted and measured, with
+    checkpoints around whole blocks for the same peak."""
     built, rows = Ours(name, None, "float32", smoke), []
     if not smoke:
         built.inputs, *built.targets = (x[: PLANNED[name]] for x in (built.inputs, *built.targets))
@@ -442,7 +442,7 @@ def table_seconds(smoke: bool) -> float:
 
 
 def analysis(smoke: bool) -> dict:
-    """What analyses of a large model and of every node of ViT take."""
+    """Time analyses of a large model and of every node of ViT."""
     large = {name: in_new_process(scale, name, smoke) for name in few(LLAMAS, smoke)}
     return {**large, "vit_table_s": table_seconds(smoke)}
 

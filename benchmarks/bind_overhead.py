@@ -1,4 +1,4 @@
-"""What one call through `bind` costs on a 10-element tensor of the NumPy backend, beside NumPy's
+"""The cost of one call through `bind` on a 10-element tensor of the NumPy backend, beside NumPy's
 own call.
 
 Aim: at most 5 µs more with no mode, at most 10 µs more while autograd records.

@@ -1,4 +1,4 @@
-"""What capture costs and gives: capturing, a captured call, a training loop; PyTorch beside it.
+"""Costs and gains of capture: capturing, a captured call, a training loop; PyTorch beside it.
 
 Aims: 3-layer MLP captured in 8 ms and a 12-layer encoder in 100 ms with the `eager` compiler; a
 call with everything guarded and a compiler that does nothing: 1 µs for one tensor, 4 µs for 64

@@ -1,4 +1,4 @@
-"""What all benchmarks share: interleaved runs, medians and spread, a record with the machine."""
+"""Shared by all benchmarks: interleaved runs, medians and spread, a record with the machine."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What watching costs and whether it is right, beside PyTorch's own tools in the same run.
+"""Cost and correctness of watching, beside PyTorch's own tools in the same run.
 
 Aims: FLOP counter at most 0.5 µs a call and nothing a captured call; profiler at most 1 µs a call,
 2 µs with stacks, 0.2 µs a kernel; an unused annotation 0.15 µs; a table of 1,000,000 events in 3 s;

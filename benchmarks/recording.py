@@ -1,4 +1,4 @@
-"""What the lazy backend costs in Python: recording a node, and finding a recorded step again.
+"""The cost of the lazy backend in Python: recording a node, and finding a recorded step again.
 
 Aim: at most 3 µs to record a node beyond the cost of dispatch, at most 2 µs a node to look up.
 """

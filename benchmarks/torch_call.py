@@ -1,4 +1,4 @@
-"""What a call of a Program that torch.compile made costs, and its parts.
+"""The cost of a call of a Program that torch.compile made, and its parts.
 
 For a model of 1, 64 and 200 parameters, without gradients: the call of the graph (our wrapper and
 the Program), the Program's steps alone, and the wrapper, which is the difference. Of the wrapper:

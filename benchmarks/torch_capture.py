@@ -1,4 +1,4 @@
-"""What capture of a PyTorch program costs: gh.optimize beside torch.compile, in one process.
+"""The cost of capturing a PyTorch program: gh.optimize beside torch.compile, in one process.
 
 capture   the first call of a 12-layer encoder that trains (16 wide, so that computing takes little
           of it), less an eager call; both with a compiler that runs the graph as it is

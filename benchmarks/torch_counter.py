@@ -1,4 +1,5 @@
-"""What counting and profiling add to an operator of eager PyTorch, ours and PyTorch's own, in turn.
+"""Time that counting and profiling add to an operator of eager PyTorch, ours and PyTorch's own, in
+turn.
 
 `operators`: nothing, an empty TorchDispatchMode, our FlopCounter, PyTorch's FlopCounterMode.
 `profile`: our profiler and torch.profiler, both with shapes, stacks and memory, on a CPU: what is
@@ -40,7 +41,7 @@ class EmptyMode(TorchDispatchMode):
 
 
 def programs() -> dict:
-    """What is run: small operators, so that what is added stands out."""
+    """Return the programs to run: small operators, so that added time stands out."""
     x, y = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE, requires_grad=True)
     model = torch.nn.Sequential(*(torch.nn.Linear(SIZE, SIZE) for _ in range(LAYERS)))
     weights = [(layer.weight, layer.bias) for layer in model]

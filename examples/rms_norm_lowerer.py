@@ -184,7 +184,7 @@ def train(steps: int) -> tuple[list[float], list[np.ndarray]]:
 
 
 def predicted() -> str:
-    """What an analysis says, before anything runs, of a step with the lowerer."""
+    """Analyse a step with the lowerer, before anything runs."""
     model = language_model()
     optimizer = gh.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = [Spec((8, 32), gh.int64)] * 2

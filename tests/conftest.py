@@ -51,8 +51,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """What is there before the first test (modules, 19,000 tests) is left out of all collections of
-    garbage: of that heap each takes 0.3 s, and capture and many tests ask for one."""
+    """Exclude everything that exists before the first test (modules, 19,000 tests) from garbage
+    collection: of that heap each collection takes 0.3 s, and capture and many tests ask for one."""
     gc.collect()
     gc.freeze()
 
@@ -67,8 +67,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.fixture(autouse=True, scope="module")
 def left_out_of_collections():
-    """What a file's tests leave behind (Programs, kernels, kinds of calls) is not looked through by
-    each collection of garbage that later ones ask for."""
+    """Exclude what a file's tests leave (Programs, kernels, kinds of calls) from the collections of
+    garbage that later ones ask for."""
     yield
     gc.collect()
     gc.freeze()
@@ -76,7 +76,7 @@ def left_out_of_collections():
 
 @pytest.fixture(autouse=True)
 def nothing_waits():
-    """What a test recorded and did not ask for is not computed by the next one that asks."""
+    """Drop what a test recorded and never read, so that the next one does not compute it."""
     yield
     record = sys.modules.get("glasshouse.graph.record")
     if record is not None:

@@ -1,4 +1,5 @@
-"""What watching adds to a call, a kernel, a captured call, an annotation; ours and PyTorch's."""
+"""Time that watching adds to a call, a kernel, a captured call, an annotation; ours and
+PyTorch's."""
 
 import gc
 import os
@@ -216,7 +217,7 @@ def table_seconds_theirs(torch, calls: int) -> dict[str, float]:
 
 
 def overheads(smoke: bool) -> dict:
-    """What is added to a call, an annotation and a kernel, in µs."""
+    """Measure what is added to a call, an annotation and a kernel, in µs."""
     repeats, torch = 2 if smoke else 25, import_torch()
     found = {"ours_us": ours(repeats), "torch_us": theirs(torch, repeats) if torch else {}}
     found["ours_us"]["annotation, nothing records"] = annotation_us(gh.record_function, repeats)

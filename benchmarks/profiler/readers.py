@@ -1,4 +1,4 @@
-"""What HolisticTraceAnalysis (HTA) makes of our traces: every analysis call, and what it gave."""
+"""HolisticTraceAnalysis (HTA) on our traces: every analysis call and its result."""
 
 import contextlib
 import io
@@ -67,7 +67,7 @@ def write_device_traces(folder: Path, steps: int) -> None:
 
 
 def described(found) -> str:
-    """What a call gave, in a few words; "" for nothing."""
+    """Describe the result of a call in a few words; "" for nothing."""
     import pandas as pd
 
     if found is None or (isinstance(found, list | dict) and not len(found)):
@@ -144,7 +144,8 @@ def calls_of(trace, folder: Path, out: str, operator: str) -> dict:
 
 
 def analyses(folder: Path, operator: str) -> dict[str, str]:
-    """What each call gave on the traces of a folder: a description, or what was missing."""
+    """Call each analysis on the traces of a folder; describe its result, or say what was
+    missing."""
     import plotly.graph_objects
     from hta.trace_analysis import TraceAnalysis
 

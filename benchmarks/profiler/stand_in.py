@@ -101,7 +101,7 @@ class StreamProgram(Program):
 
 
 class Single:
-    """What is no Program, a copy or a collective, as one of a single step."""
+    """A copy or a collective, which is no Program, as a Program of one step."""
 
     sources, arena_bytes = {}, 0
 

@@ -1,4 +1,4 @@
-"""What profiling adds to a training step, and how much of the step lies in kernels."""
+"""Time that profiling adds to a training step, and how much of the step lies in kernels."""
 
 import statistics
 import time
@@ -55,8 +55,9 @@ def torch_step(torch, options: dict, shape):
 
 
 def added_part(step, make, repeats: int) -> tuple[dict, list]:
-    """What the context `make()` adds to a step: the median over pairs of steps, one after the other
-    and now this, now that first, so that a slow moment of the machine hits both; the contexts."""
+    """Measure what the context `make()` adds to a step: the median over pairs of steps, one after
+    the other and now this, now that first, so that a slow moment of the machine hits both; the
+    contexts."""
     plain, parts, contexts = [], [], []
     for k in range(repeats):
         times = {}
@@ -75,8 +76,9 @@ def added_part(step, make, repeats: int) -> tuple[dict, list]:
 
 
 def share_of_a_step(step, repeats: int) -> dict[str, float]:
-    """What all but stacks adds to a step; which part of its wall time lies in kernels; and where
-    the rest is: Python before and after a Program's run, or in it (memory of its outputs)."""
+    """Measure what recording all but stacks adds to a step; which part of its wall time lies in
+    kernels; and where the rest is: Python before and after a Program's run, or in it (memory of its
+    outputs)."""
     found, profiles = added_part(
         step, lambda: gh.profile(record_shapes=True, profile_memory=True), repeats
     )

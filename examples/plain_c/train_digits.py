@@ -12,7 +12,7 @@ from plain_c.target import PLAIN_C
 
 
 def train(target, epochs: int) -> list[dict]:
-    """What each epoch found."""
+    """Train, and return the results of each epoch."""
     with gh.targets.use_target(target):
         run = TrainingRun(TrainingRecipe(epochs=epochs))
         return [run.epoch(lambda loss: None) for _ in range(epochs)]

@@ -125,13 +125,13 @@ def results_of(out) -> list:
 
 
 def computed(fn, arguments) -> list:
-    """What a call gives; random numbers are the same each time."""
+    """Return the result of a call; random numbers are the same each time."""
     gh.random.seed(0)
     return results_of(fn(*filled(arguments)))
 
 
 def computed_late(fn, arguments) -> list:
-    """What a call gives, read after the arrays among its arguments were overwritten."""
+    """Return the result of a call, read after the arrays among its arguments were overwritten."""
     gh.random.seed(0)
     inputs = filled(arguments)
     out = fn(*inputs)

@@ -1,4 +1,4 @@
-"""What the generated conformance tests share: cases from the cards, tolerances, differences."""
+"""Shared by the generated conformance tests: cases from the cards, tolerances, differences."""
 
 import functools
 import importlib.util

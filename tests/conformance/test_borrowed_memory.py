@@ -82,7 +82,7 @@ def same(want, got) -> bool:
 
 
 class HasArray:
-    """What NumPy makes an array of without a copy."""
+    """An object of which NumPy makes an array without a copy."""
 
     def __init__(self, values: np.ndarray):
         self.values = values

@@ -32,7 +32,7 @@ from glasshouse.dispatch.value import as_value
 
 @pytest.fixture(autouse=True)
 def computed_by_references():
-    """What is compiled is compared with these results in test_compiled_cards.py."""
+    """Compute by references; test_compiled_cards.py compares compiled results with these."""
     with flags.override(compile="never"):
         yield
 

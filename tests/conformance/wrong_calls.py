@@ -1,4 +1,4 @@
-"""What tables of wrong calls share: the form of every error of ours, and the check of a call."""
+"""Shared by tables of wrong calls: the form of every error of ours, and the check of a call."""
 
 import re
 
@@ -20,6 +20,6 @@ def check_refused(call, error: type[Exception], text: str) -> None:
 
 
 def read(result) -> None:
-    """What is wrong with contents shows when they are read."""
+    """Read a result: an error in contents shows only then."""
     if isinstance(result, gh.Tensor):
         result.numpy()

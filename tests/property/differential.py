@@ -78,7 +78,8 @@ def pick_mode(seed: int, compiled: float) -> str:
 
 
 class CallSettings:
-    """What the arguments of a call are made of: sizes and numbers that change now and then."""
+    """Settings from which the arguments of a call are made: sizes and numbers that change now and
+    then."""
 
     def __init__(self, rng: random.Random, before: "CallSettings | None"):
         self.seed = rng.randrange(3)
@@ -240,7 +241,8 @@ def reference_counts(seen: dict) -> dict[str, int]:
 
 
 def item_at(value, place):
-    """What lies at a place of a list or Box; of a dict at a number: hashes of keys change."""
+    """Return the item at a place of a list or Box; of a dict at a number, since hashes of keys
+    change."""
     if type(value) is dict:
         return next(itertools.islice(value.values(), place, None))
     return value[place] if type(value) is list else vars(value)[place]
@@ -335,7 +337,7 @@ def script_of(text: str, calls: list[CallSettings], mode: str) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """What stays the same of a failure while its function becomes smaller."""
+    """Return the part of a failure that stays the same while its function becomes smaller."""
     text = str(error)
     if not isinstance(error, AssertionError):
         return type(error).__name__

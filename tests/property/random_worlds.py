@@ -92,7 +92,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 class Kind:
-    """What one kind of thing defines, and how it is read, written and changed."""
+    """One kind of thing: its definition, and how it is read, written and changed."""
 
     def __init__(self, name: str, define: str, **parts: list[str]):
         self.name, self.define, self.parts = name, define, parts
@@ -122,7 +122,7 @@ def kind_of_member(member: tuple) -> str:
 
 
 def overriding(name: str, value: str) -> list[str]:
-    """What a subclass defines that goes on to its base; nothing where that is no function."""
+    """Return the body of an override that calls its base; "" where that is no function."""
     if value.startswith("lambda self"):
         return [f"def {name}(self, *a): return super().{name}(*a)"]
     if value.startswith("classmethod"):

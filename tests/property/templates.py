@@ -1,4 +1,4 @@
-"""What random functions are made of: templates of expressions, statements and methods.
+"""Templates of expressions, statements and methods, of which random functions are made.
 
 A hole `<num>` is an expression of that kind, `<num=>` a new variable of it, `<int>` a literal,
 `<size>` a small number; a line `<block>` is a block of statements, a line `<break>` sometimes

@@ -92,7 +92,7 @@ class World:
             self.function = wrap(self.function)
 
     def call(self, arguments, seed: int, n: int, nudge: int = 0) -> Outcome:
-        """What a call gives; with a nudge, for arguments with other last bits."""
+        """Return the outcome of a call; with a nudge, for arguments with other last bits."""
         args = [x.make(seed * 10 + i, n) for i, x in enumerate(arguments)]
         if nudge:
             generator = torch.Generator().manual_seed(nudge)
@@ -168,7 +168,7 @@ def quiet():
 
 
 def compare(want: Outcome, got: Outcome, nudges, drawn: bool) -> dict[str, str]:
-    """What differs, by name."""
+    """Return the differences by name."""
     if want.error is not None or got.error is not None:
         if type(want.error) is type(got.error):
             return {}
@@ -273,7 +273,7 @@ def told_of_line(program: TorchProgram, name: str, what: str) -> str:
 
 
 def kind_of(found: str) -> str:
-    """What tells differences apart."""
+    """Return the part of a difference that tells it from others."""
     where = found.partition(": ")[2]
     if where.startswith("error"):
         return "error"

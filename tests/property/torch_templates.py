@@ -1,4 +1,4 @@
-"""What random programs of PyTorch are made of; the templates themselves are a text beside this.
+"""Parts of random programs of PyTorch; the templates themselves are a text beside this.
 
 A hole such as <float> stands for a tensor that is there, <axis> for an axis of the first tensor of
 its line, <1> for that tensor again."""

@@ -114,7 +114,7 @@ class KeptReads:
 
 
 def changes(reads: KeptReads, names: dict) -> dict[str, object]:
-    """What changes each thing that a trace read, by name."""
+    """Return a change to each thing that a trace read, by name."""
     made = {}
     for source in reads.sources:
         if source.base is not None and is_in_the_world(source, names):

@@ -248,7 +248,7 @@ PRELUDES = {
 
 
 def run_world(text: str, steps: list[str], library: str, mode: str, captured: bool) -> list:
-    """What can be seen of each step of a world, and of what it is in the end."""
+    """Return all that can be seen of each step of a world, and of its state at the end."""
     module = types.ModuleType(NAME)
     names = vars(module)
     digits = TOLERANCE if mode == "program" else None
@@ -359,7 +359,7 @@ def failure_of(text: str, steps: list[str], mode: str) -> str | None:
 
 
 def kind_of(error: BaseException) -> str:
-    """What stays the same of a difference while its world becomes smaller."""
+    """Return the part of a difference that stays the same while its world becomes smaller."""
     if not isinstance(error, AssertionError):
         return type(error).__name__
     return re.search(r", (result|printed)[^:]*: ", str(error))[1]

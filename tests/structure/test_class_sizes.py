@@ -81,7 +81,7 @@ def methods_of(node: ast.ClassDef) -> set[str]:
 
 
 def attributes_of(node: ast.ClassDef) -> set[str]:
-    """What the methods of a class set on `self`."""
+    """Return the attributes that the methods of a class set on `self`."""
     return {
         x.attr
         for x in ast.walk(node)

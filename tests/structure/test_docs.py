@@ -23,7 +23,7 @@ WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text()]
 
 
 def run(code: str, source: Path, **flags: str) -> str:
-    """What a fresh interpreter prints that imports glasshouse from `source`."""
+    """Return the output of a fresh interpreter that imports glasshouse from `source`."""
     path = os.pathsep.join([str(source), str(ROOT / "tests" / "conformance")])
     environment = {**os.environ, "PYTHONPATH": path, **flags}
     done = subprocess.run(

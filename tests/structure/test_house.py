@@ -103,7 +103,7 @@ def test_rooms_say_what_they_are_for():
 
 
 def problems_of(text: str, file: str, tmp_path, layers) -> list[str]:
-    """What the layer check says of a file with this text."""
+    """Return the complaints of the layer check about a file with this text."""
     path = tmp_path / "src" / "glasshouse" / file
     for package in ("analyze/planner", "graph/recompute", "capture/rules"):
         path.parents[file.count("/")].joinpath(package).mkdir(parents=True)

@@ -31,7 +31,7 @@ def name_of(page: Path) -> str:
 
 
 def run(code: str, space: dict) -> str:
-    """What a block prints."""
+    """Return the output of a block."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, space)

@@ -18,7 +18,7 @@ GENERAL = ("kernel", "host")  # labels that mean more than a lowerer
 
 @functools.cache
 def names() -> set[str]:
-    """What the lowerers of the CPU are called: their labels and classes."""
+    """Return the names of the CPU's lowerers: their labels and classes."""
     labels = {lowerer.label for lowerer in gh.targets.CPU.lowerers}
     return {*labels, *(type(lowerer).__name__ for lowerer in gh.targets.CPU.lowerers)} - {*GENERAL}
 

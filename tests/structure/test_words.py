@@ -5,7 +5,17 @@ import re
 
 from tests.structure.conftest import PACKAGE, SOURCES
 
+ROOT = PACKAGE.parents[1]
+
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+BESIDE = (
+    "tests",
+    "tools",
+    "benchmarks",
+    "examples",
+    "docs",
+)  # folders of Python beside the package
+PARTICIPLES = {"drawn", "found", "given", "known", "made", "seen", "told"}
 TRANSLATED = {"behind": "after, below or through", "anew": "again"}
 
 
@@ -18,6 +28,34 @@ def test_docstrings_begin_with_a_verb_or_a_noun(modules):
         and (text := ast.get_docstring(node) or "").startswith(("What ", "Whatever "))
     ]
     assert begun == [], "Name the thing, or say what the function does."
+
+
+def test_docstrings_beside_the_package_begin_so_too():
+    begun = re.compile(r'^[ \t]*r?"""(What|Whatever) .*$', re.M)
+    texts = [
+        f"{path.relative_to(ROOT)}: {match[0].strip()}"
+        for folder in BESIDE
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for match in begun.finditer(path.read_text())
+    ]
+    assert texts == []
+
+
+def test_no_variable_or_parameter_is_named_by_a_bare_participle(modules):
+    names = [
+        f"{file}:{node.lineno}: {name}"
+        for file, tree in modules.items()
+        for node in ast.walk(tree)
+        if (name := name_bound_by(node)) in PARTICIPLES
+    ]
+    assert names == [], "Name the thing: inputs, results, saved values."
+
+
+def name_bound_by(node: ast.AST) -> str:
+    """Return the name of the variable or parameter that a node binds, or an empty text."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return node.id
+    return node.arg if isinstance(node, ast.arg) else ""
 
 
 def test_translated_words_are_in_no_source():

@@ -51,7 +51,7 @@ def train(out: Path, *options) -> str:
 
 
 def numbers(out: Path) -> dict:
-    """What a finished run found, without the times."""
+    """Return the results of a finished run, without the times."""
     found = json.loads((out / "numbers.json").read_text())
     for epoch in found["history"]:
         del epoch["seconds"]

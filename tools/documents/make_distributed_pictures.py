@@ -36,7 +36,7 @@ ACTION = re.compile(r"(forward|backward) (\d+) of stage (\d+)")  # of a pipeline
 
 
 class Picture(NamedTuple):
-    """What is drawn: a title, a model and how it is shared out."""
+    """A drawing: a title, a model and how it is shared out."""
 
     title: str
     kind: str
@@ -89,7 +89,7 @@ def trace_of(picture: Picture, path: Path) -> dict:
 
 
 class Bar(NamedTuple):
-    """What goes on from `begin` to `end`, in µs; its kind decides its colour."""
+    """Work from `begin` to `end`, in µs; its kind decides its colour."""
 
     begin: float
     end: float
@@ -132,7 +132,7 @@ class Step:
         return min(spans, key=lambda span: span[1] - span[0])
 
     def tracks(self) -> list[Track]:
-        """What each rank computes, then its ways to others."""
+        """Return what each rank computes, then its ways to others."""
         found = []
         for rank, slices in sorted(self.slices.items()):
             own = [r for r in slices if self.begin <= r["ts"] and r["ts"] + r["dur"] <= self.end]

@@ -43,7 +43,7 @@ def dtype_group(card) -> str:
 
 
 def derivatives(card) -> str:
-    """What derivatives the card has, in a word."""
+    """Return the derivatives of a card, in a word."""
     if card.vjp is None:
         return "none"
     rules = card.jvp if isinstance(card.jvp, tuple) else (card.jvp,)
@@ -76,7 +76,7 @@ def cost(card) -> str:
 
 
 def kernel(card) -> str:
-    """What computes the card in Programs, with its kernel text."""
+    """Say how Programs compute the card, with its kernel text."""
     by = f"computed by {computed_by(card)}"
     if card.kernel is None:
         return by

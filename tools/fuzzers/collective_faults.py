@@ -185,7 +185,7 @@ def other_than(name: str) -> str:
 
 
 def misbehave(plan: Plan, pair) -> None:
-    """What the bad rank does in the place of the call of this step."""
+    """Do something else on the bad rank than the call of this step."""
     name, kind = plan.calls[plan.step], plan.kind
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -225,7 +225,7 @@ def misbehave(plan: Plan, pair) -> None:
 
 
 def make_calls(plan: Plan, rank: int, pair) -> tuple[str, float]:
-    """What came of a plan on this rank, and after how many seconds from its step on."""
+    """Return the outcome of a plan on this rank, and the seconds from its step on."""
     begin, answer, Way.programs = time.monotonic(), "survived", plan.programs
     Way.cards = plan.cards
     try:
@@ -265,7 +265,7 @@ def run_rank(plan: Plan, rank: int, folder: str, sender) -> None:
 
 
 def outcome(plan: Plan) -> tuple[dict[int, tuple[str, float]], list[str]]:
-    """What each rank told, None where it died, and what was left behind."""
+    """Return what each rank told, None where it died, and what was left over."""
     context = multiprocessing.get_context("fork")
     folder = tempfile.mkdtemp(prefix="collective-faults-")
     pipes = [context.Pipe(duplex=False) for _ in range(plan.size)]
@@ -298,7 +298,7 @@ def outcome(plan: Plan) -> tuple[dict[int, tuple[str, float]], list[str]]:
 
 
 def outcomes_over_mpi(plans: list[Plan]) -> list[dict[int, tuple[str, float]]]:
-    """What each rank told of plans of one size, in one world."""
+    """Return what each rank told of plans of one size, in one world."""
     command = [shutil.which("mpiexec", path=PATH), "-n", str(plans[0].size), sys.executable]
     options = [json.dumps(plan) for plan in plans]
     done = subprocess.run(
@@ -331,7 +331,7 @@ def run_over_mpi(plans: list[str]) -> None:
 
 
 def found_over_mpi(plans: list[Plan]) -> list[list[str]]:
-    """What is not as it should be after each of these faults."""
+    """Return the problems after each of these faults."""
     worlds: dict = {}
     for number, plan in enumerate(plans):
         key = number if plan.kind in ENDS_WORLD else (plan.size, number // PLANS_OF_WORLD)
@@ -345,13 +345,13 @@ def found_over_mpi(plans: list[Plan]) -> list[list[str]]:
 
 
 def problems(plan: Plan) -> list[str]:
-    """What is not as it should be after a fault."""
+    """Return the problems after a fault."""
     told, left = outcome(plan)
     return ([f"left behind: {left}"] if left else []) + faults_of_ranks(plan, told)
 
 
 def faults_of_ranks(plan: Plan, told: dict) -> list[str]:
-    """What is wrong with what the ranks told."""
+    """Return the problems in what the ranks told."""
     found = []
     for rank in range(plan.size):
         text, seconds = told.get(rank) or ("nothing", 0.0)
@@ -362,7 +362,7 @@ def faults_of_ranks(plan: Plan, told: dict) -> list[str]:
 
 
 def faults_of(plan: Plan, rank: int, text: str, seconds: float) -> list[str]:
-    """What is wrong with what a rank told."""
+    """Return the problems in what a rank told."""
     wanted = FAULTS[plan.kind]
     if wanted is None:
         return [] if text == "survived" else [f"did not survive: {text}"]

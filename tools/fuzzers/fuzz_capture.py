@@ -37,7 +37,7 @@ MODULES = {
 
 
 def kind_of_functions(kind: str):
-    """What makes the functions and compares their calls."""
+    """Return the module that makes functions of a kind and compares their calls."""
     module = import_module(MODULES[kind])
     return AuditedFunctions(module) if kind.endswith("audit") else module
 

@@ -24,14 +24,14 @@ class Ended(str):
 
 
 def run_work(work, args, pipe) -> None:
-    """What the process does: its work, then the word that it is done."""
+    """Run the work of the process, then say that it is done."""
     work(pipe.send, *args)
     pipe.send(Ended())
 
 
 def messages(work, args: tuple, seconds: float) -> Iterator:
-    """What `work(send, *args)` sends from a process of its own; last an `Ended`, where the process
-    ended before its work was done, or sent nothing for so many seconds."""
+    """Yield what `work(send, *args)` sends from a process of its own; last an `Ended`, where the
+    process ended before its work was done, or sent nothing for so many seconds."""
     ours, theirs = processes.Pipe(duplex=False)
     process = processes.Process(target=run_work, args=(work, args, theirs), daemon=True)
     process.start()

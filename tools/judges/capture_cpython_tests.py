@@ -59,7 +59,7 @@ def cases_of(module) -> list[tuple[type, str]]:
 
 
 def told(outcome) -> str:
-    """What a test result says, without addresses."""
+    """Return the text of a test result, without addresses."""
     kind, found = outcome
     text = f"{type(found[1]).__name__}: {found[1]}" if found else ""
     return re.sub(r"0x[0-9a-f]+", "0x", f"{kind} {text}")[:300]
@@ -96,7 +96,7 @@ def outcome_of(cls: type, name: str, prepare) -> list[str]:
 
 
 def captured(name: str, made: dict):
-    """What has a test case's method captured, once for both runs."""
+    """Return a decorator that captures a test case's method, once for both runs."""
     import glasshouse as gh
 
     def prepare(case):
@@ -119,7 +119,7 @@ def auditing():
 
 
 def unguarded(findings, counts: Counter) -> list[str]:
-    """What an audit found; adds up what it looked at."""
+    """Return the findings of an audit; add up what it looked at."""
     if findings is None:
         return []
     counts.update(findings.counts)
@@ -184,7 +184,8 @@ def work(file: str, start: int, pipe: int) -> None:
 
 
 def lines_of(process, pipe: int, limit: float):
-    """What a process tells, line by line; ends with it, or when it is silent for too long."""
+    """Yield the output of a process, line by line; end with it, or when it is silent for too
+    long."""
     rest = b""
     while True:
         if not select.select([pipe], [], [], limit)[0]:

@@ -65,7 +65,8 @@ class AnyCount(int):
 
 
 class StandIn:
-    """What a test imports and PyTorch lacks: false, and a decorator that changes nothing."""
+    """Something that a test imports and PyTorch lacks: false, and a decorator that changes
+    nothing."""
 
     def __bool__(self):
         return False
@@ -190,8 +191,8 @@ def ends_of(source: str, file: str, mode: str) -> dict[str, list]:
 
 
 def ends_apart(command: list[str], failure) -> dict[str, list]:
-    """What a script writes of how tests end, in processes of their own: the next goes on after a
-    crash."""
+    """Yield what a script writes of how tests end, in processes of their own: the next goes on
+    after a crash."""
     settings = {"OMP_NUM_THREADS": "1", "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu"}
     words = {"env": {**os.environ, **settings, **WITHOUT_HINTS}, "cwd": tempfile.gettempdir()}
     ends, count = {}, -1

@@ -147,7 +147,7 @@ def same(a, b) -> bool:
 
 
 def outcomes(fn, calls) -> list:
-    """What each call gives, or the error that it raises, and its arguments after it."""
+    """Return the result of each call, or the error that it raises, and its arguments after it."""
     found = []
     for args in calls:
         try:

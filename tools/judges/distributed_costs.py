@@ -1,4 +1,4 @@
-"""What a step costs on each rank, said before it runs, beside what real ranks take.
+"""Costs of a step on each rank, said before it runs, beside those of real ranks.
 
 For a decoder like GPT on 2 and 4 ranks of this machine, shared out by each scheme of
 `distributed_curves.py`: the bytes that each rank sends in a step with AdamW, as

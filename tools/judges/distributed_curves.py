@@ -183,9 +183,9 @@ def curve_alone(
     seed: int | None = None,
     rate: float = 1.0,
 ) -> dict:
-    """What one process finds that takes a batch in such parts: a microbatch of all ranks at a time.
-    With a seed, rows come in another order, in which each part keeps its own; `rate` is a factor of
-    the learning rate."""
+    """Train in one process on a batch in such parts: a microbatch of all ranks at a time. With a
+    seed, rows come in another order, in which each part keeps its own; `rate` is a factor of the
+    learning rate."""
     model, rng = build(kind), np.random.default_rng(seed)
     optimizer = OPTIMIZERS[rule](model.parameters(), RATES[kind][rule] * rate)
     pieces = np.arange(BATCH).reshape(*parts, -1)  # (ranks, microbatches, rows)
@@ -205,7 +205,7 @@ def curve_alone(
 
 
 def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
-    """What this rank finds."""
+    """Return the curve of this rank."""
     mesh, over = dist.mesh(scheme.axes), scheme.over
     by_class = kind == "gpt" and "tensor" in scheme.axes
     loss = loss_by_class(mesh["tensor"]) if by_class else loss_of
@@ -288,7 +288,7 @@ def all_tasks(steps: int) -> list[Task]:
 
 
 def curves(tasks: list[Task]) -> list[dict]:
-    """What this rank finds of each."""
+    """Return the curve of this rank for each task."""
     found = []
     for task in tasks:
         if dist.rank() == 0:
@@ -310,13 +310,13 @@ def curves_alone(keys: list[tuple]) -> dict[tuple, dict]:
 
 
 def key_of(task: Task) -> tuple:
-    """What a curve of one process depends on."""
+    """Return what a curve of one process depends on."""
     return task.kind, task.rule, task.steps, parts_of(task.scheme, task.kind)
 
 
 def found_by_ranks(tasks: list[Task]) -> dict[Task, list[dict] | CollectiveError]:
-    """What each rank finds of tasks with the same number of ranks; these stay from one to the next.
-    Where one fails, each gets ranks of its own."""
+    """Return the curves of each rank for tasks with the same number of ranks; these stay from one
+    to the next. Where one fails, each gets ranks of its own."""
     try:
         found = dist.spawn(curves, tasks[0].scheme.ranks, tasks, timeout_s=TIMEOUT_S)
     except CollectiveError as error:
@@ -327,7 +327,7 @@ def found_by_ranks(tasks: list[Task]) -> dict[Task, list[dict] | CollectiveError
 
 
 def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
-    """What is said of a row."""
+    """Return the fields of a row."""
     row = {"ranks": task.scheme.ranks, "mesh": task.scheme.axes, "agrees": False}
     if isinstance(found, CollectiveError):
         cause = found.__cause__

@@ -9,7 +9,8 @@ ROUNDINGS = 2
 
 
 def difference(ours, theirs, exact=None, values: bool = True) -> str:
-    """What is not the same in two lists of tensors; "" if all is. `exact`: the list in float64."""
+    """Describe the differences of two lists of tensors; "" if there are none. `exact`: the list in
+    float64."""
     if len(ours) != len(theirs):
         return f"{len(ours)} results for {len(theirs)}"
     verdict = ""

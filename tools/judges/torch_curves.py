@@ -109,7 +109,7 @@ def batches(inputs: dict, classes: int) -> list[tuple[dict, torch.Tensor]]:
 
 
 def logits_of(outputs) -> torch.Tensor:
-    """What a model says of each class or word."""
+    """Return a model's scores of each class or word."""
     return outputs if isinstance(outputs, torch.Tensor) else outputs.logits
 
 
@@ -144,7 +144,7 @@ def furthest(one: list[float], other: list[float]) -> float:
 
 
 def row_of(model: str, rule: str, steps: int) -> dict:
-    """What is said of a row."""
+    """Return the fields of a row."""
     network, inputs = build(model)
     data = batches(inputs, classes=logits_of(network(**inputs)).shape[-1])
     rate = RATES[model]
@@ -166,7 +166,7 @@ def row_of(model: str, rule: str, steps: int) -> dict:
 
 
 def answer(send, model: str, rule: str, steps: int) -> None:
-    """What a process of its own does: one row, sent back."""
+    """Compute one row in a process of its own, and send it back."""
     warnings.simplefilter("ignore")
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     try:

@@ -69,7 +69,7 @@ NEARLY_ZERO = 1e-5  # what a running mean is that is 0 but for rounding
 
 
 class Recorded:
-    """What our backend made while a model was compiled: graphs, nodes, PyTorch's operators."""
+    """Counts of our backend while a model was compiled: graphs, nodes, PyTorch's operators."""
 
     def __init__(self):
         from glasshouse.torch.backend import runtime
@@ -118,7 +118,7 @@ def loss_of(outputs) -> torch.Tensor:
 
 
 class Step(NamedTuple):
-    """What one training step gives; gradients and buffers by name."""
+    """Results of one training step; gradients and buffers by name."""
 
     outputs: list[torch.Tensor]
     gradients: dict[str, torch.Tensor]
@@ -138,7 +138,7 @@ def step(call, model, inputs: dict) -> Step:
 
 
 def timed(call) -> tuple:
-    """What a call returns, and its seconds."""
+    """Return the result of a call, and its seconds."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
@@ -274,7 +274,7 @@ def beside_exact(compiled, model, inputs: dict, buffers: dict, ours: Step, eager
 
 
 def told_in(call) -> tuple:
-    """What a call returns, and the warnings that it gave: (file, text) of each."""
+    """Return the result of a call, and the warnings that it gave: (file, text) of each."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         result = call()
@@ -315,7 +315,7 @@ def examine(library: str, name: str, steps: int) -> dict:
 
 
 def answer(send, library: str, name: str, options) -> None:
-    """What a process of its own does: one model, its line sent back."""
+    """Judge one model in a process of its own, and send its line back."""
     warnings.simplefilter("ignore")
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     try:

@@ -97,7 +97,7 @@ def gradients(outs, tensors) -> list[torch.Tensor]:
 
 
 def results_of(function, tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What a function of fresh copies gives, and the gradients of that."""
+    """Return the results of a function of fresh copies, and their gradients."""
     fresh = [copy_of(x).requires_grad_(x.requires_grad) for x in tensors]
     torch.manual_seed(0)
     outs = flat_tensors(function(*fresh))
@@ -251,7 +251,7 @@ def compare_operator(send, place: int, dtypes: dict[str, int], options) -> None:
 
 
 def compare_in_time(op, sample, inplace: bool) -> dict[str, str]:
-    """What comparing a sample gives; an error, or that it takes too long, is a difference."""
+    """Compare a sample; an error, or that it takes too long, is a difference."""
     signal.alarm(SECONDS)
     try:
         with warnings.catch_warnings():
@@ -275,8 +275,8 @@ def samples_of(op, dtype: str, options):
 
 
 def run_operator(place: int, dtypes: list[str], options) -> dict[str, list[dict[str, str]]]:
-    """What comparing the samples of one operator gives, for each dtype and sample. A sample that
-    ends the process is a difference, and the next process begins after it."""
+    """Compare the samples of one operator, for each dtype and sample. A sample that ends the
+    process is a difference, and the next process begins after it."""
     results: dict[str, list] = {dtype: [] for dtype in dtypes}
     left = dtypes
     for _ in range(MOST_ENDINGS):

@@ -53,9 +53,9 @@ MARK = 1_000_003  # bytes of the first mark: an odd number that no tensor has
 
 
 class MemoryLog:
-    """What PyTorch's allocator and our memory manager hand out and take back, in one order. Inside,
-    torch.profiler writes the allocator's events; each of the manager's leaves a mark among them, an
-    allocation of a size of its own."""
+    """Memory that PyTorch's allocator and our memory manager hand out and take back, in one order.
+    Inside, torch.profiler writes the allocator's events; each of the manager's leaves a mark among
+    them, an allocation of a size of its own."""
 
     def __init__(self):
         self.manager, self.allocated = gh.memory.current(), []

@@ -1,4 +1,4 @@
-"""What functions import relatively."""
+"""Helpers that functions import relatively."""
 
 SCALE = 3
 

@@ -108,7 +108,7 @@ class Fallback:
 
 @dataclasses.dataclass
 class Output:
-    """What a model gives."""
+    """The result of a model."""
 
     logits: object
     hidden: object = None

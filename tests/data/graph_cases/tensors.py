@@ -1,4 +1,4 @@
-"""What is asked of tensors, constants, dtypes, numbers."""
+"""Questions to tensors, constants, dtypes, numbers."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What was measured is that of the steady steps."""
+"""Measurements are those of the steady steps."""
 
 import time
 

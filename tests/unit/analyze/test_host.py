@@ -61,7 +61,7 @@ class Runs(Watcher):
 
 
 def real_work(model, loss, optimizer, inputs) -> HostWork:
-    """What Python does in a step that runs, once all is compiled."""
+    """Measure the work of Python in a step that runs, once all is compiled."""
 
     def train():
         optimizer.zero_grad()

@@ -156,7 +156,7 @@ def test_each_solver_meets_budgets_and_changes_no_bit(solver):
 
 @pytest.mark.slow
 def test_single_values_cost_less_than_blocks():
-    """What the solvers over values choose is analysed in earnest: it takes no more time."""
+    """Analyse what the solvers over values choose in earnest: it takes no more time."""
     pytest.importorskip("scipy")
     with flags.override(compile="always"):
         model, opt = made()

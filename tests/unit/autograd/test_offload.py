@@ -69,7 +69,7 @@ def test_what_is_saved_moves_to_the_host(monkeypatch):
 
 
 def test_memory_of_the_device_is_free_between_the_passes():
-    """What only the tape holds is freed; the peak of what follows falls by it."""
+    """Values that only the tape holds are freed; the peak of the rest falls by it."""
     used = []
     for context in (gh.enable_grad(), saved_on_host()):
         x = gh.tensor(np.ones((512, 512), "float32"), requires_grad=True)

@@ -62,7 +62,7 @@ class Cases(list):
 
 
 class Outcome:
-    """What one call did: its result or exception, what it printed, its arguments afterwards."""
+    """The outcome of one call: its result or exception, its output, its arguments afterwards."""
 
     def __init__(self, fn, args, kwargs):
         self.args, self.kwargs = args, kwargs
@@ -467,7 +467,8 @@ def cell_contents(cell):
 
 
 def first(iterator) -> list:
-    """What an iterator has left, up to a limit, and what it raises."""
+    """Return the items that an iterator has left, up to a limit, and the exception that it
+    raises."""
     found = []
     try:
         for x in iterator:

@@ -76,7 +76,7 @@ def test_what_cannot_be_captured(thing):
 def test_name_doc_and_signature_are_kept():
     @gh.optimize("eager")
     def documented(x, /, k: int = 2, *, m: float = 0.5) -> gh.Tensor:
-        """What it does."""
+        """Do something."""
         return x * k + m
 
     assert documented.__name__ == "documented"

@@ -1,4 +1,4 @@
-"""What can be seen of captured Programs: FLOPs, profiles, explanations."""
+"""Views of captured Programs: FLOPs, profiles, explanations."""
 
 import copy
 

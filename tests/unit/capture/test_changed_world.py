@@ -1,4 +1,5 @@
-"""What a captured function read is changed between calls: its entry must not answer any more.
+"""A thing that a captured function read is changed between calls: its entry must not answer any
+more.
 
 Each case has a world (a class, a module, a global, ...), a function that reads one thing in it, and
 a change. The function runs plain and captured in two equal worlds: twice before the change, twice
@@ -19,7 +20,8 @@ MISSING = object()
 
 
 def outcome(call):
-    """What a call gives, as plain Python: a value, or the type and text of an exception."""
+    """Return the outcome of a call as plain Python: a value, or the type and text of an
+    exception."""
     try:
         value = call()
     except Exception as error:
@@ -651,7 +653,7 @@ def test_an_object_without_a_protocol():
 
 
 def test_functions_that_write_give_nothing():
-    """What a user's method that writes returns is dropped."""
+    """The result of a user's method that writes is dropped."""
 
     class Own:
         part = property(lambda self: 1, lambda self, value: 9, lambda self: 10)

@@ -48,7 +48,7 @@ def returns(x):
 
 
 def told(function, monkeypatch):
-    """What the front end is told: whether false, and whether true, would be an error."""
+    """Return what the front end is told: whether false, and whether true, would be an error."""
     answers = []
 
     def checked(front, tracer, var, is_error):

@@ -1,4 +1,4 @@
-"""What classes and metaclasses hold: changes between calls, and within them, are seen."""
+"""State of classes and metaclasses: changes between calls, and within them, are seen."""
 
 import enum
 
@@ -82,7 +82,7 @@ def reset():
 
 
 def change(number):
-    """What happens between the calls."""
+    """Make the change between the calls."""
     if number == 3:
         Holder.settings.n, Named.settings.n, Named.count, Named.factor = 10, 20, 5, 4.0
         Holder.rule = staticmethod(lambda: 2)
@@ -174,7 +174,7 @@ CASES = [
 
 
 def story(fn, run):
-    """What six calls give, with changes in between, and what is left behind."""
+    """Return the results of six calls, with changes in between, and the state that is left."""
     reset()
     told = []
     for number in range(6):

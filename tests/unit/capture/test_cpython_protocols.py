@@ -1,5 +1,5 @@
-"""What CPython's own tests found in dicts of one's own, exceptions, generators, patterns, `super`:
-each function does the same plain and captured, three times."""
+"""Cases that CPython's own tests found in dicts of one's own, exceptions, generators, patterns,
+`super`: each function does the same plain and captured, three times."""
 
 import functools
 import itertools

@@ -1,4 +1,5 @@
-"""What CPython's own tests found: each function does the same plain and captured, three times."""
+"""Cases that CPython's own tests found: each function does the same plain and captured, three
+times."""
 
 import contextlib
 import copy

@@ -58,7 +58,7 @@ CALLS = ((3, 1), (3, 2), (2, 1), (2, 1), (1, 1), (4, 3), (1, 0), (2, 0))  # size
 
 
 def outcomes(fn):
-    """What can be seen of each call."""
+    """Return all that can be seen of each call."""
     seen = []
     for size, i in CALLS:
         gh.random.seed(0)

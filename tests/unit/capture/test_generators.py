@@ -106,7 +106,8 @@ CASES = [
 
 
 def outcome(fn):
-    """What a call did: what it drew, and in which order its generators ended."""
+    """Return the outcome of a call: the items that it drew, and the order in which its generators
+    ended."""
     done = []
     log.clear()
     fn(done)

@@ -96,7 +96,7 @@ def loss_made_inside(x):
 
 
 class Output(OrderedDict):
-    """What models give: entries that are attributes too."""
+    """The result of a model: entries that are attributes too."""
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

@@ -224,7 +224,7 @@ def test_threads_share_the_hook(other):
 
 
 def in_context(fn, *args):
-    """What a function gives inside a context, the first time and later."""
+    """Return the results of a function inside a context, the first time and later."""
     found = []
     with gh.optimize("eager"):
         for _ in range(3):

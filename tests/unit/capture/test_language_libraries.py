@@ -403,7 +403,7 @@ def names_in_a_signature(x, c):
 
 
 class Plan:
-    """What is made of a text once."""
+    """An object made of a text once."""
 
     def __init__(self, text):
         self.factors, self.uses = [int(x) for x in text.split()], []

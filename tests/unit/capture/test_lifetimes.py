@@ -1,4 +1,4 @@
-"""What captured code keeps alive: entries die with the models, functions and code that they use."""
+"""Lifetimes: entries of captured code die with the models, functions and code that they use."""
 
 import ast
 import collections
@@ -312,7 +312,7 @@ def test_no_closure_of_the_interpreter_refers_to_itself():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_exceptions_keep_nothing_of_a_capture_alive(seed):
-    """What is raised, caught or goes through a handler refers to no frame of ours."""
+    """Exceptions that are raised, caught or pass a handler refer to no frame of ours."""
 
     def fn(x, items):
         try:

@@ -121,7 +121,8 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["SGD", "AdamW"])
 def test_budgets_hold_without_a_collection(rule):
-    """What capture leaves in cycles is neither planned for nor in use when a graph runs again."""
+    """Memory that capture leaves in cycles is neither planned for nor in use when a graph runs
+    again."""
     peaks, budget = [], None
     for _ in range(2):
         training = Training("none")

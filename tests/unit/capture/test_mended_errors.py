@@ -1,4 +1,4 @@
-"""What fails for a value that it reads goes right once the value is right, as in Python."""
+"""A call that fails for a value that it reads goes right once the value is right, as in Python."""
 
 import collections
 import contextlib
@@ -186,7 +186,7 @@ def function_of(statement: str, names: dict):
 
 
 def outcome(fn, x) -> tuple:
-    """What a call gives: its result's first part, or its error."""
+    """Return the outcome of a call: its result's first part, or its error."""
     try:
         result, _ = fn(x)
     except Exception as error:

@@ -1,5 +1,5 @@
-"""What depends on a number or size that varies varies itself: generated expressions over numbers,
-called with changing arguments, give what plain Python gives."""
+"""A value that depends on a number or size that varies varies itself: generated expressions over
+numbers, called with changing arguments, give what plain Python gives."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""What is called may be something else in the next call, wherever it was found."""
+"""A callable may be replaced before the next call, wherever it was found."""
 
 import collections
 import contextlib

@@ -1,4 +1,5 @@
-"""What exceptions of captured calls tell: the frames that plain Python has, and the objects."""
+"""Exceptions of captured calls: they show the frames that plain Python has, and the same
+objects."""
 
 import itertools
 import traceback
@@ -96,7 +97,7 @@ FAILING = [
 
 
 def told(fn) -> list:
-    """What can be seen of the exception of a call, and of what it comes from."""
+    """Return all that can be seen of the exception of a call, and of its causes."""
     try:
         fn(gh.ones(3))
     except Exception as raised:

@@ -21,7 +21,7 @@ def close(a, b):
 
 
 def in_context(fn, *args, calls=3):
-    """What calls of fn give whose frames come through the hook."""
+    """Return the results of calls of fn whose frames come through the hook."""
     found = []
     with gh.optimize("eager"):
         for _ in range(calls):

@@ -1,4 +1,4 @@
-"""What capture knows of versions of CPython, and what it does where one is not known."""
+"""Versions of CPython that capture knows, and its behaviour on an unknown one."""
 
 import dis
 import opcode
@@ -124,7 +124,7 @@ def test_an_unknown_interpreter_is_told_of_once_and_all_else_works(name, tmp_pat
 
 
 def same(source: str, *args):
-    """What a function written as text gives, plainly and three times captured."""
+    """Return the results of a function written as text, plainly and three times captured."""
     names: dict = {"gh": gh}
     exec(textwrap.dedent(source), names)
     fn = names["fn"]

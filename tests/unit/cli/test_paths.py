@@ -1,4 +1,5 @@
-"""What each command says of a path that does not exist, a folder, and a file of another kind."""
+"""The answer of each command to a path that does not exist, a folder, and a file of another
+kind."""
 
 import pytest
 from click.testing import CliRunner

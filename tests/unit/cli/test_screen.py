@@ -1,4 +1,4 @@
-"""What every command keeps to: its own usage beside an error, the screen's width, progress."""
+"""Habits of every command: its own usage beside an error, the screen's width, progress."""
 
 import io
 import re

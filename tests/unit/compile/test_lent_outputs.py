@@ -65,7 +65,8 @@ def test_results_are_the_same_and_the_arena_is_smaller(function):
 
 
 def check_guests(plan):
-    """What lies in an output ends before that is written, and apart from other guests."""
+    """Check that a guest in an output ends before that is written, and lies apart from other
+    guests."""
     lives = {}
     for i, step in enumerate(plan.schedule):
         for buffer in (*step.writes(), *step.reads()):

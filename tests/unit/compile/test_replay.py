@@ -1,4 +1,4 @@
-"""What C replays is what Python records: nodes, tape, values and events."""
+"""C replays exactly what Python records: nodes, tape, values and events."""
 
 import gc
 import threading
@@ -149,7 +149,8 @@ def test_training_is_the_same(name, autocast):
 
 
 def counted(run):
-    """What counter and profiler see of a run: FLOPs, and each event's call, module and pass."""
+    """Return the view of counter and profiler of a run: FLOPs, and each event's call, module and
+    pass."""
     with gh.FlopCounter() as counter:
         run()
     with gh.profile(record_shapes=True, with_modules=True, with_stack=True) as prof:

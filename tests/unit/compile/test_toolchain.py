@@ -1,4 +1,4 @@
-"""What can go wrong between a recording and compiled code: results stay right, with one warning."""
+"""Faults between a recording and compiled code: results stay right, with one warning."""
 
 import errno
 import os

@@ -29,7 +29,7 @@ HAS_PROC = os.path.isdir("/proc/self/fd")
 
 
 def open_files(pid="self") -> list[str]:
-    """What a process holds open."""
+    """Return the files that a process holds open."""
     links = []
     for file in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # that of the listing itself

@@ -1,4 +1,4 @@
-"""What every transport has to do: cases that run on each rank of a world, whatever its transport.
+"""Duties of every transport: cases that run on each rank of a world, whatever its transport.
 
 A case checks itself against what NumPy makes of all ranks' operands, which each rank can compute.
 `run(name, dtype)` runs one; `CASES` lists all of them."""
@@ -19,7 +19,7 @@ SHAPE = (3, 5)
 
 
 def operand(rank: int, dtype: str, shape=SHAPE, seed=0) -> np.ndarray:
-    """What a rank has: its own numbers, the same on each machine."""
+    """Return the operand of a rank: its own numbers, the same on each machine."""
     rng = np.random.default_rng((seed, rank, 17))
     values = rng.integers(0, 2, shape) if dtype == "bool" else rng.integers(0, 20, shape)
     if as_dtype(dtype).is_inexact:

@@ -17,7 +17,7 @@ TIMEOUT_S = 60.0
 
 
 def serve(transport: str, rank: int, size: int, folder: str, pipe) -> None:
-    """What a rank does: functions that the test sends, one after another."""
+    """Run functions on a rank that the test sends, one after another."""
     membership.init(transport, rank=rank, size=size, rendezvous=folder, timeout_s=TIMEOUT_S)
     while (task := pipe.recv()) is not None:
         path, name, args = task

@@ -149,7 +149,7 @@ def train(model, optimizer, given, placements=None, mesh=None, *, clip=None, los
 
 
 def alone(kind: str, rule: str, steps: int, **options):
-    """What one process gets."""
+    """Return the results of one process."""
     model = build(kind)
     return train(model, OPTIMIZERS[rule](model.parameters()), batches(kind, steps), **options)
 

@@ -46,7 +46,7 @@ def plan_of(kind: str, plan: str) -> dict:
 
 
 def build(kind: str, scheme: Scheme, rule: str = "AdamW") -> tuple:
-    """What a rank makes before it trains."""
+    """Make the objects of a rank before it trains."""
     mesh, batch = dist.mesh(scheme.axes), batch_of(kind, scheme.axes)
     of_batches = {"example": batch[0], "microbatches": MICROBATCHES} if scheme.schedule else {}
     plan = plan_of(kind, scheme.plan) if scheme.plan else {}

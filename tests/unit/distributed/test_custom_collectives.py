@@ -22,7 +22,7 @@ def example():
 
 
 def wrapped(fn):
-    """What fn gives with the example's class around the world's transport."""
+    """Return the result of fn with the example's class around the world's transport."""
     world = dist.world()
     plain = process.transport(world)
     process.transports[world.ranks] = example().TopKAllReduce(plain)

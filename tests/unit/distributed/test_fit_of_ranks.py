@@ -84,7 +84,7 @@ def test_numbers_are_those_of_one_process(ranks, case):
 
 
 def graphs_of_epochs(options):
-    """What capture did in each epoch: (graphs made, breaks)."""
+    """Return the work of capture in each epoch: (graphs made, breaks)."""
     counted = []
 
     class Count(Callback):
@@ -129,7 +129,7 @@ def test_a_stopped_run_goes_on_with_another_number_of_ranks(ranks, tmp_path):
 
 
 def written(folder):
-    """What this rank printed and wrote."""
+    """Return the output and files of this rank."""
     stream, name = io.StringIO(), folder / f"{dist.rank()}.csv"
     fitted([Progress(stream), CSVLog(name)])
     return stream.getvalue(), name.exists()

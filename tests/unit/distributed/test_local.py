@@ -23,7 +23,7 @@ def world():
 
 
 def random_calls(seed):
-    """What a random sequence of collectives gives; the same sequence on all ranks."""
+    """Return the results of a random sequence of collectives, the same sequence on all ranks."""
     transport, found = world(), []
     shared = np.random.default_rng(seed)
     own = np.random.default_rng([seed, transport.rank])

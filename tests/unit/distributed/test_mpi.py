@@ -25,7 +25,7 @@ spec.loader.exec_module(cases)
 
 
 def python(script: Path, *before: str) -> subprocess.CompletedProcess:
-    """What a script gives, with the words of a launcher before it."""
+    """Return the output of a script, with the words of a launcher before it."""
     paths = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [*before, sys.executable, str(script)],
@@ -42,7 +42,7 @@ def mpiexec(script: Path) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What each case gave: the errors of the ranks on which it failed."""
+    """Return the outcome of each case: the errors of the ranks on which it failed."""
     done = mpiexec(HERE / "run_mpi_cases.py")
     found = dict(json.loads(line) for line in done.stdout.splitlines() if line[:1] == "[")
     if done.returncode:

@@ -25,7 +25,7 @@ def world():
 
 
 def counted(function, in_c=True):
-    """What the function gives, and how many of its collectives Python made."""
+    """Return the result of the function, and how many of its collectives Python made."""
     transport, calls = world(), []
     start = transport.start
     transport.start = lambda name, *args, **named: calls.append(name) or start(name, *args, **named)

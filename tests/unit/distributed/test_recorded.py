@@ -21,7 +21,8 @@ from glasshouse.targets.cpu.target import CPU
 
 
 def calls_done(group=None):
-    """What the transport does from now on, in this order: (name, first element of its operand)."""
+    """List the calls of the transport from now on, in order: (name, first element of its
+    operand)."""
     transport = process.transport(group or dist.world())
     done, inside = [], threading.local()
     names = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -44,7 +45,7 @@ def calls_done(group=None):
 
 
 def noted(function, *args):
-    """What the function gives, and the collectives that it took."""
+    """Return the result of the function, and its collectives."""
     backends.current().evaluate()
     done, end = calls_done()
     try:
@@ -349,7 +350,8 @@ def losses():
 
 
 def failing():
-    """What is under way when a step fails is waited for, and its memory left alone after that."""
+    """A transfer under way when a step fails is waited for, and its memory left alone after
+    that."""
     table = gh.asarray(np.zeros((4, 2), np.float32))
     index = gh.asarray(np.array([7]))
 

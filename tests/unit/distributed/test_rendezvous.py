@@ -18,7 +18,7 @@ def store(request, tmp_path):
 
 
 def in_threads(*functions) -> list:
-    """What each gives or raises, all run at a time."""
+    """Run all functions at a time; return the result or error of each."""
     found = [None] * len(functions)
 
     def run(number):

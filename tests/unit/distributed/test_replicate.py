@@ -88,7 +88,7 @@ def test_a_recomputed_model_has_the_same_gradients(ranks, reducer):
 
 
 def gradients_of_one_batch(options):
-    """What this rank's part gives alone, and what all ranks' parts give."""
+    """Return the gradients of this rank's part alone, and those of all ranks' parts."""
     mesh, model = dist.mesh({"data": dist.size()}), build("mlp")
     (batch,) = batches("mlp", 1)
     x, target = (dist.place(a, mesh, BY_ROWS) for a in batch)

@@ -1,4 +1,4 @@
-"""What transports count as they move bytes is what ops/exchange.py says beforehand."""
+"""Bytes that transports count as they move them are those that ops/exchange.py predicts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a step costs on each rank, ahead of time, beside what real ranks take."""
+"""Costs of a step on each rank, ahead of time, beside those of real ranks."""
 
 import pytest
 from parallel_models import Scheme
@@ -62,7 +62,7 @@ def test_only_the_ranks_that_are_asked_for_are_analysed():
 
 
 def test_ranks_have_their_part_of_the_cores(monkeypatch):
-    """What a rank computes with decides what its kernels work in."""
+    """A rank's number of cores decides how much memory its kernels work in."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = []
 

@@ -139,7 +139,8 @@ def test_cross_entropy_of_classes_that_ranks_share_out(ranks, reduction):
 
 
 def of_no_rank():
-    """What is said of tokens and classes that no rank has; also of some known only when read."""
+    """Return the errors for tokens and classes that no rank has; also for some known only when
+    read."""
     mesh, messages = dist.mesh({"tensor": 2}), []
     table = dist.distribute(gh.nn.Sequential(gh.nn.Embedding(6, 4)), mesh, {"0": Vocabulary()})
     scores = gh.zeros((2, 3))

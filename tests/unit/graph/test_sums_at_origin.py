@@ -13,7 +13,8 @@ SIZES = (4, 6, 5, 48)
 
 
 def gradients(shape, axes, order=(0, 1, 2, 3)):
-    """What a layer after an activation has for its bias and its weight, of a matrix of a shape."""
+    """Return the gradients of the bias and weight of a layer after an activation, of a matrix of a
+    shape."""
     rng = np.random.default_rng(0)
     sizes = tuple(SIZES[order.index(axis)] for axis in range(4))
     x, g = (gh.asarray(rng.standard_normal(sizes, np.float32)) for _ in range(2))

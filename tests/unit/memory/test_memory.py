@@ -178,7 +178,7 @@ def test_what_is_free_goes_before_more_is_mapped_than_was_ever_in_use():
 
 
 def test_steps_that_free_large_and_small_results_in_turn_map_nothing_more():
-    """What the system gives again it clears first: a page at a time, where it is first touched."""
+    """The system clears memory that it gives again: a page at a time, where it is first touched."""
     manager = CachingManager().simulate()
 
     def step():

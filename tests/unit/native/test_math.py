@@ -117,7 +117,7 @@ def library(request, tmp_path_factory):
 
 
 def call(library, name, out, *arrays) -> np.ndarray:
-    """What the loop over gh_NAME gives for flat arrays, of dtype `out`."""
+    """Return the results of the loop over gh_NAME for flat arrays, of dtype `out`."""
     arrays = [np.ascontiguousarray(a).ravel() for a in arrays]
     result = np.empty(arrays[0].size, out)
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, result)]

@@ -147,7 +147,7 @@ def test_self_attention_and_cross_attention_equal_pytorchs(twin, options):
 
 
 def parameters_of(module):
-    """What multi_head_attention_forward takes of a module."""
+    """Return the arguments that multi_head_attention_forward takes of a module."""
     names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
     first = (module.embed_dim, module.num_heads, module.in_proj_weight, module.in_proj_bias)
     last = (module.dropout, module.out_proj.weight, module.out_proj.bias)

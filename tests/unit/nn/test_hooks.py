@@ -12,7 +12,7 @@ from glasshouse.base.errors import CheckpointError
 
 
 def both(torch, build):
-    """What `build(nn, library)` records with ours and with PyTorch's."""
+    """Return the records that `build(nn, library)` makes with ours and with PyTorch's."""
     return build(nn, gh), build(torch.nn, torch)
 
 

@@ -105,7 +105,7 @@ def test_parts_of_a_step_add_up_to_all_that_was_recorded(profiles):
 
 
 def covered_slowly(spans, first, last):
-    """What `covered` counts, moment by moment."""
+    """Return the count of `covered`, moment by moment."""
     inside = [any(b <= t < e for b, e in spans) for t in range(first, last)]
     return sum(inside)
 

@@ -187,7 +187,7 @@ def a_chain_of_elements():
 
 
 def processor_ns(*steps) -> list[float]:
-    """What each step takes of the processor, at least, where they take turns."""
+    """Return the least processor time of each step, where they take turns."""
     times = [[] for _ in steps]
     with flags.override(compile="always"):
         for i in range(WARMUP + ROUNDS):

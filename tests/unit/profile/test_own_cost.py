@@ -1,4 +1,4 @@
-"""What recording costs: measured, told, and no part of what advice promises."""
+"""The cost of recording: measured, told, and no part of what advice promises."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What is written is read back whole: tables and report of a trace file are the live ones."""
+"""Recordings are read back whole: tables and report of a trace file are the live ones."""
 
 import json
 
@@ -18,7 +18,7 @@ NOW = ("made",)
 
 @pytest.fixture(autouse=True)
 def fixed_measurements(monkeypatch):
-    """What advice measures on the machine each time is fixed."""
+    """Fix what advice measures on the machine each time."""
     monkeypatch.setattr(kernels, "seconds_of_convs", lambda call, *channels: [1e-9] * len(channels))
 
 

@@ -1,4 +1,4 @@
-"""What is worked out on whole columns is what a loop over events and runs finds."""
+"""Results worked out on whole columns are those of a loop over events and runs."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What the number of threads changes of convolutions, as docs/inside/numerics.md says: last bits of
+"""Effects of the number of threads on convolutions, as docs/inside/numerics.md says: last bits of
 oneDNN's gradients of weights, and without AVX-512 those of the data of 1 x 1 kernels. Each number
 of threads has a process of its own."""
 

@@ -37,7 +37,7 @@ def turned(rows, columns) -> MemoryLayout:
 
 
 def moved(tiles: Tiles, x: np.ndarray) -> np.ndarray:
-    """What the tiles say, element by element."""
+    """Move the elements as the tiles say, one by one."""
     y = np.zeros(tiles.elements, x.dtype)
     for p, r, q, i, j in np.ndindex(tiles.blocks, tiles.strips, tiles.tiles, EDGE, EDGE):
         if p * tiles.strips + r < tiles.filled:

@@ -1,4 +1,4 @@
-"""What repr shows."""
+"""The texts of repr."""
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ import glasshouse as gh
 
 
 class Outcome:
-    """What one call did: result or exception, printed text, and its arguments after it."""
+    """The outcome of one call: result or exception, printed text, and its arguments after it."""
 
     def __init__(self, fn, args):
         self.args, self.result, self.error = args, None, None
@@ -133,4 +133,4 @@ def same_story(make, calls=5, compiler="eager", reason=None):
 
 
 def nothing():
-    """What shows nothing beside results and arguments."""
+    """Show nothing beside results and arguments."""

@@ -340,7 +340,7 @@ def test_a_memory_budget_is_kept():
 
 @pytest.mark.parametrize("draw", [functional.dropout, lambda x: x * torch.rand_like(x)])
 def test_a_budget_that_cannot_be_kept_is_told(draw):
-    """What was drawn is kept: drawn again for the backward pass, it would be other numbers."""
+    """Random numbers are kept: drawn again for the backward pass, they would be others."""
     x = torch.zeros(64, 64, requires_grad=True)
     function = compiled(lambda x: draw(x.exp().exp().log()), options={"memory_budget": "1KB"})
     with pytest.raises(Exception, match=r"at least 16,\d+ bytes|at least \d\d,\d+ bytes"):

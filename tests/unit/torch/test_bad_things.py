@@ -1,4 +1,4 @@
-"""What goes wrong, or changes between the calls of a compiled model: results stay right."""
+"""Faults and changes between the calls of a compiled model: results stay right."""
 
 import copy
 import io

@@ -38,7 +38,8 @@ NAN = float("nan")
 
 
 def given(values, shape=(3, 4)):
-    """What makes the arguments of calls: random numbers, the first of which is given."""
+    """Return a function that makes the arguments of calls: random numbers, after those of
+    `values`."""
 
     def arguments(number):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(number))

@@ -201,7 +201,7 @@ class Branches(Function):
 
 
 class Context:
-    """What `forward` is given where it is called as a function."""
+    """The context of `forward` where it is called as a function."""
 
     def save_for_backward(self, *tensors):
         self.saved = tensors

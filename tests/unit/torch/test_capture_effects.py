@@ -1,4 +1,5 @@
-"""What PyTorch's functions do beside giving results is found in the schemas of their operators."""
+"""Effects of PyTorch's functions beside their results are found in the schemas of their
+operators."""
 
 import types
 

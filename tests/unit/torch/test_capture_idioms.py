@@ -1,4 +1,4 @@
-"""What PyTorch's own tests of torch.compile do, captured: slices of sizes, checks, kinds of
+"""Idioms of PyTorch's own tests of torch.compile, captured: slices of sizes, checks, kinds of
 attention, loggers that keep messages back, numbers of NumPy."""
 
 import copy

@@ -154,7 +154,7 @@ def test_a_gradient_is_restored_or_zeros_stand_for_it():
 
 
 class Trace:
-    """What a trace has met."""
+    """Objects that a trace has met."""
 
     def __init__(self, *variables: Var):
         self.tracked = {id(x.value): x for x in variables}

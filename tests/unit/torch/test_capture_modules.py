@@ -91,7 +91,7 @@ def calling(module, x):
 
 
 def changes():
-    """What is done to a module, after which its calls give something else."""
+    """Return changes to a module, after which its calls give something else."""
     yield "eval", lambda m: m.eval()
     yield "weight in place", lambda m: m.linear.weight.data.mul_(2)
     yield "weight replaced", lambda m: setattr(m.linear, "weight", nn.Parameter(torch.ones(4, 4)))

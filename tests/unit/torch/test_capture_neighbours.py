@@ -1,4 +1,4 @@
-"""What else there is in PyTorch beside our capture: torch.compile, transforms, subclasses."""
+"""Neighbours of our capture in PyTorch: torch.compile, transforms, subclasses."""
 
 import contextlib
 import re
@@ -296,7 +296,7 @@ def test_disable_run_and_skip():
 
 
 class Coverage:
-    """What a debugger or a coverage tool does: it is told of each line."""
+    """A stand-in for a debugger or a coverage tool: it is told of each line."""
 
     def __init__(self):
         self.lines = set()

@@ -1,4 +1,4 @@
-"""What captured code only writes to, it does not rely on: records that grow from call to call."""
+"""Captured code does not rely on what it only writes to: records that grow from call to call."""
 
 from collections import OrderedDict, deque
 

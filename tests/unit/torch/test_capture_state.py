@@ -1,5 +1,5 @@
-"""What a captured function reads and sets of PyTorch's state and of tensors, beside their values:
-what no guard says breaks the graph, what one does is captured again where it changes."""
+"""State of PyTorch and of tensors that a captured function reads and sets, beside values: without a
+guard it breaks the graph, with one it is captured again where it changes."""
 
 import pytest
 

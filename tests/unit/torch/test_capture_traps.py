@@ -23,7 +23,7 @@ close = torch.testing.assert_close
 
 
 def in_context(fn, *args, calls=3):
-    """What calls of fn give whose frames come through the hook."""
+    """Return the results of calls of fn whose frames come through the hook."""
     with gh.optimize("eager"):
         return [fn(*args) for _ in range(calls)]
 
@@ -441,7 +441,7 @@ def test_14_the_hook_is_given_back_on_every_exit():
 
 
 class Answers:
-    """What a user of pdb types."""
+    """Commands that a user of pdb types."""
 
     def __init__(self, *lines):
         self.lines, self.text = iter(lines), []

@@ -36,7 +36,7 @@ FUNCTIONS = [takes_a_row, factors_a_matrix, labels_behind_a_norm, looks_up_what_
 
 
 def story(function, grad: bool) -> list:
-    """What calls give, raise and write; the second and the fourth are refused."""
+    """Return what calls give, raise and write; the second and the fourth are refused."""
     told, norm = [], torch.nn.BatchNorm1d(3)
     with torch.set_grad_enabled(grad):
         for i in (1, -7, 2, 9, 1):

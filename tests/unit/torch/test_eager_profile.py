@@ -344,7 +344,7 @@ def test_what_torch_compile_takes_is_a_region_of_its_own(reset):
 
 
 def test_a_tensor_in_memory_of_a_program_is_counted_once():
-    """What PyTorch makes a new tensor of, without a copy, is in our manager's memory already."""
+    """A tensor that PyTorch makes without a copy is in our manager's memory already."""
     compiled = torch.compile(lambda x: torch.sin(x) @ x, backend="glasshouse")
     x = torch.randn(WIDE, WIDE)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What reads or writes at indices, some of them outside of the axis, some axes without elements: a
+"""Reads and writes at indices, some of them outside of the axis, some axes without elements: a
 result or an error, as in eager."""
 
 import pytest

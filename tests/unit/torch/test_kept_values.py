@@ -1,4 +1,4 @@
-"""What a forward graph keeps for the backward graph lies as its Program makes it."""
+"""Values that a forward graph keeps for the backward graph lie as its Program makes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is made of parameters is kept from call to call in inference, until one is written to."""
+"""Values made of parameters are kept from call to call in inference, until one is written to."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is left out of traces for us changes nothing of them, and is back after each."""
+"""Work left out of traces for us changes nothing of them, and is back after each."""
 
 import logging
 import sys
@@ -23,7 +23,7 @@ Wrapped = lean_trace.SHOULD_WRAP.owner
 
 
 def pieces() -> tuple:
-    """What a trace of ours replaces."""
+    """Return the pieces that a trace of ours replaces."""
     is_at_hand = "verbose" in vars(config)
     functions = Wrapped.should_wrap_in_hop.__func__, guards.profile_guard_manager
     return *functions, symbolic_convert.get_funcname, is_at_hand

@@ -157,7 +157,7 @@ def test_gradients_and_parameters_are_those_without_a_budget(name, way):
 
 
 def bytes_between(budget) -> int:
-    """What our manager has handed out between the passes of a captured step."""
+    """Return the bytes that our manager has handed out between the passes of a captured step."""
     between = []
     torch.manual_seed(0)
     model, x = perceptron()

@@ -99,7 +99,8 @@ def test_wrong_arguments_are_refused():
 
 
 def saved_bytes(model, x) -> int:
-    """What autograd saves of a real forward, each storage once, without parameters and buffers."""
+    """Return the bytes that autograd saves of a real forward, each storage once, without parameters
+    and buffers."""
     own = {p.untyped_storage()._cdata for p in (*model.parameters(), *model.buffers())}
     saved = {}
 

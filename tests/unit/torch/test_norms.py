@@ -44,5 +44,5 @@ def test_result_and_gradients_are_as_exact_as_eagers(centre):
 
 
 def test_gradients_of_two_elements_are_as_exact_as_eagers():
-    """What is left of g is a part of eps / variance: all else cancels."""
+    """Only a part of g, eps / variance, remains: all else cancels."""
     assert max(further_than_eager((2, 4096), 0.1, 0.0)) <= ROUNDING

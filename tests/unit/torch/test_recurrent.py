@@ -69,8 +69,8 @@ def flat(value) -> list:
 
 
 def results_and_gradients(call, layer, inputs, used=None) -> list:
-    """What a layer gives, and the gradients of all that it is given and of its parameters by a
-    weighted sum of its results, or of those that are `used`."""
+    """Return the result of a layer, and the gradients of its arguments and parameters by a weighted
+    sum of its results, or of those that are `used`."""
     results = flat(call(*inputs))
     weights = [torch.arange(x.numel()).reshape(x.shape).cos() for x in results]
     terms = [(x * w).sum() for x, w in zip(results, weights, strict=True)]

@@ -1,4 +1,5 @@
-"""What an activation's gradient reads of a norm is made again in the backward pass, not kept."""
+"""Values of a norm that an activation's gradient reads are made again in the backward pass, not
+kept."""
 
 from copy import deepcopy
 

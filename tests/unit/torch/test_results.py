@@ -66,7 +66,8 @@ def operations():
 
 
 def outcome(overload, argument, written, tensors):
-    """What a call leaves in a tensor and in others of its memory; the error that it raises."""
+    """Return what a call leaves in a tensor and in others of its memory; the error that it
+    raises."""
     torch.manual_seed(1)
     named = {name: SAMPLES[kind]() for name, kind in required(overload).items()}
     torch.use_deterministic_algorithms(True)  # so that new memory has contents

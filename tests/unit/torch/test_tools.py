@@ -1,4 +1,4 @@
-"""What our tools say of a model of PyTorch's: modules, both passes, lines, PyTorch's own steps."""
+"""Our tools on a model of PyTorch's: modules, both passes, lines, PyTorch's own steps."""
 
 import inspect
 import json

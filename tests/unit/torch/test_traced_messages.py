@@ -27,7 +27,7 @@ class Messages(logging.Handler):
         self.told.append((record.levelname, record.getMessage(), *place))
 
     def of(self, function, *args) -> list:
-        """What a call tells."""
+        """Return the messages of a call."""
         self.told.clear()
         function(*args)
         return list(self.told)
@@ -35,7 +35,7 @@ class Messages(logging.Handler):
 
 @pytest.fixture
 def messages(monkeypatch):
-    """What is told from now on."""
+    """List the messages from now on."""
     handler = Messages()
     log.addHandler(handler)
     monkeypatch.setattr(log, "propagate", False)

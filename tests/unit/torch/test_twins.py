@@ -161,8 +161,8 @@ FORWARD = {  # of entries for gradients, where the name does not say it, or it t
 
 
 def forward_of(name: str):
-    """What has an entry for its gradient; None for what needs more operands, or has no gradient of
-    complex numbers."""
+    """Return the forward of an entry for a gradient; None for one that needs more operands, or has
+    no gradient of complex numbers."""
     name = name.removesuffix("_backward")
     forward = FORWARD.get(name) or getattr(torch.ops.aten, name, None)
     try:

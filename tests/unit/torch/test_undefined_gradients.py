@@ -45,7 +45,7 @@ def gradients(call, use, rows: int = 5) -> list:
 
 @pytest.fixture
 def backward_arguments(monkeypatch) -> list:
-    """What backward graphs are called with, call by call."""
+    """List the arguments of backward graphs, call by call."""
     from glasshouse.torch.backend.runtime import TorchGraphProgram
 
     calls, run = [], TorchGraphProgram.run

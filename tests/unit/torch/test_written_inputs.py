@@ -90,7 +90,7 @@ def test_inputs_get_what_eager_gives_them(fn, count, expected, layout, in_place)
 
 
 def test_parameters_that_are_written_to_are_read_anew():
-    """What a Program makes of parameters is kept until they are written to."""
+    """Values that a Program makes of parameters are kept until they are written to."""
     layer = torch.nn.Linear(64, 64)
     call = torch.compile(layer, backend="glasshouse")
     update = torch.compile(lambda p: p.mul_(2), backend="glasshouse")

@@ -96,7 +96,7 @@ def without(path: str) -> dict:
 
 
 def in_fork(function, *args):
-    """What a function gives in a process of its own, which is a fork of this one."""
+    """Return the result of a function in a process of its own, a fork of this one."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

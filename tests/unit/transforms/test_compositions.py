@@ -69,7 +69,7 @@ def test_hessian_by_any_two_modes(outer, inner):
 
 
 def flops_of(fn, *args):
-    """What computing fn(*args) costs, by the FLOPs on the cards."""
+    """Count the FLOPs of fn(*args) by the cards."""
     with gh.FlopCounter() as counter:
         fn(*args)
     return counter.total("all")

@@ -64,7 +64,7 @@ def weights_of(model, inputs: dict) -> list[torch.Tensor]:
 
 
 class Run:
-    """What some steps of a copy of a model gave: losses, gradients, parameters with buffers."""
+    """Results of some steps of a copy of a model: losses, gradients, parameters with buffers."""
 
     def __init__(self, step, model, inputs: dict, weights: list[torch.Tensor]):
         self.model = model = copy.deepcopy(model)  # which keeps the entries
@@ -94,8 +94,9 @@ class Run:
 
 
 def scales(part: dict) -> dict[str, float]:
-    """What a difference of each tensor is a part of: its norm, or a thousandth of the largest there
-    is (a gradient that is 0 but for rounding has no relative precision); 0 for whole numbers."""
+    """Return the scale of a difference of each tensor: its norm, or a thousandth of the largest
+    there is (a gradient that is 0 but for rounding has no relative precision); 0 for whole
+    numbers."""
     norms = {k: wide(x).norm().item() for k, x in part.items() if is_inexact(x)}
     least = LEAST * max(norms.values(), default=0.0)
     return {k: max(norms[k], least) if k in norms else 0.0 for k in part}

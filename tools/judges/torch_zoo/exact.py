@@ -95,7 +95,7 @@ def mark_of(result: dict) -> str:
 
 
 def said_of(result: dict) -> str:
-    """What a line of the table says of a model that differs."""
+    """Return the text of the table's line for a model that differs."""
     said = ""
     if "double" in result:
         said += f" {result['double']:.0e} apart in float64"

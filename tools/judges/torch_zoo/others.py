@@ -217,7 +217,7 @@ def vector_quantizer():
 
 
 class Flow(nn.Module):
-    """What a differential equation makes of its input."""
+    """The right-hand side of a differential equation."""
 
     def __init__(self):
         super().__init__()

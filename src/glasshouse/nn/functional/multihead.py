@@ -125,7 +125,7 @@ def attend_in_heads(
     """
     q, k, v = projected(where, operands, *projections)
     pairs = zip((k, v), static, strict=True)
-    k, v = (x if given is None else static_heads(where, given, q) for x, given in pairs)
+    k, v = (x if heads is None else static_heads(where, heads, q) for x, heads in pairs)
     attn_mask, key_padding_mask, is_causal = masks
     if is_causal and attn_mask is None:
         attn_mask = ~causal_mask(q.shape[2], k.shape[2])
