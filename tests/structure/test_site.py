@@ -1,5 +1,5 @@
-"""The README, the site's pages under Start and How to, and the framework from scratch: their code
-prints what they show.
+"""The README, the site's pages under Start and How to, those of the storeys, and the framework from
+scratch: their code prints what they show.
 
 The blocks ```python of a page run in order, in one namespace and an empty folder. A block
 ```output after one shows what it prints, with `...` for what differs from run to run. A block ```py
@@ -20,6 +20,8 @@ import glasshouse as gh
 from glasshouse.cli import main
 
 README = DOCS.parent / "README.md"
+STOREYS = sorted((DOCS.parent / "src" / "glasshouse").glob("*/README.md"))
+BY_EXAMPLE = [DOCS / "inside" / name for name in ("capture_by_example.md", "programs.md")]
 FROM_SCRATCH = DOCS / "inside" / "from_scratch.md"
 PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md", README])
 MOST_LINES = 150
@@ -27,7 +29,8 @@ LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers"}
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(DOCS.parent).with_suffix("").as_posix().removeprefix("docs/")
+    name = page.relative_to(DOCS.parent).with_suffix("").as_posix()
+    return name.removeprefix("docs/").removeprefix("src/glasshouse/")
 
 
 def run(code: str, space: dict) -> str:
@@ -52,7 +55,7 @@ def check_outputs(page: Path, space: dict) -> None:
             assert checker.check_output(text, printed, options), f"{page}:{line}\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *STOREYS, *BY_EXAMPLE], ids=name_of)
 def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     code = "".join(text for language, text, _ in blocks_of(page) if language == "python")
     for library in LIBRARIES & set(re.findall(r"^(?:import|from) (\w+)", code, re.M)):
@@ -107,7 +110,7 @@ def test_commands_and_their_options_exist(page):
         assert {x.partition("=")[0] for x in own if x.startswith("--")} <= known, words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [*PAGES, *STOREYS], ids=name_of)
 def test_a_page_is_short_and_its_pictures_have_texts(page):
     text = page.read_text()
     assert len(text.splitlines()) <= MOST_LINES
@@ -124,7 +127,24 @@ def test_every_page_is_in_the_navigation():
     settings = (DOCS.parent / "mkdocs.yml").read_text()
     listed = set(re.findall(r"([\w/]+\.md)\s*$", settings, re.M))
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    assert {x for x in listed if not x.startswith("reference/api")} == pages
+    made = ("reference/api", "inside/storeys")
+    assert {x for x in listed if not x.startswith(made)} == pages
+    pages_of_storeys = {f"inside/storeys/{page.parent.name}.md" for page in STOREYS}
+    assert {x for x in listed if x.startswith("inside/storeys")} == pages_of_storeys
+
+
+@pytest.mark.parametrize("page", STOREYS, ids=name_of)
+def test_the_page_of_a_storey_names_files_and_pages_that_exist(page):
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#]+)", text)
+    order = text.partition("\nRead ")[2].partition("\n\n")[0]
+    files = re.findall(r"`([\w/]+\.(?:py|c|h))`", order)
+    assert [x for x in [*links, *files] if not (page.parent / x).is_file()] == []
+
+
+def test_every_storey_has_a_page():
+    folders = {x.parent.name for x in (DOCS.parent / "src" / "glasshouse").glob("*/*.py")}
+    assert folders - {page.parent.name for page in STOREYS} == {"speech", "text"}  # as vision's
 
 
 @pytest.mark.slow

@@ -1,10 +1,12 @@
-"""Make the pages of the API reference: one for each public namespace, the command line, the flags.
+"""Make the pages of the API reference: one for each public namespace, the command line, the flags;
+and the pages of the storeys, which are the READMEs in their folders.
 
 MkDocs runs this (plugin gen-files); the pages exist only in the built site."""
 
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import griffe
@@ -22,6 +24,12 @@ NAMESPACES = {
     "glasshouse.special": "gh.special",
     "glasshouse.nn": "gh.nn: layers",
     "glasshouse.nn.functional": "gh.nn.functional",
+    "glasshouse.nn.init": "gh.nn.init: initial values",
+    "glasshouse.nn.utils": "gh.nn.utils",
+    "glasshouse.nn.utils.parametrizations": "gh.nn.utils.parametrizations",
+    "glasshouse.nn.utils.parametrize": "gh.nn.utils.parametrize",
+    "glasshouse.nn.utils.prune": "gh.nn.utils.prune",
+    "glasshouse.nn.utils.rnn": "gh.nn.utils.rnn: sequences of several lengths",
     "glasshouse.optim": "gh.optim",
     "glasshouse.data": "gh.data",
     "glasshouse.metrics": "gh.metrics",
@@ -32,10 +40,17 @@ NAMESPACES = {
     "glasshouse.distributed": "gh.distributed",
     "glasshouse.memory": "gh.memory",
     "glasshouse.backends": "gh.backends",
+    "glasshouse.autograd": "gh.autograd",
+    "glasshouse.dispatch": "gh.dispatch: cards, modes, watchers",
+    "glasshouse.targets": "gh.targets",
+    "glasshouse.interop": "glasshouse.interop: checkpoints, other libraries",
     "glasshouse.vision": "gh.vision",
     "glasshouse.speech": "gh.speech",
     "glasshouse.text": "gh.text",
 }
+
+
+MOST_LETTERS = 60  # of a value's text on a page
 
 
 def public_objects(name: str) -> Iterator[tuple[str, str, object]]:
@@ -52,6 +67,30 @@ def public_objects(name: str) -> Iterator[tuple[str, str, object]]:
             yield attribute, place, value
 
 
+def other_values(name: str) -> Iterator[tuple[str, str]]:
+    """(name, text) of a namespace's public values that are no classes, functions or modules, and of
+    names for what another page has: dtypes, constants, synonyms."""
+    for attribute, value in sorted(vars(pkgutil.resolve_name(name)).items()):
+        if attribute.startswith("_") or inspect.ismodule(value):
+            continue
+        if not (inspect.isclass(value) or inspect.isfunction(value)):
+            text = repr(value)
+            text = text if len(text) < MOST_LETTERS and " at 0x" not in text else ""
+            yield attribute, f"`{text}`" if text else f"a {type(value).__name__}"
+        elif attribute != value.__name__:
+            yield attribute, f"another name of `{value.__module__}.{value.__qualname__}`"
+
+
+def write_other_values(name: str, file) -> None:
+    """A heading for each of these, below one for all."""
+    values = list(other_values(name))
+    if values:
+        print("## Values and other names\n", file=file)
+    for attribute, text in values:
+        place = f"{name}.{attribute}".replace("glasshouse", "gh")
+        print(f"### `{attribute}` {{#{place}}}\n\n{text}\n", file=file)
+
+
 def write_namespace(name: str, title: str) -> None:
     """The page of one namespace."""
     page = name.replace("glasshouse", "gh").replace(".", "_")
@@ -62,6 +101,7 @@ def write_namespace(name: str, title: str) -> None:
                 print(f"::: {place}\n", file=file)
             else:
                 print(entry_of(attribute, value), file=file)
+        write_other_values(name, file)
 
 
 def is_in_source(place: str) -> bool:
@@ -103,9 +143,18 @@ def write_flags() -> None:
             print(f"| `{flag.variable}` | `{flag.default!r}` | {meaning} |", file=file)
 
 
+def write_storeys() -> None:
+    """The pages of the storeys: their READMEs, with links as the site has them."""
+    for page in sorted(Path("src/glasshouse").glob("*/README.md")):
+        text = page.read_text().replace("](../../../docs/", "](../../")
+        with mkdocs_gen_files.open(f"inside/storeys/{page.parent.name}.md", "w") as file:
+            file.write(text)
+
+
 listed: set[str] = set()
 package = griffe.load("glasshouse", search_paths=["src"])
 for namespace, page_title in NAMESPACES.items():
     write_namespace(namespace, page_title)
 write_command_line()
 write_flags()
+write_storeys()
