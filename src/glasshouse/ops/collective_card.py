@@ -39,17 +39,17 @@ def collective(
             return moved_spec(way, x, attrs)
 
         def batch(_batched, x, **attrs):
-            return made(x, **attrs | {axis: attrs[axis] + 1 for axis in way.axes})
+            return collective_card(x, **attrs | {axis: attrs[axis] + 1 for axis in way.axes})
 
         update_wrapper(compute, meaning)
-        made = card(
+        collective_card = card(
             "collective",
             infer=infer,
             batch=batch,
             traits=("collective",),
             **{"jvp": LINEAR, "flops": lambda x, **_: 0} | fields,
         )(compute)
-        return made
+        return collective_card
 
     return make
 
