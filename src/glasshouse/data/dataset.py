@@ -22,7 +22,6 @@ from glasshouse.data.composed import Composed
 from glasshouse.data.fetch import MapFetch, check_function, check_source
 from glasshouse.data.index import check_index, check_indices
 from glasshouse.data.order import random_order, read_ahead, sample_generator
-from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.value import Value
 from glasshouse.dispatch.watch import TRANSFORMING, tell
 from glasshouse.ops.checks import check_integer
@@ -190,8 +189,7 @@ class MapDataset(Dataset):
         rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
         sample, begin_ns = self.sources[0][index], perf_counter_ns()
         result = self.fn(sample, *rng)
-        if watchers:
-            tell("region", TRANSFORMING, begin_ns)
+        tell("region", TRANSFORMING, begin_ns)
         return result
 
 

@@ -25,6 +25,8 @@ from glasshouse.data.worker import (
     board_of,
     serve,
 )
+from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.watch import tell
 
 KEPT = 3  # batches whose memory the caller may hold while as many as may be are read ahead
 GRACE_S = 1.0  # how long a worker that is at work may take to notice that it is to end
@@ -114,6 +116,7 @@ class WorkerPool:
         while not self.free:  # blocks of the epoch before are still being written
             self.receive(None)
         self.outstanding[worker] += 1
+        self.board[1] = bool(watchers)
         self.send(worker, FETCH, task, self.free.popleft(), (position, argument))
 
     def send(self, worker: int, kind: int, task: int, block: int, argument) -> None:
@@ -157,7 +160,9 @@ class WorkerPool:
             message = self.connections[worker].recv_bytes()
         except (EOFError, OSError):
             raise self.death_of(worker) from None
-        kind, generation, task, number, nbytes, offset, size = REPLY.unpack(message)
+        kind, generation, task, number, nbytes, offset, size = REPLY.unpack_from(message)
+        if len(message) > REPLY.size:
+            tell("elsewhere", f"loader's worker {worker}", pickle.loads(message[REPLY.size :]))
         self.outstanding[worker] -= 1
         block = self.blocks[number]
         block.follow(nbytes)

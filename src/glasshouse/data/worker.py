@@ -8,6 +8,7 @@ import struct
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from glasshouse.data.order import bit_source
 from glasshouse.data.sampler import set_epoch_of
 from glasshouse.data.shared import Block, BlockWriter
 from glasshouse.dispatch.backend import load, use_backend
-from glasshouse.dispatch.watch import unwatched
+from glasshouse.dispatch.watch import HANDING, READING, Watcher, tell, told, unwatched
 from glasshouse.tensor import random as tensor_random
 
 TASK = struct.Struct("<5q")  # kind, generation, task, block, bytes of the block; then its argument
-REPLY = struct.Struct("<7q")  # kind, generation, task, block, bytes, description's offset and size
+# Kind, generation, task, block, bytes, description's offset and size; then regions, if watched.
+REPLY = struct.Struct("<7q")
 EPOCH, FETCH = 0, 1  # kinds of tasks
 BATCH, ENDED, DROPPED, FAILED = 0, 1, 2, 3  # kinds of replies
 
@@ -107,12 +109,13 @@ class Reader:
             if kind == EPOCH:
                 self.attempt(self.begin, *argument)
                 continue
-            reply = self.fetch_into(self.blocks[block], nbytes, generation, argument)
+            regions = Regions()
+            with told([regions] if self.board[1] else [], []):
+                reply = self.fetch_into(self.blocks[block], nbytes, generation, argument)
             nbytes = self.blocks[block].nbytes
             kind, offset, size = reply
-            self.connection.send_bytes(
-                REPLY.pack(kind, generation, task, block, nbytes, offset, size)
-            )
+            message = REPLY.pack(kind, generation, task, block, nbytes, offset, size)
+            self.connection.send_bytes(message + regions.pickled())
 
     def attempt(self, fn, *args) -> None:
         """Call `fn`; what it raises is the reply to the next task."""
@@ -141,14 +144,34 @@ class Reader:
             # One sequence of numbers for each batch, whoever reads it.
             path = (self.number,) if isinstance(self.fetch, StreamFetch) else ()
             seed_process(self.seed, self.epoch, position, *path)
+            begin_ns = perf_counter_ns()
             batch = self.fetch(argument, self.writer.empty)
+            tell("region", READING, begin_ns)
             if batch is END:
                 return ENDED, 0, 0
+            begin_ns = perf_counter_ns()
             state = self.fetch.state() if isinstance(self.fetch, StreamFetch) else None
-            return BATCH, *self.writer.write(batch, self.fetch.as_tensors, state)
+            place = self.writer.write(batch, self.fetch.as_tensors, state)
+            tell("region", HANDING, begin_ns)
+            return BATCH, *place
         except BaseException as error:
             self.writer.begin(block)
             return FAILED, *self.writer.write_bytes(described_error(error))
+
+
+class Regions(Watcher):
+    """Collects the regions of a batch that the loader's watchers will get: one clock goes for all
+    processes of a machine."""
+
+    def __init__(self):
+        self.ended: list[tuple[str, int, int]] = []
+
+    def region(self, name: str, begin_ns: int, seq: int = -1) -> None:
+        self.ended.append((name, begin_ns, perf_counter_ns()))
+
+    def pickled(self) -> bytes:
+        """All of them, or nothing."""
+        return pickle.dumps(self.ended, protocol=5) if self.ended else b""
 
 
 def described_error(error: BaseException) -> bytes:
@@ -164,9 +187,10 @@ def described_error(error: BaseException) -> bytes:
 
 
 def board_of(block: Block) -> np.ndarray:
-    """The counters that the loader and its workers share: [0] the generation that is wanted."""
-    block.reserve(8)
-    return block.lease()[:8].view(np.int64)
+    """The counters that the loader and its workers share: [0] the generation that is wanted, [1]
+    whether somebody watches."""
+    block.reserve(16)
+    return block.lease()[:16].view(np.int64)
 
 
 def worker_part(items: list) -> list:

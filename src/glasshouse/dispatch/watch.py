@@ -24,6 +24,7 @@ WAITING = "data"  # region in which a loop waits for its next batch
 READING = "read samples"  # region in which a loader reads a batch in this process
 TRANSFORMING = "transform"  # region in which the fields of a sample are transformed
 COLLATING = "collate"  # region in which samples become a batch
+HANDING = "hand over"  # region in which a worker process writes a batch for its loader
 CONVERTING = "copy to tensors"  # region in which the arrays of a batch become tensors
 COMPILING = "compile"  # region in which a Program is made
 CAPTURING = "TorchDynamo"  # region in which TorchDynamo traces Python and has its graph compiled
@@ -111,6 +112,9 @@ class Watcher:
 
     def annotation(self, name: str, begin_ns: int) -> None:
         """A region that the user named ended."""
+
+    def elsewhere(self, process: str, regions: list[tuple[str, int, int]]) -> None:
+        """Regions (name, begin, end) ended in another process of this program."""
 
     def pull(self, entry: Any, begin_ns: int) -> None:
         """The cotangents of one call on the tape were pulled back."""

@@ -93,7 +93,8 @@ class Threads(Numbers):
         self[state.thread]
 
     def __missing__(self, number):
-        self.names.append(threading.current_thread().name)
+        is_process = isinstance(number, str)  # whose name it is
+        self.names.append(number if is_process else threading.current_thread().name)
         return super().__missing__(number)
 
 
@@ -196,7 +197,10 @@ class EventRecorder(Watcher):
             self.holders.find()
             self.holders.look(self.count_memory())
         self.holders.place_calls(self.runs)
-        self.runs = [run._replace(events=self.local_numbers(run.events)) for run in self.runs]
+        self.runs = [
+            run._replace(events=local_numbers(run.events, self.first, self.room))
+            for run in self.runs
+        ]
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
     def note_inner_operators(self, times: np.ndarray, names: list[str]) -> None:
@@ -238,6 +242,14 @@ class EventRecorder(Watcher):
         if name in PHASES:
             self.look_at_holders()
 
+    def elsewhere(self, process, regions):
+        thread, forward = self.threads[process], phases["forward"]
+        for name, *times in regions:
+            i = next(self.numbers)
+            if i < self.room:
+                what = self.names[name]
+                PACK(self.buffer, i * SIZE, *times, what, 0, -1, 0, thread, REGION, forward)
+
     def annotation(self, name, begin_ns):
         self.write(ANNOTATION, self.names[name], begin_ns)
 
@@ -261,11 +273,6 @@ class EventRecorder(Watcher):
         context = events, thread, run.first_ns, run.device, stack, run.transfers
         self.runs.append(RecordedRun(run.program, *times, *context))
         self.look_at_holders()
-
-    def local_numbers(self, events: np.ndarray) -> np.ndarray:
-        """Numbers of events in this recording; -1 for those of others."""
-        inside = (events >= self.first) & (events < self.first + self.room)
-        return np.where(inside, events - self.first, -1).astype(np.int32)
 
     def look_at_holders(self) -> None:
         """Record what models and optimizers hold, if memory has grown, after a pass or a run."""
@@ -333,6 +340,12 @@ class EventRecorder(Watcher):
         for times in (events["begin"], events["end"]):
             np.maximum(times, self.begin_ns, out=times)
         return events
+
+
+def local_numbers(events: np.ndarray, first: int, room: int) -> np.ndarray:
+    """Numbers of events in a recording that begins with event `first`; -1 for those of others."""
+    inside = (events >= first) & (events < first + room)
+    return np.where(inside, events - first, -1).astype(np.int32)
 
 
 def about(call: Call, origin: Origin) -> tuple[int, int]:

@@ -1,6 +1,8 @@
 """Steps one by one, and what of them waited for data: by a clock that the tests move."""
 
 import json
+import pickle
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from tests.unit.profile.test_hta import info
 
 import glasshouse as gh
 from glasshouse.compile.steps.work import COPY, StepKind
+from glasshouse.data import pool
 from glasshouse.dispatch.watch import COMPILING, WAITING, tell
+from glasshouse.profile.advice import advice
 from glasshouse.profile.report import data_of
 from glasshouse.profile.steps.step_times import BOUND, REST
 
@@ -163,6 +167,62 @@ def test_reading_collating_and_the_users_regions_are_told_apart(clock, library, 
         clock = Clock(monkeypatch)
     loader = loaders.DataLoader(Samples(clock), batch_size=2, collate_fn=of_ms(clock, 3, list))
     assert parts_ms(recorded(clock, loader)) == EXPECTED
+
+
+class Slept(gh.data.Dataset):
+    """Samples that take 4 ms to read."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, i):
+        time.sleep(0.004)
+        return np.full(3, i, np.float32)
+
+
+def halved(x):
+    time.sleep(0.002)
+    return x / 2
+
+
+def stacked(samples):
+    time.sleep(0.003)
+    return np.stack(samples)
+
+
+LEAST = {"transform": 8, "collate": 3, "read samples": 16, "hand over": 0}  # ms in a batch of 4
+
+
+@pytest.mark.parametrize("kind", ["fork", "threads"])
+def test_workers_of_a_loader_tell_what_they_spend(kind):
+    options = {"threads": True} if kind == "threads" else {"multiprocessing_context": kind}
+    samples = Slept().map(halved)
+    loader = gh.data.DataLoader(samples, 4, num_workers=2, collate_fn=stacked, **options)
+    with gh.profile() as prof:
+        for _ in loader:
+            prof.step()
+    found = prof.input_pipeline()
+    steps = int(prof.step_times().steps.is_steady.sum())
+    whole_ns = prof.step_times().steps.steady.total_ns
+    names = [f"loader's worker {i}" for i in range(2)]
+    assert kind == "threads" or [*found.workers] == names
+    for times in found.workers.values():
+        assert sum(times.values()) == pytest.approx(whole_ns / steps)
+    done = {name: sum(x.get(name, 0) for x in found.workers.values()) / MS for name in LEAST}
+    batches = {name: done[name] * steps / most for name, most in LEAST.items() if most}
+    assert all(count >= 2 for count in batches.values()), batches  # some were read before
+    assert set(found.parts) <= {*LEAST, REST} and "transform" in found.parts
+    assert "transform" in found.table_of_workers() and found.to_dict()["workers"] == found.workers
+    told = next(x for x in advice(prof.trace) if x.cause == "waiting for data")
+    assert "2 workers spend the time on read samples" in told.text
+
+
+def test_workers_tell_nothing_where_nobody_watches(monkeypatch):
+    messages = []
+    unpack = pickle.loads
+    monkeypatch.setattr(pool.pickle, "loads", lambda x: messages.append(x) or unpack(x))
+    assert len([*gh.data.DataLoader(Slept(), 12, num_workers=1)]) == 2
+    assert not any(b"read samples" in message for message in messages)
 
 
 def test_a_stream_is_read_and_collated(clock, monkeypatch):

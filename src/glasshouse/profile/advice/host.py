@@ -1,6 +1,6 @@
 """Advice on time outside of kernels: Python, loaders, compiling, steps of the host."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +8,8 @@ from glasshouse.compile.steps.work import REFERENCE
 from glasshouse.profile.advice.evidence import CallGroup, Evidence, short
 from glasshouse.profile.advice.finding import Advice
 from glasshouse.profile.machine import count_cores
-from glasshouse.profile.text import milliseconds
+from glasshouse.profile.steps.step_times import InputPipeline
+from glasshouse.profile.text import milliseconds, percent
 
 TINY_NS = 2_000  # what the work of a small kernel takes at the machine's limit
 REPEATS = 8  # equal calls of one line in a step, from which on it is a loop over parts of the data
@@ -25,7 +26,7 @@ def waiting_for_data(e: Evidence) -> Iterator[Advice]:
         "",
         ns,
         ns,
-        "Nothing is computed while the loop waits.",
+        f"Nothing is computed while the loop waits.{about_workers(e)}",
         "Make what is costly in the data set once, before the loop; or try num_workers, so that "
         "batches are made while the step before computes, if there are cores for them "
         "(persistent_workers starts them once).",
@@ -34,6 +35,17 @@ def waiting_for_data(e: Evidence) -> Iterator[Advice]:
         e.wall_ns,
         is_bound=True,
     )
+
+
+def about_workers(e: Evidence) -> str:
+    """A sentence on the time of a loader's workers; "" without workers."""
+    workers = InputPipeline(e.recording).workers
+    if not workers:
+        return ""
+    times: Counter[str] = sum(map(Counter, workers.values()), Counter())
+    parts = ", ".join(f"{name} {percent(ns, times.total())}" for name, ns in times.most_common())
+    who = f"{len(workers)} workers spend" if len(workers) > 1 else "worker spends"
+    return f" Its {who} the time on {parts}."
 
 
 def pauses(e: Evidence) -> Iterator[Advice]:

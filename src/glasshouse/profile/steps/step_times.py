@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from glasshouse.dispatch.watch import COLLATING, CONVERTING, READING, TRANSFORMING
+from glasshouse.dispatch.watch import COLLATING, CONVERTING, HANDING, READING, TRANSFORMING
 from glasshouse.profile.record import ANNOTATION
 from glasshouse.profile.spans import Spans, covered, union
 from glasshouse.profile.steps.breakdown import (
@@ -31,8 +31,12 @@ ABOUT_INPUT = {
     TRANSFORMING: "functions of map and transform",
     COLLATING: "samples become a batch",
     CONVERTING: "arrays of a batch become tensors",
-    REST: "worker processes, and what nothing was recorded of",
+    HANDING: "worker processes write a batch where the loop reads it",
+    REST: "what nothing was recorded of: workers that start, those of PyTorch",
 }
+# What lies within another one comes first.
+WORK = (TRANSFORMING, COLLATING, READING, HANDING, CONVERTING)
+IDLE = "idle"
 
 
 class StepTimes:
@@ -147,13 +151,27 @@ class InputPipeline:
         waits = union([middle.spans[WAIT]])
         spans = {name: middle.spans[name] for name in PARTS[: PARTS.index(WAIT)]}
         spans |= annotations_within(middle.trace, waits)
-        # What lies within another one comes first.
-        for name in (TRANSFORMING, COLLATING, READING, CONVERTING):
+        for name in WORK:
             spans[name] = of_events(middle.trace.regions(name))
         shares = shares_of_spans(spans, *waits)
         ns_of = {n: round(ns.sum() * scale) for n, ns in shares.items() if n not in PARTS}
         ns_of[REST] = self.ns - sum(ns_of.values())
         return {name: ns for name, ns in sorted(ns_of.items(), key=lambda x: -x[1]) if ns > 0}
+
+    @cached_property
+    def workers(self) -> dict[str, dict[str, float]]:
+        """The work of each worker of a loader in a steady step, processes and threads: by name, ns
+        of each part, and "idle" for the rest."""
+        trace, spans = self.breakdown.trace, self.steps.steady
+        regions = {name: trace.regions(name) for name in WORK}
+        busy = np.unique(np.concatenate([x["thread"] for x in regions.values()]))
+        workers, count = {}, max(1, len(spans.begins))
+        for number in sorted(busy[busy > 0].tolist(), key=trace.threads.__getitem__):
+            own = {name: of_events(x[x["thread"] == number]) for name, x in regions.items()}
+            times = {n: ns.sum() / count for n, ns in shares_of_spans(own, *spans).items()}
+            times[IDLE] = spans.total_ns / count - sum(times.values())
+            workers[trace.threads[number]] = {n: float(ns) for n, ns in times.items() if ns}
+        return workers
 
     @property
     def copies_ns(self) -> float:
@@ -179,6 +197,7 @@ class InputPipeline:
             "sentence": self.sentence,
             "is_bound": self.is_bound,
             "parts": self.parts,
+            "workers": self.workers,
             "copies_ns": self.copies_ns,
             "about": ABOUT_INPUT,
         }
@@ -199,12 +218,23 @@ class InputPipeline:
         lines = [[*line[:3], line[3].ljust(width)] for line in lines]
         text = self.sentence + "\n\n"
         text += table(["in a median step", "time", "% of step", "what it is"], lines) + "\n"
+        if self.workers:
+            text += f"\n{self.table_of_workers()}\n"
         if self.copies_ns:
             text += f"copies to the device, beside the host: {milliseconds(self.copies_ns)}\n"
         if len(self.waits_ns):
             times = [milliseconds(ns) for ns in np.percentile(self.waits_ns, [0, 50, 100])]
             text += f"waits of steady steps: {times[0]} to {times[2]}, median {times[1]}\n"
         return text
+
+    def table_of_workers(self) -> str:
+        """Each worker in a steady step, as text."""
+        done = [name for name in (*WORK, IDLE) if any(name in x for x in self.workers.values())]
+        lines = [
+            [worker, *(milliseconds(times.get(name, 0)) for name in done)]
+            for worker, times in self.workers.items()
+        ]
+        return table(["in a mean step", *done], lines)
 
     def __repr__(self):
         return self.table()
