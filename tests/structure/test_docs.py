@@ -195,6 +195,35 @@ def test_the_collective_of_the_guide_works_over_every_transport(source, tmp_path
     assert set(run(code, source).split()) == {"True"}
 
 
+USE_FMAX = """
+import numpy as np, torch
+from glasshouse.torch.aten.table import TABLE
+
+x = torch.tensor([1.0, float("nan"), 3.0, 2.0], requires_grad=True)
+y = torch.tensor([2.0, 2.0, float("nan"), 2.0], requires_grad=True)
+
+def larger(x, y):
+    return torch.fmax(x, y) * 2
+
+def results_of(function):
+    x.grad = y.grad = None
+    z = function(x, y)
+    z.sum().backward()
+    return [t.detach().numpy().copy() for t in (z, x.grad, y.grad)]
+
+compiled = torch.compile(larger, backend="glasshouse", options={"strict": True})
+pairs = zip(results_of(larger), results_of(compiled))
+print("fmax.default" in TABLE, all(np.array_equal(a, b, equal_nan=True) for a, b in pairs))
+"""
+
+
+@pytest.mark.slow
+def test_the_operator_of_the_page_is_compiled(source):
+    pytest.importorskip("torch")
+    apply("inside/files_touched.md", source)
+    assert run(USE_FMAX, source) == "True True"
+
+
 USE_PRECISE = """
 import numpy as np, glasshouse as gh
 assert "precise" in gh.backends.available()

@@ -25,7 +25,6 @@ MOST_STEPS = 1_000  # of a series in the report
 BOUND = 0.05  # of a step: from here on the input pipeline is worth a look
 WAIT = "waiting for data"
 REST = "workers and the rest"
-YOURS = "a region of yours"
 ABOUT_INPUT = {
     READING: "the data set's own code, for the samples of a batch",
     TRANSFORMING: "functions of map and transform",
