@@ -53,6 +53,10 @@ class MemoryBudget:
         """The bytes of the limit, if the whole has so many."""
         return int(self.part * whole_bytes) if self.nbytes is None else self.nbytes
 
+    def described(self, nbytes: int) -> str:
+        """The limit as it was written; of a part, its bytes too."""
+        return self.words if self.nbytes is not None else f"{self} of the peak: {nbytes:,} bytes"
+
     def __str__(self) -> str:
         return self.words
 

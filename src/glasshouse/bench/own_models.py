@@ -15,7 +15,7 @@ from rich.table import Table
 
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, check_known
-from glasshouse.bench.process import BenchmarkRun, Worker, tolerant
+from glasshouse.bench.process import BenchmarkRun, Worker, show_factors, tolerant
 from glasshouse.bench.worker import CASES, Ours
 from glasshouse.profile import FlopCounter
 
@@ -122,20 +122,14 @@ def show(console: Console, records: list[dict], limits: dict, smoke: bool) -> No
         row = [cell for heading, cell in zip(headings, cells, strict=True) if heading in shown]
         table.add_row(*row, style="bold" if mine else "")
     console.print(table)
-    if smoke:
-        console.print("[dim]a smoke run: tiny models and few steps, which say nothing of speed[/]")
-        return
     theirs: dict[str, float] = {}
     for r in records:
         if r["framework"] == "pytorch":
             theirs[r["model"]] = min(r["step_s"], theirs.get(r["model"], math.inf))
     factors = [theirs[model] / ours[model] for model in ours if model in theirs]
-    if factors:
-        mean = math.prod(factors) ** (1 / len(factors))
-        console.print(
-            f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
-            f"least {min(factors):.2f}"
-        )
+    show_factors(console, factors, smoke)
+    if smoke:
+        return
     flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
     console.print(
         f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "

@@ -127,3 +127,16 @@ def tolerant(console: Console, model: str):
         yield
     except BackendError as error:
         console.print(Text(f"  {model}: {error}", style="red"))
+
+
+def show_factors(console: Console, factors: list[float], smoke: bool) -> None:
+    """Print how many times our time PyTorch's best mode takes; of a smoke run that it says
+    nothing."""
+    if smoke:
+        console.print("[dim]a smoke run: tiny models and few steps, which say nothing of speed[/]")
+    elif factors:
+        mean = math.prod(factors) ** (1 / len(factors))
+        console.print(
+            f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at least "
+            f"{min(factors):.2f}"
+        )

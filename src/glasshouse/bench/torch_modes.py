@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from glasshouse.base.errors import BackendError, check_known
-from glasshouse.bench.process import BenchmarkRun, Worker, tolerant
+from glasshouse.bench.process import BenchmarkRun, Worker, show_factors, tolerant
 from glasshouse.bench.torch_cases import CAPTURED, OUR_MODE, PYTORCH_MODES, TORCH_CASES
 
 FRAMEWORK = "torch model"
@@ -113,15 +113,7 @@ def show_records(console: Console, records: list[dict], smoke: bool) -> None:
             style="bold" if mine else "",
         )
     console.print(table)
-    factors = list(factors_of(records).values())
-    if smoke:
-        console.print("[dim]a smoke run: tiny models and few steps, which say nothing of speed[/]")
-    elif factors:
-        mean = math.prod(factors) ** (1 / len(factors))
-        console.print(
-            f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at least "
-            f"{min(factors):.2f}"
-        )
+    show_factors(console, list(factors_of(records).values()), smoke)
 
 
 def check_installed() -> None:

@@ -245,11 +245,7 @@ class RNNCellBase(Module):
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the initial values again."""
-        bound = 1 / math.sqrt(self.hidden_size)
-        for parameter in self.parameters():
-            init.uniform_(parameter, -bound, bound)
+    reset_parameters = RNNBase.reset_parameters
 
     def forward(self, input, hx=None):
         """The next state, of the state hx, or of zeros."""

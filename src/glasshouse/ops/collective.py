@@ -76,6 +76,7 @@ def check_pairs(x: Spec, *, group, pairs) -> None:
 
 
 def total_of(x, group):
+    """The sum over ranks, each of which uses it in another way."""
     return all_reduce(x, group=group, reduce="sum", replicated=False)
 
 

@@ -3,8 +3,9 @@
 import math
 from typing import NamedTuple
 
-from glasshouse.base import OptionError, ShapeError, accumulation_dtype, bfloat16
+from glasshouse.base import OptionError, ShapeError, bfloat16
 from glasshouse.dispatch.value import cast
+from glasshouse.dispatch.wide import widened
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.elementwise import maximum, sqrt
 from glasshouse.optim.layerwise import length
@@ -214,11 +215,6 @@ class Factor(NamedTuple):
         mixed = widened(other.rest) * self.share + widened(self.rest) * other.share
         product = mixed + widened(self.rest @ other.rest)
         return self.of(product, self.share * other.share, self.rest.dtype)
-
-
-def widened(x):
-    """`x` in the dtype in which sums over it are carried."""
-    return cast(x, accumulation_dtype(x.dtype))
 
 
 class Shampoo(Optimizer):

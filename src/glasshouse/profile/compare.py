@@ -12,7 +12,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.profile.steps.breakdown import Breakdown
 from glasshouse.profile.steps.steady import kernels_within
 from glasshouse.profile.tables import ModuleTree, kernels
-from glasshouse.profile.text import milliseconds, table
+from glasshouse.profile.text import Tabular, milliseconds, table
 
 SAMPLES = 10_000  # of the bootstrap
 CONFIDENCE = 0.95
@@ -69,7 +69,7 @@ class Change(NamedTuple):
         return self.after_ns - self.before_ns
 
 
-class Comparison:
+class Comparison(Tabular):
     """The ratio of step times, after to before, with its interval, and changes by part.
     `ratio` is that of the median steady steps; `low` and `high` bound it with 95 % confidence
     (bootstrap over the steady steps). One step a run says nothing about noise: the interval is
@@ -126,9 +126,6 @@ class Comparison:
             ]
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
-
-    def __repr__(self):
-        return self.table()
 
 
 def changes(before: dict, after: dict, what: str, by: str = "name") -> list[Change]:

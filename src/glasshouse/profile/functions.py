@@ -8,7 +8,7 @@ import numpy as np
 from glasshouse.profile.record import ANNOTATION, COMPUTED, STEP
 from glasshouse.profile.spans import nearest_around, nested_within
 from glasshouse.profile.steps.breakdown import Breakdown
-from glasshouse.profile.text import milliseconds, percent, shortened, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, shortened, table
 from glasshouse.profile.trace import Trace
 
 FIELDS = ("begin", "end", "thread")
@@ -26,7 +26,7 @@ class FunctionRow(NamedTuple):
     operators: float
 
 
-class PythonFunctions(list):
+class PythonFunctions(Tabular, list):
     """Python functions of the user's, those that take the most time themselves first; prints as a
     table. A function's own time is that in which no other function of the user's ran within it, and
     no operator, module, pass or kernel. Time in libraries that record nothing is included.
@@ -133,9 +133,6 @@ class PythonFunctions(list):
         rest = len(self) - len(shown)
         text = f"{self.sentence}\n\n" + table(headings, lines, left=2) + "\n"
         return f"{text}and {rest:,} more\n" if rest else text
-
-    def __repr__(self):
-        return self.table()
 
 
 def within_itself(what: np.ndarray, parents: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from glasshouse.profile.counter import Sums
 from glasshouse.profile.holders import OTHERS, HeldTensor, kind_of
 from glasshouse.profile.naming import name_of_value
 from glasshouse.profile.record import COMPUTED, MEMORY_KINDS, RecordedRun
-from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Trace
 
 ALLOC, FREE = MEMORY_KINDS.index("alloc"), MEMORY_KINDS.index("free")
@@ -47,7 +47,7 @@ class PeakTensor(NamedTuple):
         return kind_of(self.tag)
 
 
-class MemoryTimeline:
+class MemoryTimeline(Tabular):
     """`time_ns` since the profile began, with the bytes then allocated and reserved. `alive` are
     the owners at the peak, the largest first; memory from before is among them."""
 
@@ -141,9 +141,6 @@ class MemoryTimeline:
             f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
             f"{kinds}\n" + table(["alive at the peak", "bytes", "%", "tensors"], lines) + "\n"
         )
-
-    def __repr__(self):
-        return self.table()
 
 
 class OutputsOfRuns:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from glasshouse.memory import Tag
 from glasshouse.profile.memory import ALLOC, FREE, MemoryTimeline, OutputsOfRuns, ResultsOfCalls
-from glasshouse.profile.text import milliseconds, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, scaled, table
 from glasshouse.profile.trace import Trace
 
 MOST = 200  # blocks of a table
@@ -25,7 +25,7 @@ class BlockLife(NamedTuple):
     stack: list[str]
 
 
-class BlockLives(list):
+class BlockLives(Tabular, list):
     """The largest blocks of a recording, the largest first; of equal ones the earlier. Prints as a
     table."""
 
@@ -74,9 +74,6 @@ class BlockLives(list):
             for b in shown
         ]
         return table(["block of", "line", "bytes", "from", "to", "shape"], lines, left=2) + "\n"
-
-    def __repr__(self):
-        return self.table()
 
 
 def lives_of_blocks(trace: Trace) -> list[tuple[int, int, int, int, Tag]]:

@@ -15,7 +15,7 @@ from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.record import COMPUTED, PULL, REGION, Numbers
 from glasshouse.profile.spans import nested_within
 from glasshouse.profile.steps.breakdown import Breakdown
-from glasshouse.profile.text import milliseconds, percent, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 
 MODE = "PythonDispatchMode"  # PyTorch's name for the mode that records the operators
@@ -45,7 +45,7 @@ class TimedNames(NamedTuple):
     thread: np.ndarray
 
 
-class OperatorTree(list):
+class OperatorTree(Tabular, list):
     """Rows of the tree, each followed by those within it, the longest first; prints as a table.
     Equal names within one another (an operator that the dispatcher calls again) are one row.
 
@@ -187,9 +187,6 @@ class OperatorTree(list):
         text = table(["in a median step", "total", "%", "self", "calls"], lines) + "\n"
         rest = len(self) - len(shown)
         return f"{text}and {rest:,} shorter ones\n" if rest else text
-
-    def __repr__(self):
-        return self.table()
 
 
 def depths(around: np.ndarray) -> np.ndarray:

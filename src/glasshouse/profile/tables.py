@@ -14,7 +14,7 @@ from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.grouping import groups_of
 from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
-from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
 
 
@@ -58,7 +58,7 @@ SORT_KEYS = {
 }
 
 
-class EventAverages(list):
+class EventAverages(Tabular, list):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
     def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool):
@@ -130,9 +130,6 @@ class EventAverages(list):
                 sums.add(r.name, r.calls, r.kernel_ns)
         parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in sums.items()]
         return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
-
-    def __repr__(self):
-        return self.table()
 
 
 def summary(trace: Trace) -> str:
@@ -247,7 +244,7 @@ class KernelRow(NamedTuple):
         return self.bytes * self.runs * 1e9 / self.time_ns if self.time_ns else 0.0
 
 
-class KernelRows(list):
+class KernelRows(Tabular, list):
     """Steps of Programs, the longest first; prints as a table."""
 
     def __init__(self, rows: list[KernelRow], wall_ns: int):
@@ -280,9 +277,6 @@ class KernelRows(list):
             times = [milliseconds(ns), percent(ns, self.wall_ns), f"{runs:,}"]
             lines.append([f"others ({len(others)})", *[""] * (2 + lined), *times, "", "", ""])
         return table(headings, lines, left=3 + lined)
-
-    def __repr__(self):
-        return self.table()
 
 
 def kernels(trace: Trace) -> KernelRows:
@@ -389,7 +383,7 @@ class ModuleRow(NamedTuple):
     calls: int
 
 
-class ModuleTree:
+class ModuleTree(Tabular):
     """Time, FLOPs and bytes by module and pass; a fused kernel is shared out among its calls."""
 
     def __init__(self, trace: Trace):
@@ -470,6 +464,3 @@ class ModuleTree:
         headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
         lines = [line(path) for path in ("", *paths)] if rows else []
         return table(headings, lines) + "\n" + summary(self.trace)
-
-    def __repr__(self):
-        return self.table()

@@ -54,6 +54,17 @@ def percent(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
+class Tabular:
+    """Something that prints as its table."""
+
+    def table(self) -> str:
+        """The text of the table."""
+        raise NotImplementedError
+
+    def __repr__(self):
+        return self.table()
+
+
 class CurrentWidth:
     columns: int | None = None  # of the lines of tables; None: as wide as they are
 

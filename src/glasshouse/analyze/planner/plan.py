@@ -31,14 +31,9 @@ class RematPlan:
         self.budget, plain = parse_budget("plan", budget), planner.check([])
         self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
         self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
-        choice = planner.search(self.budget_bytes, self.describe_budget())
+        choice = planner.search(self.budget_bytes, self.budget.described(self.budget_bytes))
         self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
-
-    def describe_budget(self) -> str:
-        """Budget in the user's words; of a fraction, its bytes too."""
-        whole = f" of the peak: {self.budget_bytes:,} bytes"
-        return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
 
     def code(self) -> str:
         """Python that applies the plan without planning again."""
@@ -54,7 +49,7 @@ class RematPlan:
         """The plan as text."""
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
-        head += f"\nbudget {self.describe_budget()}"
+        head += f"\nbudget {self.budget.described(self.budget_bytes)}"
         names, rows = ["compute again", "", "saves about", "takes"], self.rows()
         chosen = table(names, rows, left=2) if rows else "nothing is computed again"
         return f"{head}\n{chosen}\n"

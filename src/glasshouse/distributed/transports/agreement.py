@@ -25,6 +25,10 @@ def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str
     return f"{'barrier' if name == 'barrier' else text} of group {group.name}"
 
 
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    return array.reshape(-1).view(np.uint8)
+
+
 def in_bytes(text: str) -> np.ndarray:
     """Encode a text in a fixed number of bytes, the same on all ranks."""
     return np.frombuffer(text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0"), np.uint8).copy()

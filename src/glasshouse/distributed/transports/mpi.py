@@ -20,6 +20,7 @@ import numpy as np
 from glasshouse.base.errors import CollectiveError, optional
 from glasshouse.distributed.transports.agreement import (
     TEXT_BYTES,
+    bytes_of,
     call_text,
     call_words,
     disagreement,
@@ -365,10 +366,6 @@ def end_all_by_error(MPI) -> None:
 
 def message_digest(array: np.ndarray, tag: int) -> int:
     return digest_of("send", array.dtype, array.shape, tag, current.asked)
-
-
-def bytes_of(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)
 
 
 def numbers(array: np.ndarray) -> np.ndarray:

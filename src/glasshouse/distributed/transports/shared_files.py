@@ -14,6 +14,7 @@ import numpy as np
 from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.transports.agreement import (
     TEXT_BYTES,
+    bytes_of,
     call_text,
     disagreement,
     in_bytes,
@@ -129,7 +130,3 @@ class SharedFiles(Collectives):
 
 def message_of(array: np.ndarray) -> Asked:
     return Asked("message", array.dtype.name, array.shape)
-
-
-def bytes_of(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1).view(np.uint8)

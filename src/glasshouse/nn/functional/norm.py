@@ -10,7 +10,7 @@ from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
-from glasshouse.ops.collective import all_reduce
+from glasshouse.ops.collective import total_of
 from glasshouse.ops.movement import concatenate, pad
 from glasshouse.tensor import abs, finfo, maximum, sqrt
 from glasshouse.tensor.standard import reduce
@@ -102,19 +102,14 @@ def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, ep
     """`batch_norm` in training by the statistics of the batches of all ranks of a group."""
     axes, wide = (0, *range(2, x.ndim)), widened(x)
     rank_count = full((1,), x.size // x.shape[1], wide.dtype)
-    total = summed_over(concatenate(reduce.sum(wide, axis=axes), rank_count, axis=0), group)
+    total = total_of(concatenate(reduce.sum(wide, axis=axes), rank_count, axis=0), group)
     count = total[-1:]
     mean = total[:-1] / count
     centred = wide - along_channels(mean, wide)
-    var = summed_over(reduce.sum(centred * centred, axis=axes), group) / count
+    var = total_of(reduce.sum(centred * centred, axis=axes), group) / count
     unbiased = var * (count / (count - 1))
     update_running(running_mean, running_var, mean, unbiased, None, momentum)
     return scaled(x, centred, along_channels(var, wide), weight, bias, eps)
-
-
-def summed_over(x: Value, group) -> Value:
-    """The sum over ranks, each of which uses it in another way."""
-    return all_reduce(x, group=group, reduce="sum", replicated=False)
 
 
 def along_channels(value: Value, x: Value) -> Value:

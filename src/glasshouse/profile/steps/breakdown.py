@@ -13,7 +13,7 @@ from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.record import ANNOTATION
 from glasshouse.profile.spans import Spans, covered, union
 from glasshouse.profile.steps.steady import LoopSteps, excerpt
-from glasshouse.profile.text import milliseconds, percent, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 
 # PyTorch's loaders' name for the region in which the loop waits for them.
@@ -49,7 +49,7 @@ class PartSpans(NamedTuple):
     stream: np.ndarray
 
 
-class Breakdown:
+class Breakdown(Tabular):
     """The time of a recording by part: `step` for the median steady step, `ns` for everything that
     was recorded; `recording` has start-up, warm-up, compiling and steady steps. Each adds up.
 
@@ -184,9 +184,6 @@ class Breakdown:
             for library, ns in self.plain.call_costs.items()
         ]
         return f"recording costs {', '.join(costs)}; advice is without that" if costs else ""
-
-    def __repr__(self):
-        return self.table()
 
 
 def shares_of_spans(parts: dict[str, tuple], begins, ends) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from glasshouse.profile.steps.breakdown import (
     shares_of_spans,
 )
 from glasshouse.profile.steps.steady import LOST
-from glasshouse.profile.text import milliseconds, percent, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 
 MOST_STEPS = 1_000  # of a series in the report
@@ -38,7 +38,7 @@ WORK = (TRANSFORMING, COLLATING, READING, HANDING, CONVERTING)
 IDLE = "idle"
 
 
-class StepTimes:
+class StepTimes(Tabular):
     """Each step of the loop: `number`, `time_ns`, `kind`, and `parts` with the time of each part in
     each step, which add up to `time_ns`.
 
@@ -102,11 +102,8 @@ class StepTimes:
         rest = len(self) - shown
         return f"{text}and {rest:,} more steps\n" if rest else text
 
-    def __repr__(self):
-        return self.table()
 
-
-class InputPipeline:
+class InputPipeline(Tabular):
     """Waits for data in the steady steps, and their causes: `ns` of the median steady step,
     `waits_ns` of each steady step, `parts` of `ns`.
 
@@ -234,9 +231,6 @@ class InputPipeline:
             for worker, times in self.workers.items()
         ]
         return table(["in a mean step", *done], lines)
-
-    def __repr__(self):
-        return self.table()
 
 
 def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple]:

@@ -18,7 +18,7 @@ from glasshouse.profile.steps.breakdown import (
     spans_by_part,
 )
 from glasshouse.profile.steps.steady import LoopSteps
-from glasshouse.profile.text import milliseconds, percent, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.transfers import with_transfers
 
@@ -42,7 +42,7 @@ class Lane(NamedTuple):
         return sum(self.shares[name] for name in BUSY)  # type: ignore[return-value]
 
 
-class Utilisation:
+class Utilisation(Tabular):
     """Activity of each thread and device stream in so many slices of equal length: `lanes`, with
     shares by kind. `steady` looks at the time from the first steady step to the last alone.
 
@@ -120,9 +120,6 @@ class Utilisation:
         note = f"; a kernel uses {threads} threads of the processor at most" if threads > 1 else ""
         about = f"busy in each of {len(lengths)} slices of {milliseconds(lengths.mean())}{note}:"
         return "\n".join([table(["of the time", *kinds], lines), "", about, *strips, ""])
-
-    def __repr__(self):
-        return self.table()
 
 
 def shade(share: float) -> str:

@@ -67,7 +67,7 @@ class TorchPlan:
             least = min([self.plain_bytes, *(trial.analysis.peak_bytes for trial in self.trials)])
             expected = f"at least {least:,} bytes, the lowest peak that was found"
             fix = "Raise it to that, or use smaller batches."
-            raise OptionError("plan", expected, self.describe_budget(), fix)
+            raise OptionError("plan", expected, self.budget.described(self.budget_bytes), fix)
         return best
 
     def try_part(self, part: float) -> Trial | None:
@@ -95,11 +95,6 @@ class TorchPlan:
         options = f", options={self.options}" if self.options else ""
         return f'model = torch.compile(model, backend="glasshouse"{options})\n'
 
-    def describe_budget(self) -> str:
-        """The budget as it was written; of a part, its bytes too."""
-        whole = f" of the peak: {self.budget_bytes:,} bytes"
-        return f"{self.budget}{whole if self.budget.nbytes is None else ''}"
-
     def table(self) -> str:
         """The plan as text."""
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
@@ -108,7 +103,7 @@ class TorchPlan:
         if self.options is not None:
             part = self.options["memory_budget"]
             detail = f"forward passes keep {part:.3g} of what they would for their backward passes"
-        return f"{head}\nbudget {self.describe_budget()}\n{detail}\n"
+        return f"{head}\nbudget {self.budget.described(self.budget_bytes)}\n{detail}\n"
 
     def __str__(self):
         return self.table()
