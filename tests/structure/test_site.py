@@ -10,6 +10,7 @@ import doctest
 import importlib.util
 import io
 import re
+import runpy
 from pathlib import Path
 
 import click
@@ -156,3 +157,5 @@ def test_the_site_builds_without_a_warning(tmp_path):
     settings = load_config(str(DOCS.parent / "mkdocs.yml"), strict=True, site_dir=str(tmp_path))
     build(settings)
     assert (tmp_path / "index.html").is_file()
+    judge = runpy.run_path(str(DOCS.parent / "tools" / "judges" / "reference_names.py"))
+    assert judge["missing_names"](tmp_path) == []

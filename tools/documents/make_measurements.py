@@ -15,7 +15,22 @@ from measurement_tables import cell, seconds, size, table, tables, three_digits
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGES = ROOT / "docs" / "measurements"
-UNKNOWN = "not recorded"
+# When records without a time of their own came into the repository.
+COMMITTED = {
+    "models_bfloat16": "2026-11-21",
+    "models_float32": "2026-11-21",
+    "torch_models": "2026-11-26",
+    "torch_models_amx": "2026-11-27",
+    "torch_models_avx2": "2026-11-27",
+    "torch_models_bfloat16": "2026-11-28",
+    "torch_models_captured": "2026-11-26",
+    "torch_models_epyc": "2026-11-28",
+    "torch_models_inference": "2026-11-26",
+    "torch_models_others": "2026-11-25",
+    "torch_models_others_captured": "2026-11-25",
+    "torch_models_right": "2026-11-26",
+    "torch_operators": "2026-11-23",
+}
 
 
 class Measurement(NamedTuple):
@@ -449,23 +464,23 @@ def read(file: str):
 
 
 def origin(item: Measurement, record) -> str:
-    """Machine, versions, date and command of a measurement."""
+    """Machine, versions, date and command of a measurement, without those that nobody noted."""
     known = record if isinstance(record, dict) else {}
     command = item.command or f"python benchmarks/{item.file}.py"
     rows = {
         "machine": machine_of(known.get("machine"), item.machine),
         "versions": versions_of(known),
-        "date": known["time"][:10] if "time" in known else UNKNOWN,
+        "date": known["time"][:10] if "time" in known else f"{COMMITTED[item.file]} at the latest",
         "command": f"`{command}`",
         "record": f"`benchmarks/results/{item.file}.json`",
     }
-    return "\n".join(f"- {name}: {text}" for name, text in rows.items())
+    return "\n".join(f"- {name}: {text}" for name, text in rows.items() if text)
 
 
 def machine_of(machine: dict | None, told: str) -> str:
     """The machine in one line; `told` is what the text beside an older record says."""
     if not machine:
-        return f"{UNKNOWN}; told as {told}" if told else UNKNOWN
+        return told
     vector = "AVX-512" if "avx512f" in machine["vector"] else "AVX2"
     vector += " and AMX" if "amx" in machine["vector"] else ""
     memory = machine["memory"].partition(",")[0]
@@ -479,7 +494,7 @@ def versions_of(record: dict) -> str:
     """Python, the compiler, and the packages that decide how fast a step is."""
     versions, machine = record.get("versions"), record.get("machine")
     if not versions or not machine:
-        return f"PyTorch {record['torch']}; else {UNKNOWN}" if "torch" in record else UNKNOWN
+        return f"PyTorch {record['torch']}" if "torch" in record else ""
     compiler = re.search(r"\) (\d[\d.]*)", machine["compiler"])
     parts = [f"Python {machine['python'].partition(' ')[0]}"]
     parts += [f"C compiler {compiler[1]}"] if compiler else []
@@ -505,7 +520,9 @@ def index() -> str:
     for name, (title, items) in GROUPS.items():
         listed = "; ".join(item.title[:1].lower() + item.title[1:] for item in items)
         parts.append(f"- [{title}]({name}.md): {listed}")
-    parts.append("- [Kernels](kernels.md): our kernels beside oneDNN's; records were not kept")
+    parts.append(
+        "- [Kernels](kernels.md): our kernels beside oneDNN's and NumPy's; records were not kept"
+    )
     parts.append("- [Earlier measurements](earlier.md): figures whose records were not kept")
     return "\n".join(parts) + "\n"
 
@@ -515,7 +532,7 @@ HEAD = """\
 
 Every table on these pages is made from a record in `benchmarks/results` by
 `python tools/documents/make_measurements.py`. Above each stand the machine, the versions, the date
-and the command, or "not recorded" where the record has none.
+and the command; a line is missing where nobody noted it.
 
 - Times are medians; sides that are compared take turns. Ratios say which time is over which.
 - The machines are shared with other programs. Ratios differ by 10 to 20 % from run to run.

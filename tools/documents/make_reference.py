@@ -63,7 +63,7 @@ def public_objects(name: str) -> Iterator[tuple[str, str, object]]:
             continue
         place = f"{module}.{value.__qualname__}"
         if "<" not in place and place not in listed:
-            listed.add(place)
+            listed[place] = attribute
             yield attribute, place, value
 
 
@@ -77,7 +77,7 @@ def other_values(name: str) -> Iterator[tuple[str, str]]:
             text = repr(value)
             text = text if len(text) < MOST_LETTERS and " at 0x" not in text else ""
             yield attribute, f"`{text}`" if text else f"a {type(value).__name__}"
-        elif attribute != value.__name__:
+        elif attribute != listed.get(f"{value.__module__}.{value.__qualname__}", value.__name__):
             yield attribute, f"another name of `{value.__module__}.{value.__qualname__}`"
 
 
@@ -151,7 +151,7 @@ def write_storeys() -> None:
             file.write(text)
 
 
-listed: set[str] = set()
+listed: dict[str, str] = {}  # places, and the names under which pages have them
 package = griffe.load("glasshouse", search_paths=["src"])
 for namespace, page_title in NAMESPACES.items():
     write_namespace(namespace, page_title)

@@ -37,13 +37,16 @@ def is_listed(name: str, listed: set[str]) -> bool:
     return bool({place, name, name.replace("gh.", "glasshouse.", 1), short} & listed)
 
 
-def main() -> None:
-    site = Path(sys.argv[1])
+def missing_names(site: Path) -> list[str]:
+    """Return the public names that no page has."""
     listed = names_of_inventory(site) | headings(site)
-    names = NAMES.read_text().split()
-    missing = [name for name in names if not is_listed(name, listed)]
+    return [name for name in NAMES.read_text().split() if not is_listed(name, listed)]
+
+
+def main() -> None:
+    missing = missing_names(Path(sys.argv[1]))
     print(*missing, sep="\n")
-    print(f"{len(names)} public names, {len(missing)} on no page")
+    print(f"{len(NAMES.read_text().split())} public names, {len(missing)} on no page")
     sys.exit(bool(missing))
 
 
