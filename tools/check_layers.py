@@ -62,6 +62,12 @@ def check_file(path: Path, layers: dict) -> list[str]:
         if isinstance(fn, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         for child in ast.walk(fn)
     }
+    of_types = {
+        id(child)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for child in ast.walk(block)
+    }
     problems = names_above(where, layer, tree, layers)
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -79,6 +85,8 @@ def check_file(path: Path, layers: dict) -> list[str]:
                 problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
             elif target not in allowed and target != ".":
                 problems.append(f"{where}:{node.lineno}: {layer} may not import {target}.")
+            elif target == layer and id(node) in of_types:
+                pass  # types may stand above, in the same storey: nothing is imported when it runs
             elif target == layer and not may_enter(where, inner, layers[layer]):
                 problems.append(f"{where}:{node.lineno}: {where.parent} may not import {inner}.")
             elif layer == "backends" and target == "backends" and other_backend(where, rest):

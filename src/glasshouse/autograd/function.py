@@ -35,7 +35,7 @@ class FunctionEntry(TapeEntry):
     out_specs: list[Any]
     out_data: Any
 
-    def pull(self, cotangents: Any, create_graph: bool) -> Any:
+    def pull(self, cotangents: Any, create_graph: bool) -> list[tuple[tuple[Any, ...], Value]]:
         self.ctx.saved = tuple(map(self.relink, self.ctx.saved))
         from_user = self.function.backward(self.ctx, *self.lifted(cotangents))
         grads = from_user if isinstance(from_user, tuple) else (from_user,)

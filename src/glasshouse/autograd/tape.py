@@ -260,7 +260,7 @@ class Walk:
                 if not self.retain_graph:
                     entry.release()
 
-    def pull(self, entry: Any, slots: Any) -> Any:
+    def pull(self, entry: Any, slots: Any) -> list[tuple[tuple[Any, ...], Value]]:
         """[(parent, cotangent)]: replayed, or by the card's rules."""
         useful = self.useful if type(entry) is CallEntry else None
         is_partial = useful is not None and any(p and p[0] not in useful for p in entry.parents)

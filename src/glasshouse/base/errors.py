@@ -116,7 +116,7 @@ def suggest(name: str, options: Any) -> str:
     return f"Choose one of: {shown}."
 
 
-def check_known(where: str, what: str, name: Any, options: Any) -> Any:
+def check_known(where: str, what: str, name: Any, options: Any) -> str:
     """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
     if name not in options:
         raise OptionError(where, what, repr(name), suggest(name, options))

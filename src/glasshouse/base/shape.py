@@ -67,7 +67,7 @@ def check_shape(where: str, shape: Any) -> Shape:
     return sizes
 
 
-def check_axis(where: str, axis: int, ndim: int) -> int:
+def check_axis(where: str, axis: Any, ndim: int) -> int:
     """`axis` counted from the front, as a Python integer in [0, ndim).
 
     Raises: AxisError if it lies outside [-ndim, ndim), DTypeError if it is no integer.
@@ -83,7 +83,7 @@ def check_axis(where: str, axis: int, ndim: int) -> int:
     return index + ndim if index < 0 else index
 
 
-def check_axes(where: str, axes: tuple[int, ...] | int | None, ndim: int) -> tuple[int, ...]:
+def check_axes(where: str, axes: Any, ndim: int) -> tuple[int, ...]:
     """`axes` (None = all) as sorted, distinct axes in [0, ndim).
 
     Raises: ShapeError.

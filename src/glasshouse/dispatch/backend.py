@@ -78,7 +78,7 @@ class TensorBackend:
         `attrs` are those of the call, with the value of a `constant` or `full`."""
         return self.kernels[call.name](*data, **attrs)
 
-    def evaluate(self, payloads: tuple[Any, ...] = ()) -> None:
+    def evaluate(self, payloads: Any = ()) -> None:
         """Have the payloads, and all that was put off so far, computed; here at once."""
 
     def exported(self, data: Any) -> Any:

@@ -206,7 +206,7 @@ def pad_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
     return inputs[0] if not any(any(width) for width in node.attrs["widths"]) else None
 
 
-def concatenate_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node | None:
+def concatenate_rule(graph: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
     axis = node.attrs["axis"]
     if len(inputs) == 1:
         return inputs[0]

@@ -28,7 +28,7 @@ def infer_cast(x: Spec, *, dtype: DType) -> Spec:
     return Spec(x.shape, dtype)
 
 
-def cast_vjp(g: Value, _y: Spec, _x: Spec, **_: Any) -> Value:
+def cast_vjp(g: Value, _y: Spec, _x: Spec, **_: Any) -> Any:
     if g.dtype.is_complex and not _x.dtype.is_complex:
         g = real(g)
     return cast(g, dtype=_x.dtype)
@@ -123,34 +123,34 @@ def bitcast(x: np.ndarray, *, dtype: DType) -> np.ndarray:
     return x.view(dtype.np)
 
 
-def parts(x: Value) -> Value:
+def parts(x: Value) -> Any:
     """The real and imaginary part of complex x along a new last axis."""
     return bitcast(x, dtype=real_dtype(x.dtype))
 
 
-def part(x: Value, index: int) -> Value:
+def part(x: Value, index: int) -> Any:
     bounds = {"starts": (*(0,) * x.ndim, index), "stops": (*x.shape, index + 1)}
     return reshape(find("slice")(parts(x), **bounds, steps=(1,) * (x.ndim + 1)), x.shape)
 
 
-def real(x: Value) -> Value:
+def real(x: Value) -> Any:
     """The real part of x, in its real dtype; x itself if it is real."""
     return part(x, 0) if x.dtype.is_complex else x
 
 
-def imag(x: Value) -> Value:
+def imag(x: Value) -> Any:
     """The imaginary part of x, in its real dtype; zeros if it is real."""
     return part(x, 1) if x.dtype.is_complex else zeros(x)
 
 
-def conj(x: Value) -> Value:
+def conj(x: Value) -> Any:
     """The complex conjugate of x; x itself if it is real."""
     if not x.dtype.is_complex:
         return x
     return bitcast(parts(x) * np.array([1, -1], real_dtype(x.dtype).np), dtype=x.dtype)
 
 
-def make_complex(re: Value, im: Value) -> Value:
+def make_complex(re: Value, im: Value) -> Any:
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
     return bitcast(find("concatenate")(*pair, axis=re.ndim), dtype=dtypes.complex_dtype(re.dtype))

@@ -69,15 +69,13 @@ def check_ordered(where: str, x: Spec, fix: str) -> None:
         raise DTypeError(where, "an order", x.dtype.name, fix)
 
 
-def check_like(
-    where: str, name: str, x: Value, shape: tuple[int, ...], fix: str = "Reshape it."
-) -> Value:
+def check_like(where: str, name: str, x: Value, shape: Any, fix: str = "Reshape it.") -> Any:
     if x.shape != tuple(shape):
         raise ShapeError(where, f"{name} of {tuple(shape)}", x.shape, fix)
     return x
 
 
-def check_matrices(where: str, x: Value) -> Value | None:
+def check_matrices(where: str, x: Value) -> Any:
     if x.ndim < 2:
         raise ShapeError(where, "matrices (two axes or more)", f"shape {x.shape}", "Reshape it.")
     return x

@@ -32,12 +32,12 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(accumulation_dtype(from_numpy_dtype(x.dtype)).np, copy=False)
 
 
-def transpose(x: Value) -> Value:
+def transpose(x: Value) -> Any:
     """The matrices in the last two axes transposed."""
     return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def adjoint(x: Value) -> Value:
+def adjoint(x: Value) -> Any:
     return conj(transpose(x))
 
 
@@ -57,7 +57,7 @@ def infer_matmul(a: Spec, b: Spec) -> Spec:
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
-def batch_matmul(batched: tuple[bool, ...], a: Value, b: Value) -> Value:
+def batch_matmul(batched: tuple[bool, ...], a: Value, b: Value) -> Any:
     """One large product where only the left operand of a plain product is batched."""
     if batched == (True, False) and b.ndim == 2:
         rows = reshape(a, shape=(a.shape[0] * a.shape[1], a.shape[2]))
@@ -193,7 +193,7 @@ def output_rows(g: np.ndarray, groups: int) -> np.ndarray:
     return np.moveaxis(g.reshape(-1, groups, g.shape[-1] // groups), 1, 0)
 
 
-def merge(x: Value, axis: int, groups: int) -> Value:
+def merge(x: Value, axis: int, groups: int) -> Any:
     """x (B, ...) with B moved into `axis` of the rest, inside of each of its `groups`."""
     b, *shape = x.shape
     x = reshape(x, shape=(b, *shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
@@ -201,7 +201,7 @@ def merge(x: Value, axis: int, groups: int) -> Value:
     return reshape(x, shape=(*shape[:axis], b * shape[axis], *shape[axis + 1 :]))
 
 
-def unmerge(x: Value, axis: int, groups: int, b: int) -> Value:
+def unmerge(x: Value, axis: int, groups: int, b: int) -> Any:
     shape = x.shape
     size = shape[axis] // b
     x = reshape(x, shape=(*shape[:axis], groups, b, size // groups, *shape[axis + 1 :]))

@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec
-from glasshouse.dispatch import LINEAR, Arr, KernelText, Rule, Value, bind, define, primitives
+from glasshouse.dispatch import (
+    LINEAR,
+    Arr,
+    KernelText,
+    Primitive,
+    Rule,
+    Value,
+    bind,
+    define,
+    primitives,
+)
 from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
@@ -96,7 +106,7 @@ def elementwise(
     ranges: Any = None,
     traits: tuple[Any, ...] = (),
     **fields: Any,
-) -> Any:
+) -> Primitive:
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
     `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high).
     `fields` are further ones of the card."""
@@ -135,15 +145,15 @@ def operand_count(ref: Any) -> int:
 polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
-def scalar(value: Any, like: Value) -> Value:
+def scalar(value: Any, like: Value) -> Any:
     return full(like.shape, value, like.dtype)
 
 
-def where_(condition: Value, x: Value, y: Value) -> Value:
+def where_(condition: Value, x: Value, y: Value) -> Any:
     return bind(primitives["where"], (condition, x, y), {})
 
 
-def sign_of(x: Value) -> Value:
+def sign_of(x: Value) -> Any:
     one = scalar(1, x)
     return where_(x > 0, one, where_(x < 0, -one, scalar(0, x)))
 
@@ -420,7 +430,7 @@ minimum = elementwise(
 )
 
 
-def squared_length(a: Value, b: Value) -> Value:
+def squared_length(a: Value, b: Value) -> Any:
     """a² + b², and 1 at the origin, where the angle jumps and its derivative is taken as 0."""
     length = a * a + b * b
     return where_(length == 0, scalar(1, length), length)

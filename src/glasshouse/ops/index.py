@@ -75,7 +75,7 @@ def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def kept_updates(g: Value, indices: Value, axis: int, size: int) -> Value:
+def kept_updates(g: Value, indices: Value, axis: int, size: int) -> Any:
     """The rows of g that `indices` name, with zeros for updates that were overwritten."""
     rows = gather(g, indices, axis=axis)
     order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
@@ -85,7 +85,7 @@ def kept_updates(g: Value, indices: Value, axis: int, size: int) -> Value:
     return where(broadcast_to(stays, rows.shape), rows, zeros(rows))
 
 
-def move_axes(x: Value, src: Any, dst: Any) -> Value:
+def move_axes(x: Value, src: Any, dst: Any) -> Any:
     """`x` with the axes `src` moved to the places `dst`."""
     order = [i for i in range(x.ndim) if i not in src]
     for place, axis in sorted(zip(dst, src)):
@@ -93,7 +93,7 @@ def move_axes(x: Value, src: Any, dst: Any) -> Value:
     return x if order == list(range(x.ndim)) else permute(x, axes=tuple(order))
 
 
-def merged_indices(indices: Value, size: int) -> Value:
+def merged_indices(indices: Value, size: int) -> Any:
     """indices (B, *I) into axes of `size` as those into B axes joined; wrong ones stay wrong."""
     b = indices.shape[0]
     indices = cast(indices, int64)
@@ -109,7 +109,7 @@ def merged_rows(x: Value, axis: int) -> tuple[Value, int, list[Any]]:
     return reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape)), n, shape
 
 
-def batch_gather(batched: tuple[bool, ...], x: Value, indices: Value, *, axis: int) -> Value | None:
+def batch_gather(batched: tuple[bool, ...], x: Value, indices: Value, *, axis: int) -> Any:
     if batched == (True, False):
         return gather(x, indices, axis=axis + 1)
     if batched == (False, True):
@@ -160,7 +160,7 @@ def index(*shape: Any, low: int = -2, high: int = 2) -> Any:
         refusal(ShapeError, "axis", (3,), index(2), axis=1),
     ],
 )
-def gather(x: np.ndarray, at: np.ndarray, *, axis: int) -> np.ndarray | None:
+def gather(x: np.ndarray, at: np.ndarray, *, axis: int) -> np.ndarray:
     """The rows of x that `indices` name along `axis`, as numpy.take gives them.
 
     Why: a product with one-hot rows costs n times the work; slices take only static places."""
@@ -213,7 +213,7 @@ def scatter_errors() -> Any:
 )
 def scatter_add(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int
-) -> np.ndarray | None:
+) -> np.ndarray:
     """x with each update added to the row that its index names; repeated indices add up.
 
     Why: the transpose of gather; a product with one-hot rows costs n times the work.
@@ -247,7 +247,7 @@ def scatter_add(
 )
 def scatter_set(
     x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int
-) -> np.ndarray | None:
+) -> np.ndarray:
     """x with each update in the row that its index names; of repeated indices, the last one's.
 
     Why: writing to places known only at run time; a mask and a sum would add repeated updates.
@@ -263,7 +263,7 @@ def scatter_set(
     return out.reshape(x.shape)
 
 
-def gather_along(x: Value, indices: Value, axis: int) -> Value:
+def gather_along(x: Value, indices: Value, axis: int) -> Any:
     """The elements of x (..., n, ...) at `indices` (..., k, ...) along `axis`, line by line."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
@@ -272,13 +272,13 @@ def gather_along(x: Value, indices: Value, axis: int) -> Value:
     return move_axes(reshape(flat, shape=shape), (last,), (axis,))
 
 
-def scatter_along(updates: Value, indices: Value, axis: int, size: int) -> Value:
+def scatter_along(updates: Value, indices: Value, axis: int, size: int) -> Any:
     """The transpose of `gather_along`: updates added into lines of `size` zeros."""
     shape = (*updates.shape[:axis], size, *updates.shape[axis + 1 :])
     return scatter_lines(scatter_add, full(shape, 0, updates.dtype), indices, updates, axis)
 
 
-def scatter_lines(scatter: Primitive, x: Value, indices: Value, updates: Value, axis: int) -> Value:
+def scatter_lines(scatter: Primitive, x: Value, indices: Value, updates: Any, axis: int) -> Any:
     """x with `updates` (..., k, ...) scattered to `indices` (..., k, ...) of `axis`, by lines."""
     last = x.ndim - 1
     lines, places, rows = (move_axes(v, (axis,), (last,)) for v in (x, indices, updates))
@@ -287,7 +287,7 @@ def scatter_lines(scatter: Primitive, x: Value, indices: Value, updates: Value, 
     return move_axes(reshape(flat, shape=lines.shape), (last,), (axis,))
 
 
-def line_places(places: Value, size: int) -> Value:
+def line_places(places: Value, size: int) -> Any:
     """Positions (..., k) in lines of `size` elements, as flat positions in all lines."""
     k, count = places.shape[-1], math.prod(places.shape[:-1])
     first = reshape(iota(size=count, dtype=int64) * size, shape=(count, 1))

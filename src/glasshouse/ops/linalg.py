@@ -45,73 +45,73 @@ def diagonals(m: int, n: int) -> Any:
     return iota(size=n, dtype=int64) - as_column(iota(size=m, dtype=int64))
 
 
-def tril(x: Any, k: int = 0) -> Value:
+def tril(x: Any, k: int = 0) -> Any:
     """x with zeros above its k-th diagonal."""
     return where(broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape), zeros(x), x)
 
 
-def triu(x: Any, k: int = 0) -> Value:
+def triu(x: Any, k: int = 0) -> Any:
     """x with zeros below its k-th diagonal."""
     return where(broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape), zeros(x), x)
 
 
-def diagonal_part(x: Value) -> Value:
+def diagonal_part(x: Value) -> Any:
     return triu(tril(x))
 
 
-def hermitian_part(x: Value) -> Value:
+def hermitian_part(x: Value) -> Any:
     return (x + adjoint(x)) / 2
 
 
-def real_part(x: Value) -> Value:
+def real_part(x: Value) -> Any:
     return cast(real(x), x.dtype)
 
 
-def as_column(v: Value) -> Value:
+def as_column(v: Value) -> Any:
     return reshape(v, (*v.shape, 1))
 
 
-def as_row(v: Value) -> Value:
+def as_row(v: Value) -> Any:
     return reshape(v, (*v.shape[:-1], 1, v.shape[-1]))
 
 
-def diagonal_matrix(v: Value, dtype: DType) -> Value:
+def diagonal_matrix(v: Value, dtype: DType) -> Any:
     """Square matrices of `dtype` with v (..., n) on their diagonals."""
     return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, v.shape[-1])))
 
 
-def diagonal_of(x: Value) -> Value:
+def diagonal_of(x: Value) -> Any:
     return sum_(diagonal_part(x), axes=(x.ndim - 1,))
 
 
-def columns(x: Value, start: int, stop: int) -> Value:
+def columns(x: Value, start: int, stop: int) -> Any:
     return section(x, x.ndim - 1, start, stop)
 
 
-def quotient(x: Value, gap: Value) -> Value:
+def quotient(x: Value, gap: Value) -> Any:
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
     Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
     return x / where((x == 0) & (gap == 0), full(x.shape, 1, x.dtype), gap)
 
 
-def spectral_quotient(x: Value, v: Value) -> Value:
+def spectral_quotient(x: Value, v: Value) -> Any:
     """x_ij / (v_j - v_i), and 0 on the diagonal."""
     return quotient(x - diagonal_part(x), as_row(v) - as_column(v))
 
 
-def solve(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Value:
+def solve(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Any:
     """a^-1 b, or a^-H b."""
     a = conj(a) if adjoint_a else a
     return triangular_solve(a, b, lower=lower, transpose=adjoint_a, unit_diagonal=False)
 
 
-def solve_right(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Value:
+def solve_right(a: Value, b: Value, *, lower: bool, adjoint_a: bool = False) -> Any:
     """b a^-1, or b a^-H."""
     return adjoint(solve(a, adjoint(b), lower=lower, adjoint_a=not adjoint_a))
 
 
-def pivots(a: Value, perm: Value) -> Value:
+def pivots(a: Value, perm: Value) -> Any:
     """The permutation matrices P with P a = a[perm]."""
     n = perm.shape[-1]
     shape = (*perm.shape, n)
@@ -186,17 +186,17 @@ OBLONG = refusal(ShapeError, "square matrices", (2, 3))
 # dL = L Φ(L^-1 dA L^-H).
 
 
-def half_lower(x: Value) -> Value:
+def half_lower(x: Value) -> Any:
     """Φ: the lower triangle, with half the diagonal."""
     return tril(x) - diagonal_part(x) / 2
 
 
-def cholesky_vjp(g: Value, y: Value, _a: Spec) -> Value:
+def cholesky_vjp(g: Value, y: Value, _a: Spec) -> Any:
     inner = half_lower(matmul(adjoint(y), g))
     return hermitian_part(solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True))
 
 
-def cholesky_jvp(t: Value, y: Value, a: Value) -> Value:
+def cholesky_jvp(t: Value, y: Value, a: Value) -> Any:
     inner = solve_right(y, solve(y, hermitian_part(t), lower=True), lower=True, adjoint_a=True)
     return matmul(y, half_lower(inner))
 
@@ -213,7 +213,7 @@ def cholesky_jvp(t: Value, y: Value, a: Value) -> Value:
     dtypes="linalg",
     source="Murray 2016, arXiv:1602.07527",
 )
-def cholesky(a: np.ndarray) -> np.ndarray | None:
+def cholesky(a: np.ndarray) -> np.ndarray:
     """The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.
 
     Why: a loop over columns, whose length the program does not know."""
@@ -240,23 +240,23 @@ def check_qr_gradient(a: Value, mode: str) -> None:
         raise GradError("qr", expected, f"'complete' and shape {a.shape}", fix)
 
 
-def skew_free(c: Value) -> Value:
+def skew_free(c: Value) -> Any:
     """S: what of C = dR R^-1 + (skew-Hermitian) belongs to R."""
     return triu(c, 1) + adjoint(tril(c, -1)) + real_part(diagonal_part(c))
 
 
-def skew_free_adjoint(u: Value) -> Value:
+def skew_free_adjoint(u: Value) -> Any:
     """S*: triu(U, 1) and its conjugate transpose, and Re diag(U)."""
     upper = triu(u, 1)
     return upper + adjoint(upper) + real_part(diagonal_part(u))
 
 
-def square_qr_vjp(gq: Value, gr: Value, q: Value, r: Value) -> Value:
+def square_qr_vjp(gq: Value, gr: Value, q: Value, r: Value) -> Any:
     inner = matmul(gr, adjoint(r)) - matmul(adjoint(q), gq)
     return solve_right(r, gq + matmul(q, skew_free_adjoint(inner)), lower=False, adjoint_a=True)
 
 
-def qr_vjp(g: list[Value], y: list[Value], a: Value, *, mode: str) -> Value:
+def qr_vjp(g: list[Value], y: list[Value], a: Value, *, mode: str) -> Any:
     check_qr_gradient(a, mode)
     (gq, gr), (q, r) = g, y
     m, n = a.shape[-2:]
@@ -267,13 +267,13 @@ def qr_vjp(g: list[Value], y: list[Value], a: Value, *, mode: str) -> Value:
     return concatenate(first, matmul(q, gr2), axis=a.ndim - 1)
 
 
-def square_qr_jvp(t: Value, q: Value, r: Value) -> tuple[Value, ...]:
+def square_qr_jvp(t: Value, q: Value, r: Value) -> Any:
     x = solve_right(r, t, lower=False)
     u = skew_free(matmul(adjoint(q), x))
     return x - matmul(q, u), matmul(u, r)
 
 
-def qr_jvp(t: Value, y: tuple[Value, ...], a: Value, *, mode: str) -> tuple[Value, ...]:
+def qr_jvp(t: Value, y: tuple[Value, ...], a: Value, *, mode: str) -> Any:
     check_qr_gradient(a, mode)
     q, r = y
     m, n = a.shape[-2:]
@@ -326,11 +326,11 @@ def qr(a: Any, *, mode: Any) -> tuple[np.ndarray, ...]:
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
 
 
-def unpacked(packed: Value) -> tuple[Value, ...]:
+def unpacked(packed: Value) -> Any:
     return tril(packed, -1) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
-def lu_vjp(g: list[Value], y: list[Value], _a: Spec) -> Value:
+def lu_vjp(g: list[Value], y: list[Value], _a: Spec) -> Any:
     (g, _), (packed, perm) = g, y
     lower, upper = unpacked(packed)
     inner = tril(matmul(adjoint(lower), tril(g, -1)), -1)
@@ -340,7 +340,7 @@ def lu_vjp(g: list[Value], y: list[Value], _a: Spec) -> Value:
     return matmul(adjoint(pivots(packed, perm)), inner)
 
 
-def lu_jvp(t: Value, y: tuple[Value, ...], a: Value) -> tuple[Value, None]:
+def lu_jvp(t: Value, y: tuple[Value, ...], a: Value) -> Any:
     packed, perm = y
     lower, upper = unpacked(packed)
     inner = solve(lower, matmul(pivots(packed, perm), t), lower=True)
@@ -416,24 +416,24 @@ def substitute(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -
     return x
 
 
-def of_triangle(x: Value, lower: bool, unit_diagonal: bool) -> Value:
+def of_triangle(x: Value, lower: bool, unit_diagonal: bool) -> Any:
     """The part of x that triangular_solve reads of its first operand."""
     return tril(x, -int(unit_diagonal)) if lower else triu(x, int(unit_diagonal))
 
 
 def solve_vjp_b(
     g: Value, _y: Value, a: Value, _b: Spec | None, *, transpose: bool, **attrs: Any
-) -> Value:
+) -> Any:
     return triangular_solve(conj(a), g, transpose=not transpose, **attrs)
 
 
-def solve_vjp_a(g: Value, y: Value, a: Value, _b: Spec, **attrs: Any) -> Value:
+def solve_vjp_a(g: Value, y: Value, a: Value, _b: Spec, **attrs: Any) -> Any:
     outer = matmul(solve_vjp_b(g, y, a, None, **attrs), adjoint(y))
     outer = transpose(outer) if attrs["transpose"] else outer
     return -of_triangle(outer, attrs["lower"], attrs["unit_diagonal"])
 
 
-def solve_jvp_a(t: Value, y: Value, a: Value, b: Value, **attrs: Any) -> Value:
+def solve_jvp_a(t: Value, y: Value, a: Value, b: Value, **attrs: Any) -> Any:
     t = of_triangle(t, attrs["lower"], attrs["unit_diagonal"])
     t = transpose(t) if attrs["transpose"] else t
     return -triangular_solve(a, matmul(t, y), **attrs)
@@ -482,13 +482,13 @@ def triangular_solve(
 # dw = Re diag(C), dV = V (F ∘ C). The phase of complex vectors is kept still.
 
 
-def eigh_vjp(g: list[Value], y: list[Value], _a: Spec) -> Value:
+def eigh_vjp(g: list[Value], y: list[Value], _a: Spec) -> Any:
     (gw, gv), (w, v) = g, y
     inner = spectral_quotient(matmul(adjoint(v), gv), w) + diagonal_matrix(gw, v.dtype)
     return hermitian_part(matmul(matmul(v, inner), adjoint(v)))
 
 
-def eigh_jvp(t: Value, y: tuple[Value, ...], a: Value) -> tuple[Value, ...]:
+def eigh_jvp(t: Value, y: tuple[Value, ...], a: Value) -> Any:
     w, v = y
     inner = matmul(matmul(adjoint(v), hermitian_part(t)), v)
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
@@ -539,16 +539,16 @@ def check_svd_gradient(a: Value, full_matrices: bool) -> None:
         raise GradError("svd", expected, f"True and shape {a.shape}", fix)
 
 
-def imaginary_diagonal(x: Value) -> Value:
+def imaginary_diagonal(x: Value) -> Any:
     """i Im diag(x), as matrices."""
     return make_complex(full(x.shape, 0, real_dtype(x.dtype)), imag(diagonal_part(x)))
 
 
-def outside(u: Value, x: Value) -> Value:
+def outside(u: Value, x: Value) -> Any:
     return x - matmul(u, matmul(adjoint(u), x))
 
 
-def svd_vjp(g: list[Value], y: list[Value], a: Value, *, full_matrices: bool) -> Value | None:
+def svd_vjp(g: list[Value], y: list[Value], a: Value, *, full_matrices: bool) -> Any:
     check_svd_gradient(a, full_matrices)
     (gu, gs, gvh), (u, s, vh) = g, y
     v, gv = adjoint(vh), adjoint(gvh)
@@ -568,7 +568,7 @@ def svd_vjp(g: list[Value], y: list[Value], a: Value, *, full_matrices: bool) ->
     return result
 
 
-def svd_jvp(t: Value, y: tuple[Value, ...], a: Value, *, full_matrices: bool) -> tuple[Value, ...]:
+def svd_jvp(t: Value, y: tuple[Value, ...], a: Value, *, full_matrices: bool) -> Any:
     check_svd_gradient(a, full_matrices)
     u, s, vh = y
     v = adjoint(vh)
@@ -614,7 +614,7 @@ def svd_flops(a: Spec, *, full_matrices: Any) -> int:
     source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659",
     num_outputs=3,
 )
-def svd(a: np.ndarray, *, full_matrices: bool) -> tuple[np.ndarray, ...] | None:
+def svd(a: np.ndarray, *, full_matrices: bool) -> tuple[np.ndarray, ...]:
     """(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The
     derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use
     that the vectors' phases do not matter to.

@@ -87,7 +87,7 @@ def infer_expand(x: Spec, *, shape: tuple[int, ...]) -> Spec:
     return Spec(tuple(shape), x.dtype)
 
 
-def expand_vjp(g: Value, _y: Spec, _x: Spec, *, shape: tuple[int, ...]) -> Value:
+def expand_vjp(g: Value, _y: Spec, _x: Spec, *, shape: tuple[int, ...]) -> Any:
     axes = tuple(i for i, size in enumerate(_x.shape) if size == 1 and shape[i] != 1)
     return reshape(sum_(g, axes=axes), shape=_x.shape)
 
@@ -129,7 +129,7 @@ def placed(x_shape: tuple[int, ...], widths: tuple[tuple[int, ...], ...]) -> tup
 
 def pad_vjp(
     g: Value, _y: Spec, _x: Spec, *, widths: tuple[tuple[int, ...], ...], value: float
-) -> Value:
+) -> Any:
     where = placed(_x.shape, widths)
     return slice_(
         g,
@@ -181,9 +181,7 @@ def infer_slice(
     return Spec(tuple(sizes), x.dtype)
 
 
-def widths_around(
-    shape: tuple[int, ...], sizes: tuple[int, ...], starts: Sequence[int], steps: tuple[int, ...]
-) -> tuple:
+def widths_around(shape: tuple[int, ...], sizes: Any, starts: Sequence[int], steps: Any) -> tuple:
     """The widths of the pad that puts a slice of sizes `sizes` back to its place in `shape`."""
     spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(sizes, steps, strict=True)]
     axes = zip(shape, spans, starts, steps, strict=True)

@@ -37,7 +37,7 @@ def check_reduced(
         raise ShapeError(name, expected, f"shape {x.shape}", "An empty axis has no extreme.")
 
 
-def spread(g: Value, shape: tuple[int, ...], axes: tuple[int, ...]) -> Value:
+def spread(g: Value, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """`g` repeated along the reduced `axes`, back to `shape`."""
     kept_shape = tuple(1 if i in axes else size for i, size in enumerate(shape))
     return broadcast_to(reshape(g, kept_shape), shape)
@@ -191,14 +191,14 @@ prod = reduction(
 )
 
 
-def extreme_weights(y: Value, x: Value, axes: tuple[int, ...]) -> Value:
+def extreme_weights(y: Value, x: Value, axes: tuple[int, ...]) -> Any:
     """1/n at each of the n positions that hold the extreme, 0 elsewhere."""
     hits = cast(x == spread(y, x.shape, axes), x.dtype)
     return hits / spread(sum_(hits, axes=axes), x.shape, axes)
 
 
 @rounded_once
-def extreme_vjp(g: Value, y: Value, x: Value, *, axes: tuple[int, ...]) -> Value:
+def extreme_vjp(g: Value, y: Value, x: Value, *, axes: tuple[int, ...]) -> Any:
     return spread(g, x.shape, axes) * extreme_weights(y, x, axes)
 
 

@@ -3,6 +3,8 @@
 Values never alias, so this handle holds none of its own: it looks its tensor's up whenever it is
 read, and hands the tensor every value that it is given."""
 
+from typing import Any, Self
+
 from glasshouse.base import DTypeError, ShapeError, type_name
 from glasshouse.dispatch import Value
 from glasshouse.tensor.handle import Tensor
@@ -20,57 +22,57 @@ class DetachedView(Tensor):
 
     base: Tensor
 
-    def __new__(cls, base: Tensor):
+    def __new__(cls, base: Tensor) -> Self:
         view = object.__new__(cls)
         view.base = base.base if isinstance(base, DetachedView) else base
         return view
 
     @property
-    def payload(self):
+    def payload(self) -> Any:
         payload, mode = self.base.payload, self.base.mode
         return payload if mode is None else payload.detach()
 
     @payload.setter
-    def payload(self, payload) -> None:
+    def payload(self, payload: Any) -> None:
         self.base.payload = payload
 
     @property
-    def backend(self):
+    def backend(self) -> Any:
         return self.base.backend
 
     @backend.setter
-    def backend(self, backend) -> None:
+    def backend(self, backend: Any) -> None:
         self.base.backend = backend
 
     @property
-    def spec(self):
+    def spec(self) -> Any:
         return self.base.spec
 
     @property
-    def mode(self):
+    def mode(self) -> Any:  # type: ignore[override]
         return self.base.mode
 
     @property
-    def tangents(self):
+    def tangents(self) -> Any:
         """Tangents of forward mode: zeros, for a detached view has none."""
         return self.mode.zeros
 
-    def rebind(self, value) -> None:
+    def rebind(self, value: Any) -> None:
         """Make the tensor that this view shows hold `value`; no tape sees it."""
         value, base = value.detach(), self.base
         base.payload, base.spec, base.backend = value.payload, value.spec, value.backend
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(self.detach())
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return self.detach().__reduce__()
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.detach()
 
 
-def replace_contents(tensor: Tensor, value) -> None:
+def replace_contents(tensor: Tensor, value: Any) -> None:
     """`tensor.data = value`."""
     if not isinstance(value, Value):
         fix = "Convert with gh.asarray, or write tensor.data.copy_(value)."

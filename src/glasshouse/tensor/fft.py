@@ -6,18 +6,24 @@
 import math
 import numbers
 import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import DTypeError, OptionError, check_axis
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, as_dtype, complex_dtype, float32, real_dtype
+from glasshouse.base.dtype import DType, DTypeLike, as_dtype, complex_dtype, float32, real_dtype
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.dispatch.value import ArrayLike, as_value, cast
 from glasshouse.ops import fourier as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.movement import pad, section
 from glasshouse.tensor.standard.creation import arange, check_device
 from glasshouse.tensor.standard.manipulate import roll
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2",
            "ifftn", "ifftshift", "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "rfft",
@@ -27,19 +33,21 @@ NORMS = ("backward", "ortho", "forward")
 LAST_TWO = (-2, -1)
 
 
-def complex_operand(where: str, x) -> Value:
+def complex_operand(where: str, x: ArrayLike) -> "Tensor":
     x = as_value(x, where=where)
     return cast(x, complex_dtype(x.dtype))
 
 
-def real_operand(where: str, x) -> Value:
+def real_operand(where: str, x: ArrayLike) -> "Tensor":
     x = as_value(x, where=where)
     if x.dtype.is_complex:
         raise DTypeError(where, "real numbers", x.dtype.name, "Use the complex transform.")
     return cast(x, real_dtype(complex_dtype(x.dtype)))
 
 
-def axes_and_sizes(where: str, x: Value, s, axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def axes_and_sizes(
+    where: str, x: "Tensor", s: Any, axes: Any
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(the axes in the order in which they were given, the size that each is brought to)."""
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
@@ -54,7 +62,7 @@ def axes_and_sizes(where: str, x: Value, s, axes) -> tuple[tuple[int, ...], tupl
     return axes, tuple(check_integer(where, "a size", n, least=1) for n in sizes)
 
 
-def brought_to(x: Value, axis: int, size: int) -> Value:
+def brought_to(x: "Tensor", axis: int, size: int) -> "Tensor":
     """x cut along an axis, or filled up with zeros at its end."""
     if size < x.shape[axis]:
         return section(x, axis, 0, size)
@@ -65,7 +73,7 @@ def brought_to(x: Value, axis: int, size: int) -> Value:
     return pad(x, widths=tuple(widths), value=0)
 
 
-def scaled(where: str, x: Value, count: int, norm: str | None, inverse: bool) -> Value:
+def scaled(where: str, x: "Tensor", count: int, norm: str | None, inverse: bool) -> "Tensor":
     """The result of a transform of `count` elements with the factor that `norm` asks for."""
     norm = check_option(where, "norm", norm or "backward", NORMS)
     if norm == "ortho":
@@ -73,7 +81,9 @@ def scaled(where: str, x: Value, count: int, norm: str | None, inverse: bool) ->
     return x * (1 / count) if (norm == "backward") == inverse else x
 
 
-def complex_transform(where: str, x, s, axes, norm, inverse: bool) -> Value:
+def complex_transform(
+    where: str, x: "Tensor", s: Any, axes: int | Sequence[int], norm: str, inverse: bool
+) -> "Tensor":
     x = complex_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
     for axis, size in zip(axes, sizes, strict=True):
@@ -84,7 +94,7 @@ def complex_transform(where: str, x, s, axes, norm, inverse: bool) -> Value:
     return scaled(where, y, math.prod(sizes), norm, inverse)
 
 
-def of_real(where: str, x, s, axes, norm, inverse: bool) -> Value:
+def of_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> "Tensor":
     """The frequencies of a real signal: the last axis first, the others of what that gives."""
     x = real_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
@@ -99,7 +109,7 @@ def of_real(where: str, x, s, axes, norm, inverse: bool) -> Value:
     return scaled(where, y, math.prod(sizes), norm, inverse)
 
 
-def to_real(where: str, x, s, axes, norm, inverse: bool) -> Value:
+def to_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> "Tensor":
     """The real signal of frequencies, of which the last axis has the first half."""
     x = complex_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
@@ -131,7 +141,14 @@ Source: {source}.
 {example}"""
 
 
-def documented(call, name: str, compute, about: str, shapes: str, example=()):
+def documented(
+    call: Any,
+    name: str,
+    compute: Callable[..., Any],
+    about: str,
+    shapes: str,
+    example: tuple[Any, ...] = (),
+) -> Any:
     call.__name__ = call.__qualname__ = name
     refused = "DTypeError for complex numbers, " * (compute is of_real)
     source = "PyTorch" if name.endswith(("2", "hfftn")) else "standard"
@@ -143,7 +160,14 @@ def documented(call, name: str, compute, about: str, shapes: str, example=()):
     return takes_names_of_pytorch(call)
 
 
-def along_axis(name, compute, inverse, about, shapes, example=()):
+def along_axis(
+    name: Any,
+    compute: Callable[..., Any],
+    inverse: Any,
+    about: Any,
+    shapes: Any,
+    example: tuple[Any, ...] = (),
+) -> Any:
     """The transform `compute`, or its inverse, along one axis."""
 
     def call(x, /, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
@@ -152,7 +176,13 @@ def along_axis(name, compute, inverse, about, shapes, example=()):
     return documented(call, name, compute, about, shapes, example)
 
 
-def along_axes(name, compute, inverse, about, shapes="(...) -> the axes with the sizes `s`"):
+def along_axes(
+    name: Any,
+    compute: Callable[..., Any],
+    inverse: Any,
+    about: Any,
+    shapes: str = "(...) -> the axes with the sizes `s`",
+) -> Any:
     """The transform along several axes, and that along two, by default the last."""
 
     def call(x, /, s=None, axes=None, norm: str | None = "backward"):
@@ -203,7 +233,7 @@ ihfftn, ihfft2 = along_axes("ihfftn", of_real, True, "The inverse of `hfftn`.", 
 # fmt: on
 
 
-def spaced(where: str, n, d: float, dtype, device) -> tuple[int, DType, float]:
+def spaced(where: str, n: Any, d: float, dtype: Any, device: Any) -> tuple[int, DType, float]:
     """(n, the dtype of frequencies, how far they lie apart) for n samples that lie d apart."""
     check_device(where, device)
     n = check_integer(where, "n", n, least=1)
@@ -216,7 +246,9 @@ def spaced(where: str, n, d: float, dtype, device) -> tuple[int, DType, float]:
     return n, dtype, 1 / (n * d)
 
 
-def fftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
+def fftfreq(
+    n: int, /, d: float = 1.0, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Any:
     """The frequencies of `fft`'s results, for samples that lie d apart: 0, 1, …, -2, -1 by (n·d).
 
     Shapes: (n,).
@@ -232,7 +264,9 @@ def fftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
     return cast(numbers, dtype) * apart
 
 
-def rfftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
+def rfftfreq(
+    n: int, /, d: float = 1.0, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Any:
     """The frequencies of `rfft`'s results: 0, 1, …, n // 2 by (n·d).
 
     Shapes: (n // 2 + 1,).
@@ -244,7 +278,7 @@ def rfftfreq(n: int, /, d: float = 1.0, *, dtype=None, device=None):
     return arange(0, cards.frequencies(n), dtype=dtype) * apart
 
 
-def shifted(where: str, x, axes, by) -> Value:
+def shifted(where: str, x: ArrayLike, axes: Any, by: Any) -> "Tensor":
     x = as_value(x, where=where)
     if axes is None:
         axes = range(x.ndim)
@@ -255,7 +289,7 @@ def shifted(where: str, x, axes, by) -> Value:
 
 
 @takes_names_of_pytorch
-def fftshift(x, /, axes=None):
+def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Any:
     """x with the frequency 0 of `fft`'s order moved to the middle of the axes, by default all.
 
     Shapes: x (...) -> (...).
@@ -270,7 +304,7 @@ def fftshift(x, /, axes=None):
 
 
 @takes_names_of_pytorch
-def ifftshift(x, /, axes=None):
+def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Any:
     """The inverse of `fftshift`.
 
     Shapes: x (...) -> (...).

@@ -3,13 +3,15 @@
 `foreach` has no effect: it is taken because PyTorch takes it."""
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, OptionError
-from glasshouse.dispatch.value import as_value, cast, full
+from glasshouse.dispatch.value import ArrayLike, as_value, cast, full
 from glasshouse.ops.checks import check_several, check_type
 from glasshouse.ops.collective import all_reduce
 from glasshouse.ops.elementwise import maximum, minimum
@@ -18,12 +20,12 @@ from glasshouse.tensor.standard.creation import asarray
 
 
 def clip_grad_norm_(
-    parameters,
+    parameters: Any,
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
-    foreach=None,
-):
+    foreach: Any = None,
+) -> Tensor:
     """The norm of all gradients together; they are scaled down in place if it is above max_norm.
 
         norm = (sum |g|^norm_type)^(1 / norm_type)
@@ -45,7 +47,12 @@ def clip_grad_norm_(
     return total
 
 
-def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach=None):
+def get_total_norm(
+    tensors: list[Tensor],
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: Any = None,
+) -> Tensor:
     """The norm of all elements of the tensors together.
 
         norm = (sum |x|^norm_type)^(1 / norm_type)
@@ -65,7 +72,9 @@ def get_total_norm(tensors, norm_type: float = 2.0, error_if_nonfinite: bool = F
     return norm_of(where, tensors, norm_type, error_if_nonfinite, shardings)
 
 
-def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach=None) -> None:
+def clip_grads_with_norm_(
+    parameters: list[Tensor], max_norm: float, total_norm: ArrayLike, foreach: Any = None
+) -> None:
     """Scale the gradients down in place if their norm, an argument, is above max_norm.
 
         g = g * min(1, max_norm / (total_norm + 1e-6))
@@ -84,25 +93,27 @@ def check_norm(where: str, max_norm: float, norm_type: float) -> None:
         raise OptionError(where, "max_norm >= 0 and norm_type > 0", got, "norm_type may be inf.")
 
 
-def is_least(number, least: float) -> bool:
+def is_least(number: Any, least: float) -> bool:
     try:
         return bool(number >= least)
     except TypeError:
         return False
 
 
-def sharding_of_gradient(p: Tensor):
+def sharding_of_gradient(p: Tensor) -> Any:
     """How ranks share out a parameter's gradient."""
     return p.grad.sharding or p.sharding
 
 
-def groups_of(parameters) -> list:
+def groups_of(parameters: list[Tensor]) -> list:
     """The groups whose ranks have different parts of some gradient, each once."""
     shardings = [sharding_of_gradient(p) for p in parameters if p.grad is not None]
     return list(dict.fromkeys(group for s in shardings if s is not None for group in s.groups))
 
 
-def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: bool, shardings):
+def norm_of(
+    where: str, tensors: list, norm_type: float, error_if_nonfinite: bool, shardings: list[None]
+) -> Tensor:
     if not tensors:
         return asarray(0.0)
     with no_grad():
@@ -113,14 +124,14 @@ def norm_of(where: str, tensors: list, norm_type: float, error_if_nonfinite: boo
     return total
 
 
-def scale_down(params: list, max_norm: float, total) -> None:
+def scale_down(params: list, max_norm: float, total: Tensor) -> None:
     with no_grad():
         scale = minimum(float(max_norm) / (total + 1e-6), full((), 1.0, total.dtype))
         for p in params:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
 
 
-def total_norm(grads: list, norm_type: float, shardings: list):
+def total_norm(grads: list, norm_type: float, shardings: list) -> Tensor:
     sizes = [abs(cast(g, accumulation_dtype(g.dtype))) for g in grads]
     dtype = reduce(promote, [size.dtype for size in sizes])
     sizes = [cast(size, dtype) for size in sizes]
@@ -131,7 +142,7 @@ def total_norm(grads: list, norm_type: float, shardings: list):
     return over_ranks(powers, shardings, add, "sum") ** (1 / norm_type)
 
 
-def over_ranks(numbers: list, shardings: list, combine, reduction: str):
+def over_ranks(numbers: list, shardings: list, combine: Any, reduction: str) -> Tensor:
     """Numbers of several tensors combined, with those of the other ranks' parts."""
     by_groups: dict[tuple, list] = {}
     for number, sharding in zip(numbers, shardings, strict=True):
@@ -143,14 +154,14 @@ def over_ranks(numbers: list, shardings: list, combine, reduction: str):
     return reduce(combine, totals)
 
 
-def reduced_over(groups, total, reduction: str):
+def reduced_over(groups: Sequence[Any], total: Tensor, reduction: str) -> Tensor:
     """A number that ranks of each of the groups know in part."""
     for group in groups:
         total = all_reduce(total, group=group, reduce=reduction, replicated=True)
     return total
 
 
-def clip_grad_value_(parameters, clip_value: float, foreach=None) -> None:
+def clip_grad_value_(parameters: list[Tensor], clip_value: float, foreach: Any = None) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
 
     Raises: OptionError for a negative clip_value, DTypeError for complex gradients.
@@ -176,7 +187,7 @@ def sharded_as(x: Tensor, like: Tensor) -> Tensor:
     return x
 
 
-def tensors_of(where: str, tensors) -> list[Tensor]:
+def tensors_of(where: str, tensors: Any) -> list[Tensor]:
     fix = "Pass model.parameters()."
     several = [tensors] if isinstance(tensors, Tensor) else tensors
     several = check_several(where, several, "tensors", fix)
@@ -185,5 +196,5 @@ def tensors_of(where: str, tensors) -> list[Tensor]:
     return several
 
 
-def with_grad(where: str, parameters) -> list[Tensor]:
+def with_grad(where: str, parameters: Any) -> list[Tensor]:
     return [p for p in tensors_of(where, parameters) if p.grad is not None]

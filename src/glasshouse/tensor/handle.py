@@ -6,24 +6,30 @@ tensors computed from the old one keep it."""
 import functools
 import math
 import operator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
-from glasshouse.base.dtype import as_dtype, by_name
+from glasshouse.base.dtype import DTypeLike, as_dtype, by_name
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
 from glasshouse.base.shape import Shape, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
-from glasshouse.dispatch.value import ordinary
+from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
 from glasshouse.tensor.standard import contract, index
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.attached import AttachedMethods
+else:
+    AttachedMethods = Value  # methods.py adds what attached.pyi has the types of
 
 
 def check_visible() -> None:
@@ -32,11 +38,11 @@ def check_visible() -> None:
         raise HiddenValueError("value", "no look at a tensor's value", "one while tracing", fix)
 
 
-def writing(where: str, compute):
+def writing(where: str, compute: Callable[..., Any]) -> Any:
     return lambda self, other: self.in_place(where, compute(self, other))
 
 
-def converted(kind: type):
+def converted(kind: type) -> Any:
     return lambda self: kind(self.one(kind.__name__))
 
 
@@ -51,10 +57,10 @@ class ElementCount(int):
 
     shape: Shape
 
-    def __call__(self, dim: int | None = None):
+    def __call__(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[check_axis("size", dim, len(self.shape))]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[Any], tuple[int, ...]]:
         return int, (int(self),)
 
 
@@ -65,7 +71,7 @@ def element_count(shape: Shape) -> ElementCount:
     return count
 
 
-class Tensor(Value):
+class Tensor(AttachedMethods):
     """An n-dimensional array of one dtype, on one backend.
     Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
 
@@ -74,10 +80,10 @@ class Tensor(Value):
         (1, 2)
     """
 
-    grad = None
+    grad: Any = None
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
-    def __new__(cls, data=None, dtype=None):
+    def __new__(cls, data: "Tensor | None" = None, dtype: DTypeLike | None = None) -> Self:
         value = as_value(data, None if dtype is None else as_dtype(dtype))
         tensor = object.__new__(cls)
         tensor.rebind(value.detach() if isinstance(data, Tensor) else value)
@@ -95,7 +101,7 @@ class Tensor(Value):
         return element_count(self.spec.shape)
 
     @property
-    def T(self):
+    def T(self) -> "Tensor":
         """A matrix with its axes swapped.
 
         Raises: ShapeError unless it has two axes.
@@ -105,7 +111,7 @@ class Tensor(Value):
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
-    def mT(self):
+    def mT(self) -> "Tensor":
         """The last two axes swapped.
 
         Raises: ShapeError for fewer than two axes.
@@ -132,7 +138,7 @@ class Tensor(Value):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def requires_grad_(self, wanted: bool = True):
+    def requires_grad_(self, wanted: bool = True) -> Self:
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
 
         Raises: DTypeError for integers and booleans, GradError for results of operations.
@@ -157,14 +163,19 @@ class Tensor(Value):
         """Whether this tensor is not the recorded result of an operation."""
         return self.tape_entry is None or isinstance(self.tape_entry, Leaf)
 
-    def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
+    def backward(
+        self,
+        gradient: "Tensor | None" = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it depends on.
 
         Raises: GradError if untracked, not of one element without a gradient, or freed.
         """
         backward(self, gradient, retain_graph, create_graph)
 
-    def register_hook(self, fn):
+    def register_hook(self, fn: Callable[..., Any]) -> "Hook":
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
         Returns a handle whose `remove()` ends it.
 
@@ -175,7 +186,7 @@ class Tensor(Value):
             raise GradError("register_hook", "a tensor with requires_grad=True", "one without", fix)
         return add_hook(self, self.slot, fn)
 
-    def register_post_accumulate_grad_hook(self, fn):
+    def register_post_accumulate_grad_hook(self, fn: Callable[..., Any]) -> "Hook":
         """Call `fn(tensor)` when a backward pass has added to `.grad`, as soon as its last part is
         known. Returns a handle whose `remove()` ends it.
 
@@ -188,7 +199,7 @@ class Tensor(Value):
         told_early.add(self.tape_entry)
         return add_hook(self, AFTERWARDS, fn)
 
-    def has_hook(self, fn) -> bool:
+    def has_hook(self, fn: Callable[..., Any]) -> bool:
         """Whether `fn` is called when this tensor's gradient is known."""
         return any(hook == fn for _, hook in (self.tape_entry.grad_hooks or {}).values())
 
@@ -197,18 +208,18 @@ class Tensor(Value):
         if not self.is_leaf:
             self.register_hook(self.store_grad)
 
-    def store_grad(self, gradient) -> None:
+    def store_grad(self, gradient: Any) -> None:
         """Add `gradient` to `.grad`; the hook of `retain_grad`."""
         self.grad = gradient if self.grad is None else self.grad + gradient
 
-    def detach(self):
+    def detach(self) -> "Tensor":
         """The same contents, not on any tape."""
         if self.mode is not None:
             return self.mode.detach(self)
         return box(self.payload, self.spec, self.backend)
 
     # -- writing ---------------------------------------------------------------------------
-    def rebind(self, value) -> None:
+    def rebind(self, value: "Tensor") -> None:
         """Make this handle show `value`, with its place on the tape."""
         self.payload, self.spec, self.backend = value.payload, value.spec, value.backend
         if value.mode is not None:
@@ -219,7 +230,7 @@ class Tensor(Value):
         ):
             self.tape_entry, self.slot = value.tape_entry, value.slot
 
-    def write(self, where: str, value):
+    def write(self, where: str, value: Any) -> Self:
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
         if value.mode is not self.mode:
             got = f"one of an inner transform ({type(value.mode).__name__})"
@@ -231,7 +242,7 @@ class Tensor(Value):
         self.rebind(value)
         return self
 
-    def in_place(self, where: str, result):
+    def in_place(self, where: str, result: "Tensor") -> "Tensor":
         """This tensor bound to the result of an operator, which must have its shape and kind."""
         if result.shape != self.shape:
             fix = "Write x = x … to get a new tensor."
@@ -243,19 +254,19 @@ class Tensor(Value):
             result = cast(result, self.dtype)
         return self.write(where, result)
 
-    def __matmul__(self, other):
+    def __matmul__(self, other: "Tensor") -> "Tensor":
         return contract.matmul(self, other)
 
-    def __rmatmul__(self, other):
+    def __rmatmul__(self, other: ArrayLike) -> Any:
         return contract.matmul(as_value(other, where="matmul"), self)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> "Tensor":
         return index.getitem(self, key)
 
-    def __setitem__(self, key, value) -> None:
+    def __setitem__(self, key: Any, value: ArrayLike) -> None:
         self.write("setitem", index.setitem(self, key, value))
 
-    def copy_(self, source):
+    def copy_(self, source: ArrayLike) -> "Tensor":
         """This tensor, now with the contents of `source` (cast and broadcast to it)."""
         value = cast(unshared(as_value(source, where="copy_")), self.dtype)
         return self.write("copy_", broadcast_to(value, self.shape, where="copy_"))
@@ -274,7 +285,7 @@ class Tensor(Value):
         array.flags.writeable = False
         return array
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         array = self.numpy()
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
@@ -283,18 +294,18 @@ class Tensor(Value):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def item(self):
+    def item(self) -> float:
         """The one element as a Python number.
 
         Raises: ShapeError if there is not just one.
         """
         return self.one("item")
 
-    def tolist(self):
+    def tolist(self) -> Any:
         """The contents as nested lists of Python numbers."""
         return self.numpy().tolist()
 
-    def one(self, where: str):
+    def one(self, where: str) -> float:
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
             fix = "Use gh.any or gh.all, or index it."
@@ -306,42 +317,49 @@ class Tensor(Value):
     __float__ = converted(float)
     __complex__ = converted(complex)
 
-    def __index__(self):
+    def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise DTypeError("index", "an integer tensor", self.dtype.name, "Cast it.")
         return int(self.one("index"))
 
-    def __len__(self):
+    def __len__(self) -> int:
         if not self.shape:
             raise DTypeError("len", "at least one axis", "a 0-d tensor", "Use .item().")
         return self.shape[0]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
-    def __contains__(self, element):
+    def __contains__(self, element: Any) -> bool:
         return bool((self == element).any())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return printing.format_tensor(self)
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         array, name = self.numpy(), self.dtype.name
         return rebuild, (type(self), array.tobytes(), name, self.shape, self.requires_grad)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
         copy = type(self).__new__(type(self), self.detach())
         copy.grad = None if self.grad is None else self.grad.detach()
         memo[id(self)] = copy
         return copy.requires_grad_(self.requires_grad)
 
-    def __copy__(self):
+    def __copy__(self) -> Any:
         return self.__deepcopy__({})
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
         """The contents for another library: a copy, since not all libraries heed that values must
         not be written to. With copy=False they are shared, read-only for libraries that heed it.
 
@@ -352,10 +370,10 @@ class Tensor(Value):
             options = {"max_version": max_version, "dl_device": dl_device}
         return payload.__dlpack__(stream=stream, **options)
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> Any:
         return contents_of(self).__dlpack_device__()
 
-    def exported(self, copy: bool = True):
+    def exported(self, copy: bool = True) -> Any:
         """Contents for another library through DLPack: a copy in row-major order, or without
         `copy` as they lie.
 
@@ -371,7 +389,9 @@ class Tensor(Value):
         return payload
 
     # -- dtype and device ------------------------------------------------------------------
-    def to(self, *targets, dtype=None, device=None):
+    def to(
+        self, *targets: Any, dtype: DTypeLike | None = None, device: str | None = None
+    ) -> "Tensor":
         """This tensor in another dtype, on another device, or like another tensor.
 
         Raises: DTypeError, DeviceError for what is neither.
@@ -380,7 +400,7 @@ class Tensor(Value):
         moved = self if device is None else self.to_device(device)
         return moved if dtype is None else cast(moved, dtype)
 
-    def to_device(self, device, /, *, stream=None):
+    def to_device(self, device: str, /, *, stream: Any = None) -> Any:
         """This tensor on `device`, which the current backend, or one for that device, computes on.
 
         Raises: DeviceError if no backend reaches it.
@@ -397,12 +417,12 @@ class Tensor(Value):
             raise DeviceError("to_device", expected, repr(device), fix)
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
-    def cpu(self):
+    def cpu(self) -> Any:
         """This tensor in host memory."""
         home = self.device == "cpu"
         return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
-    def cuda(self, device=None):
+    def cuda(self, device: str | None = None) -> Any:
         """This tensor on a CUDA device, the one of that number or name: `to_device("cuda")`.
 
         Raises: DeviceError where the backend has none.
@@ -419,7 +439,7 @@ for symbol, name in IN_PLACE.items():
 hooks.tensor_class = Tensor
 
 
-def contents_of(tensor: Tensor):
+def contents_of(tensor: Tensor) -> Any:
     """The contents as they lie in memory: a backend's array, or a read-only one of NumPy."""
     check_visible()
     payload = tensor.backend.exported(tensor.payload) if tensor.mode is None else None
@@ -430,7 +450,7 @@ def contents_of(tensor: Tensor):
 class Hook(AbstractContextManager):
     """Removes a hook from those registered; as a context, at its end."""
 
-    def __init__(self, registered: dict, hook, prepend: bool = False):
+    def __init__(self, registered: Any, hook: Any, prepend: bool = False) -> None:
         self.registered = registered
         registered[self] = hook
         if prepend:
@@ -440,11 +460,11 @@ class Hook(AbstractContextManager):
         """Stop calling the hook."""
         self.registered.pop(self, None)
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.remove()
 
 
-def add_hook(tensor: Tensor, slot, fn) -> Hook:
+def add_hook(tensor: Tensor, slot: int | None, fn: Callable[..., Any]) -> Hook:
     """Have a tensor's place on the tape call `fn` for a slot, or for a key in place of one:
     `fn()` for AT_END, at the end of each backward pass that adds to `.grad`, once though several
     leaves have it."""
@@ -453,7 +473,7 @@ def add_hook(tensor: Tensor, slot, fn) -> Hook:
     return Hook(tensor.tape_entry.grad_hooks, (slot, fn))
 
 
-def named_targets(targets, dtype, device) -> tuple:
+def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple:
     """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
     for target in targets:
         if isinstance(target, Tensor):
@@ -465,11 +485,13 @@ def named_targets(targets, dtype, device) -> tuple:
     return None if dtype is None else as_dtype(dtype), device
 
 
-def recording(tensor) -> bool:
+def recording(tensor: Tensor) -> bool:
     """Whether the tape that `tensor` belongs to records now."""
     return (tensor.mode or state).records
 
 
-def rebuild(cls, raw: bytes, dtype: str, shape, requires_grad: bool):
+def rebuild(
+    cls: Any, raw: bytes, dtype: str, shape: int | Sequence[int], requires_grad: bool
+) -> Tensor:
     array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
     return cls.__new__(cls, array).requires_grad_(requires_grad)

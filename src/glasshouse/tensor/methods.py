@@ -4,9 +4,11 @@ A function whose first argument is the tensor becomes a method as it is; the res
 the spellings that differ. Importing this module completes the class."""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import linalg, random, special, writing
 from glasshouse.tensor.detached import DATA
@@ -35,6 +37,10 @@ from glasshouse.tensor.torch_names import (
     statistics,
 )
 from glasshouse.tensor.writing import method
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.random import Generator
+
 
 AS_METHODS = {
     elementwise: "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan asin acos atan "
@@ -84,12 +90,12 @@ SYNONYMS = {
 }  # fmt: skip
 
 
-def sizes(shape) -> tuple:
+def sizes(shape: tuple[Any, ...]) -> tuple:
     lone = len(shape) == 1 and isinstance(shape[0], (tuple, list))
     return tuple(shape[0] if lone else shape)
 
 
-def transpose(self, *axes):
+def transpose(self: Tensor, *axes: int) -> Tensor:
     """Two axes: swapped, as PyTorch does. None or all: permuted, as NumPy does."""
     axes = sizes(axes)
     if len(axes) == 2:
@@ -97,7 +103,7 @@ def transpose(self, *axes):
     return manipulate.permute_dims(self, axes or tuple(reversed(range(self.ndim))))
 
 
-def expand(self, *shape):
+def expand(self: Tensor, *shape: Any) -> Tensor:
     """The tensor broadcast to the sizes; -1 keeps the size of an axis."""
     shape = sizes(shape)
     old_sizes = (None,) * (len(shape) - self.ndim) + self.shape
@@ -105,7 +111,7 @@ def expand(self, *shape):
     return manipulate.broadcast_to(self, new_sizes)
 
 
-def array_namespace(self, /, *, api_version=None):
+def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
@@ -114,13 +120,20 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
-def new_tensor(self, data, *, dtype=None, device=None, requires_grad: bool = False):
+def new_tensor(
+    self: Any,
+    data: Any,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Any:
     """A tensor with a copy of the data, in the dtype of this one unless another is given."""
     dtype = self.dtype if dtype is None else dtype
     return creation.tensor(data, dtype, device=device, requires_grad=requires_grad)
 
 
-def new_of_size(name: str, make):
+def new_of_size(name: str, make: Any) -> Any:
     def new(self, *size, dtype=None, device=None, requires_grad: bool = False):
         dtype = self.dtype if dtype is None else dtype
         return make(sizes(size), dtype=dtype, device=device, requires_grad=requires_grad)
@@ -128,13 +141,21 @@ def new_of_size(name: str, make):
     return method(f"new_{name}", new, f"gh.{name}, in the dtype of this tensor unless given.")
 
 
-def new_full(self, size, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+def new_full(
+    self: Any,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Any:
     """gh.full, in the dtype of this tensor unless another is given."""
     dtype = self.dtype if dtype is None else dtype
     return creation.full(size, fill_value, dtype, device=device, requires_grad=requires_grad)
 
 
-def stride(self, dim=None):
+def stride(self: Any, dim: int | None = None) -> Any:
     """How many elements apart neighbours along each axis, or one, lie in row-major order. Values
     have no other layout here."""
     strides, step = [], 1
@@ -145,31 +166,31 @@ def stride(self, dim=None):
     return steps if dim is None else steps[check_axis("stride", dim, self.ndim)]
 
 
-def type_(self, dtype=None):
+def type_(self: Any, dtype: DTypeLike | None = None) -> Any:
     """The name of the dtype, or the tensor in another one."""
     return str(self.dtype) if dtype is None else cast(self, as_dtype(dtype))
 
 
-def where(self, condition, other):
+def where(self: Any, condition: Any, other: Any) -> Any:
     """This tensor where the condition holds, else `other`."""
     return elementwise.where(condition, self, other)
 
 
-def view(self, *shape):
+def view(self: Tensor, *shape: int) -> Tensor:
     """gh.reshape; of a dtype instead of sizes, the same bytes read as that."""
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list)):
         return view_bytes(self, as_dtype(shape[0]))
     return manipulate.reshape(self, sizes(shape))
 
 
-def view_bytes(x, dtype):
+def view_bytes(x: Any, dtype: Any) -> Any:
     if dtype.itemsize != x.dtype.itemsize:
         got = f"{dtype.name} for {x.dtype.name}"
         raise OptionError("view", "a dtype of as many bytes", got, "Use .to() to convert.")
     return bind(primitives["bitcast"], (x,), {"dtype": dtype})
 
 
-def map_with(self, *others_and_function):
+def map_with(self: Any, *others_and_function: Any) -> Any:
     """This tensor, each element replaced by a Python function of it (and of those of other
     tensors). The tensors are read at once."""
     *others, function = others_and_function
@@ -178,7 +199,7 @@ def map_with(self, *others_and_function):
     return self.copy_(creation.asarray(mapped, self.dtype).reshape(self.shape))
 
 
-def resize_(self, *size):
+def resize_(self: Any, *size: Any) -> Any:
     """This tensor in another shape: its elements in row-major order, then zeros."""
     shape = sizes(size)
     flat, count = self.reshape(-1), creation.zeros(shape, dtype=self.dtype).size
@@ -186,7 +207,7 @@ def resize_(self, *size):
     return self.write("resize_", manipulate.concat([flat[:count], missing]).reshape(shape))
 
 
-def fill_diagonal_(self, fill_value, wrap: bool = False):
+def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
     """This tensor, with one number at all places whose indices are equal; with `wrap`, the diagonal
     of a tall matrix starts again below."""
     step = sum(stride(self))
@@ -195,7 +216,7 @@ def fill_diagonal_(self, fill_value, wrap: bool = False):
     return self.write("fill_diagonal_", flat.reshape(self.shape))
 
 
-def drawing_method(name: str, draw, about: str):
+def drawing_method(name: str, draw: Any, about: str) -> Any:
     """The method that fills a tensor with random numbers: draw(shape, …, dtype, generator)."""
 
     def write(self, *args, generator=None, **named):
@@ -204,16 +225,20 @@ def drawing_method(name: str, draw, about: str):
     return method(f"{name}_", write, f"This tensor, now with {about}.")
 
 
-def floating(x) -> dtypes.DType:
+def floating(x: Any) -> dtypes.DType:
     return x.dtype if x.dtype.is_floating else dtypes.float32
 
 
-def uniform_over(x, low=0.0, high=1.0, generator=None, **bounds):
+def uniform_over(
+    x: Any, low: float = 0.0, high: float = 1.0, generator: "Generator | None" = None, **bounds: Any
+) -> Any:
     low, high = bounds.get("from", low), bounds.get("to", high)
     return random.uniform(x.shape, low, high, x.dtype, generator)
 
 
-def whole(x, low=0, high=None, generator=None, **bounds):
+def whole(
+    x: Any, low: int = 0, high: Any = None, generator: "Generator | None" = None, **bounds: Any
+) -> Any:
     """Integers of the whole range of the dtype, or in [low, high), or in [0, low)."""
     low, high = bounds.get("from", low), bounds.get("to", high)
     if high is None and low == 0:
@@ -226,7 +251,7 @@ def whole(x, low=0, high=None, generator=None, **bounds):
     return random.randint(low, high, x.shape, generator=generator)
 
 
-def half_open(x, generator):
+def half_open(x: Any, generator: "Generator") -> Any:
     """Uniform numbers in (0, 1]."""
     return 1 - random.uniform(x.shape, dtype=dtypes.float64, generator=generator)
 
@@ -363,7 +388,7 @@ CASTS = {
 }
 
 
-def casting(name: str, dtype):
+def casting(name: str, dtype: Any) -> Any:
     def function(self, memory_format=None):
         return cast(self, dtype)
 
@@ -381,7 +406,7 @@ def functions_as_methods() -> dict:
     return methods | {name: everywhere[original] for name, original in SYNONYMS.items()} | OWN
 
 
-def complete(cls) -> None:
+def complete(cls: Any) -> None:
     functions = functions_as_methods()
     for name, (function, doc) in ONE_LINERS.items():
         functions[name] = method(name, function, doc)

@@ -2,12 +2,15 @@
 
 import shutil
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.autograd.tape import TapeMode
 from glasshouse.base import OptionError, check_known, having
-from glasshouse.dispatch.value import Value
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class set_print_options(having):
         Tensor([1.23], dtype=float32)
     """
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         fields = PrintOptions.__dataclass_fields__
         for name, value in options.items():
             check_known("set_print_options", "a known option", name, fields)
@@ -48,7 +51,7 @@ class set_print_options(having):
         )
 
 
-def format_tensor(x: Value) -> str:
+def format_tensor(x: "Tensor") -> str:
     """The text of repr(x): contents, dtype, and what is not as usual."""
     name = type(x).__name__
     without_values = getattr(x.backend, "name", "") == "meta"
@@ -74,7 +77,7 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
         array = array.astype(np.float32)
     if not array.size:
         return "[]"
-    formatter = {"float_kind": single_float} if array.ndim == 0 else None
+    formatter: Any = {"float_kind": single_float} if array.ndim == 0 else None
     return np.array2string(
         array,
         max_line_width=width,
@@ -89,7 +92,7 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
     )
 
 
-def single_float(value) -> str:
+def single_float(value: Any) -> str:
     plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
     write = np.format_float_positional if plain else np.format_float_scientific
     return write(value, precision=CurrentPrintOptions.options.precision, unique=True, trim="0")

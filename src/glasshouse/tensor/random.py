@@ -6,12 +6,32 @@ card turns the key into bits; nothing else is stateful."""
 import math
 import operator
 import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, check_shape
-from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, int32, uint64
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, full, reshape
+from glasshouse.base.dtype import (
+    DType,
+    DTypeLike,
+    as_dtype,
+    default_int,
+    float32,
+    float64,
+    int32,
+    uint64,
+)
+from glasshouse.dispatch.value import (
+    ArrayLike,
+    Value,
+    adopt,
+    as_value,
+    broadcast_to,
+    cast,
+    full,
+    reshape,
+)
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.checks import check_like
@@ -22,6 +42,10 @@ from glasshouse.ops.random import random_bits
 from glasshouse.ops.reduce import argmax, cumsum
 from glasshouse.ops.sort import sort
 from glasshouse.tensor.standard.index import getitem, searchsorted
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
            "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
@@ -61,7 +85,7 @@ class Generator:
         True
     """
 
-    def __init__(self, seed: int = 0):
+    def __init__(self, seed: int = 0) -> None:
         self.lock = threading.Lock()
         self.restart(seed)
 
@@ -77,7 +101,7 @@ class Generator:
         with self.lock:
             self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
 
-    def key(self) -> Value:
+    def key(self) -> "Tensor":
         """A key for one draw, never given before: uint32 (4,)."""
         with self.lock:
             draw = self.draws
@@ -133,7 +157,7 @@ class Generator:
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Generator(seed={self.seed}, draws={self.draws})"
 
 
@@ -153,34 +177,34 @@ def seed(n: int) -> None:
     global_generator.restart(n)
 
 
-def bits(shape, generator: Generator | None = None) -> Value:
+def bits(shape: int | Sequence[int], generator: Generator | None = None) -> "Tensor":
     """Uniform random bits as uint32."""
     return random_bits((generator or global_generator).key(), shape=check_shape("random", shape))
 
 
-def check_floating(where_: str, dtype) -> DType:
+def check_floating(where_: str, dtype: DTypeLike) -> DType:
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(where_, "a floating dtype", dtype.name, "Cast later.")
     return dtype
 
 
-def words(shape, generator) -> tuple[Value, Value]:
+def words(shape: Any, generator: Any) -> "tuple[Tensor, Tensor]":
     pair = cast(bits((2, *shape), generator), default_int)
     return getitem(pair, 0), getitem(pair, 1)
 
 
-def long_bits(shape, generator) -> Value:
+def long_bits(shape: int | Sequence[int], generator: Generator | None) -> "Tensor":
     high, low = words(shape, generator)
     return (high >> 1) * 2**32 + low
 
 
-def longer_bits(shape, generator) -> Value:
+def longer_bits(shape: Any, generator: Generator) -> "Tensor":
     high, low = (cast(word, uint64) for word in words(shape, generator))
     return high * 2**32 + low
 
 
-def unit(shape, dtype: DType, generator) -> Value:
+def unit(shape: int | Sequence[int], dtype: DType, generator: Generator | None) -> "Tensor":
     """Uniform numbers in [0, 1): multiples of 2**-24, or of 2**-53 for float64."""
     if dtype is float64:
         return cast(long_bits(shape, generator) >> 10, float64) * 2.0**-53
@@ -188,7 +212,13 @@ def unit(shape, dtype: DType, generator) -> Value:
     return cast(signed, float32) * 2.0**-24 + 0.5
 
 
-def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
+def uniform(
+    shape: int | Sequence[int] = (),
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Numbers uniform in [low, high).
     Where low and high are tensors, rounding may give `high` itself.
 
@@ -212,7 +242,13 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
     return cards.minimum(cast(samples, dtype), full(shape, largest.item(), dtype))
 
 
-def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
+def normal(
+    shape: int | Sequence[int] = (),
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Numbers with the normal distribution of this mean and standard deviation.
 
     Shapes: mean and std broadcast to `shape`.
@@ -231,8 +267,14 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
 
 
 def truncated_normal(
-    shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32, generator=None
-) -> Value:
+    shape: int | Sequence[int] = (),
+    mean: float = 0.0,
+    std: float = 1.0,
+    low: float = -2.0,
+    high: float = 2.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
 
     Raises: OptionError unless low < high, DTypeError unless dtype is floating.
@@ -246,7 +288,7 @@ def truncated_normal(
     return cast(samples, dtype)
 
 
-def erfinv(y: Value) -> Value:
+def erfinv(y: "Tensor") -> "Tensor":
     """The inverse of erf, by a closed first guess and three Newton steps.
 
     Source: Winitzki 2008, A handy approximation for the error function and its inverse.
@@ -262,7 +304,13 @@ def erfinv(y: Value) -> Value:
     return x
 
 
-def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
+def randint(
+    low: Any,
+    high: Any = None,
+    shape: tuple[Any, ...] = (),
+    dtype: DTypeLike = default_int,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Integers uniform in [low, high), or in [0, low) if `high` is left out.
     No integer is likelier than another by more than 2**-23 of its probability.
 
@@ -285,7 +333,7 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     return bitcast(offsets ^ 2**63, dtype=default_int) + (low + 2**63)  # offsets - 2**63 fits int64
 
 
-def below(span: int, shape, generator) -> Value:
+def below(span: int, shape: Any, generator: Any) -> "Tensor":
     """Integers uniform in [0, span): int64, or uint64 for a span above 2**63. Above 2**40 numbers
     too large are drawn again, up to 40 times; each draw succeeds for more than one half."""
     if span <= 2**40:  # a remainder of 63 bits is uniform up to span / 2**63
@@ -300,7 +348,9 @@ def below(span: int, shape, generator) -> Value:
     return bits % span
 
 
-def bernoulli(p=0.5, shape=None, generator=None) -> Value:
+def bernoulli(
+    p: float = 0.5, shape: int | Sequence[int] | None = None, generator: Generator | None = None
+) -> "Tensor":
     """True with probability `p`, which gives the shape if none is.
 
     Raises: OptionError for p.
@@ -311,7 +361,12 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
     return uniform(shape, generator=generator) < p
 
 
-def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
+def exponential(
+    shape: tuple[Any, ...] = (),
+    scale: float = 1.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Exponential numbers of mean `scale`.
 
     Raises: DTypeError unless dtype is floating.
@@ -320,7 +375,9 @@ def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
 
-def gumbel(shape=(), dtype=float32, generator=None) -> Value:
+def gumbel(
+    shape: int | Sequence[int] = (), dtype: DTypeLike = float32, generator: Generator | None = None
+) -> "Tensor":
     """Standard Gumbel numbers.
 
     Raises: DTypeError unless dtype is floating.
@@ -330,7 +387,9 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
     return cast(-cards.log(-cards.log(unit(shape, dtype, generator) + tiny)), dtype)
 
 
-def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
+def categorical(
+    logits: ArrayLike, axis: int = -1, shape: Any = None, generator: Generator | None = None
+) -> "Tensor":
     """Positions along `axis` drawn with probabilities softmax(logits), by the Gumbel maximum.
 
     Shapes: logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b).
@@ -344,7 +403,7 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
     return argmax(noise + logits, axis=len(lead) + axis)
 
 
-def permutation(n, axis: int = 0, generator=None) -> Value:
+def permutation(n: int, axis: int = 0, generator: Generator | None = None) -> "Tensor":
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
 
     Example:
@@ -359,7 +418,14 @@ def permutation(n, axis: int = 0, generator=None) -> Value:
     return sort(long_bits((n,), generator), axis=0, descending=False)[1]
 
 
-def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
+def choice(
+    options: Any,
+    shape: tuple[Any, ...] = (),
+    replace: bool = True,
+    p: Any = None,
+    axis: int = 0,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
     Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
 
@@ -384,7 +450,7 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
 
 
-def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
+def choose(n: int, count: int, replace: bool, weights: Any, generator: Any) -> "Tensor":
     if replace and weights is None:
         return randint(n, shape=(count,), generator=generator)
     if replace:
@@ -400,12 +466,18 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
     return gather(sort(scores, axis=0, descending=True)[1], adopt(np.arange(count)), axis=0)
 
 
-def shuffle(x, axis: int = 0, generator=None) -> Value:
+def shuffle(x: ArrayLike, axis: int = 0, generator: Generator | None = None) -> "Tensor":
     """The slices of x along `axis` in random order, as a new tensor."""
     return permutation(as_value(x), axis=axis, generator=generator)
 
 
-def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
+def gamma(
+    shape: tuple[Any, ...] = (),
+    alpha: float = 1.0,
+    scale: float = 1.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
     A round accepts with probability above 0.95, so that all fail once in 10**20.
 
@@ -431,7 +503,13 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
     return cast(where(alpha < 1, samples * cards.exp(boost), samples) * scale, dtype)
 
 
-def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
+def beta(
+    shape: tuple[Any, ...] = (),
+    a: float = 1.0,
+    b: float = 1.0,
+    dtype: DTypeLike = float32,
+    generator: Generator | None = None,
+) -> "Tensor":
     """Numbers with the beta distribution: x / (x + y) of two gammas.
 
     Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating.

@@ -1,7 +1,8 @@
 """PyTorch's names for functions with other names here, and methods of tensors as functions."""
 
+from typing import Any
+
 from glasshouse.base.dtype import default_float, promote
-from glasshouse.dispatch.value import Value
 from glasshouse.tensor import linalg as matrices
 from glasshouse.tensor import printing, special, writing
 from glasshouse.tensor.methods import Tensor
@@ -46,7 +47,7 @@ zero_ fill_
 """.split()
 
 
-def fill(x, value):
+def fill(x: Any, value: Any) -> Any:
     """A tensor with one number everywhere, in shape and dtype of x.
 
     Source: PyTorch.
@@ -54,7 +55,7 @@ def fill(x, value):
     return x.clone().detach().fill_(value)
 
 
-def get_default_dtype():
+def get_default_dtype() -> Any:
     """The dtype of Python floats: float32, always.
 
     Source: PyTorch.
@@ -62,7 +63,7 @@ def get_default_dtype():
     return default_float
 
 
-def promote_types(type1, type2):
+def promote_types(type1: Any, type2: Any) -> Any:
     """The smallest dtype that both convert to.
 
     Source: PyTorch.
@@ -70,18 +71,18 @@ def promote_types(type1, type2):
     return promote(type1, type2)
 
 
-def typename(x) -> str:
+def typename(x: Any) -> str:
     """The name of the type of x, with its module; of a tensor, with its dtype.
 
     Source: PyTorch.
     """
-    if isinstance(x, Value):
+    if isinstance(x, Tensor):
         return x.type()
     kind = x if isinstance(x, type) else type(x)
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def to_dlpack(x):
+def to_dlpack(x: Any) -> Any:
     """The contents of x as a DLPack capsule.
 
     Source: DLPack.

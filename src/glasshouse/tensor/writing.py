@@ -2,6 +2,9 @@
 `name` gives, of the same shape and in its dtype. A tape sees the function's calls, and tensors that
 were computed from x before keep its old contents."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.tensor.handle import Tensor
 
 ELEMENTWISE = """
@@ -26,13 +29,13 @@ reciprocal round rsqrt sigmoid sin sinc sinh sqrt square tan tanh trunc xlogy
 """.split()
 
 
-def method(name: str, function, doc: str):
+def method(name: str, function: Any, doc: str) -> Any:
     """`function` as a method of Tensor of this name."""
     function.__name__, function.__qualname__, function.__doc__ = name, f"Tensor.{name}", doc
     return function
 
 
-def in_place(name: str, compute):
+def in_place(name: str, compute: Callable[..., Any]) -> Any:
     """The method that binds a tensor to `compute` of it, in its own shape and dtype."""
 
     def write(self, *args, **named):
@@ -41,7 +44,7 @@ def in_place(name: str, compute):
     return method(f"{name}_", write, f"This tensor, now with what `{name}` gives of it.")
 
 
-def rebinding(name: str, compute):
+def rebinding(name: str, compute: Callable[..., Any]) -> Any:
     """The method that binds a tensor to `compute` of it, whatever its shape."""
 
     def write(self, *args, **named):
@@ -50,7 +53,7 @@ def rebinding(name: str, compute):
     return method(f"{name}_", write, f"This tensor, now as `{name}` shows it.")
 
 
-def as_function(name: str):
+def as_function(name: str) -> Any:
     """The function of a tensor that calls its method of this name."""
 
     def function(x, *args, **named):

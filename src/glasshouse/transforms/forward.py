@@ -50,7 +50,7 @@ def jvp(
     primals: tuple[Tensor, ...],
     tangents: tuple[Tensor, ...],
     has_aux: bool = False,
-) -> Any:
+) -> tuple[tuple[Tensor, ...] | Tensor, ...]:
     """(fn(*primals), its derivative along `tangents`).
 
     Shapes: `tangents` as `primals`; the derivative as the result.

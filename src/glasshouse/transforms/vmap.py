@@ -54,7 +54,7 @@ class VmapMode(Level):
         result = primitive.batch(batched, *operands, **attrs)
         return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
-    def random(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
+    def random(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Tensor:
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":

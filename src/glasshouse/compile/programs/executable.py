@@ -224,7 +224,7 @@ class Program:
         scalars: list[bytes],
         donated: Any = (),
         ends_ns: np.ndarray | None = None,
-    ) -> list[np.ndarray] | None:
+    ) -> list[np.ndarray]:
         """Run on these inputs and packed scalars; returns the outputs as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64

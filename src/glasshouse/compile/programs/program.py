@@ -194,9 +194,7 @@ def deliver_results(recording: Recording, outputs: Any, owns: list[bool]) -> Non
     hooks.release(recording.nodes)
 
 
-def run_program(
-    program: Program, recording: Recording, ends_ns: Any = None
-) -> list[np.ndarray] | None:
+def run_program(program: Program, recording: Recording, ends_ns: Any = None) -> list[np.ndarray]:
     arrays = []
     for leaf in recording.leaves:
         if not leaf.value.flags.c_contiguous:

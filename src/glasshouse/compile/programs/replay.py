@@ -307,10 +307,7 @@ def keep_replay(replays: dict, key: tuple[Any, ...], replayed: ReplayedFunction 
 
 
 def replayed_function(
-    collector: CallCollector,
-    tensors: Any,
-    scalar: Any,
-    result: Any,
+    collector: CallCollector, tensors: Any, scalar: Any, result: Any
 ) -> ReplayedFunction | None:
     """Record a composed function to replay it; None if that is not possible."""
     if not collector.is_whole() or len(collector.collected) > MOST_CALLS:

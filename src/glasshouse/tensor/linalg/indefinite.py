@@ -2,12 +2,12 @@
 blocks of 1 and 2 on the diagonal of D."""
 
 import math
-from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base import broadcast_shapes, int64
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast
+from glasshouse.dispatch.value import ArrayLike, adopt, as_value, broadcast_to, cast
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor.linalg.more import checked, conj_transposed, transposed
@@ -15,15 +15,30 @@ from glasshouse.tensor.linalg.standard import matrices, solve
 from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.contract import promoted
 from glasshouse.tensor.standard.creation import asarray, tril
-from glasshouse.tensor.standard.search import result as named_result
 
-result = partial(named_result, module=__name__)
-LDLResult = result("LDLResult", "LD pivots", "L and D in one triangle, and the rows exchanged.")
-LDLExResult = result("LDLExResult", "LD pivots info", "As ldl_factor, and where D has a 0, from 1.")
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
+class LDLResult(NamedTuple):
+    """L and D in one triangle, and the rows exchanged."""
+
+    LD: "Tensor"
+    pivots: "Tensor"
+
+
+class LDLExResult(NamedTuple):
+    """As ldl_factor, and where D has a 0, from 1."""
+
+    LD: "Tensor"
+    pivots: "Tensor"
+    info: "Tensor"
+
+
 GROWTH = (1 + math.sqrt(17)) / 8  # a block of 2 is taken where one of 1 would let L grow more
 
 
-def ldl_factor(x, /, *, hermitian: bool = False) -> LDLResult:
+def ldl_factor(x: Any, /, *, hermitian: bool = False) -> LDLResult:
     """L and D in one lower triangle, with x = L @ D @ L^T (L^H if `hermitian`), and pivots: row k
     was exchanged with pivots[k], from 1; two equal negative ones belong to a block of 2, whose
     second row was exchanged with minus that. The matrices are read at once.
@@ -37,7 +52,9 @@ def ldl_factor(x, /, *, hermitian: bool = False) -> LDLResult:
     return LDLResult(solution.LD, solution.pivots)
 
 
-def ldl_factor_ex(x, /, *, hermitian: bool = False, check_errors: bool = False) -> LDLExResult:
+def ldl_factor_ex(
+    x: ArrayLike, /, *, hermitian: bool = False, check_errors: bool = False
+) -> LDLExResult:
     """As ldl_factor, with an info instead of an error for a singular D.
 
     Shapes: (..., n, n) -> (..., n, n), (..., n) int32, (...) int32.
@@ -54,7 +71,7 @@ def ldl_factor_ex(x, /, *, hermitian: bool = False, check_errors: bool = False) 
     return LDLExResult(adopt(packed), adopt(pivots), info)
 
 
-def factorise(lower: np.ndarray, hermitian: bool):
+def factorise(lower: np.ndarray, hermitian: bool) -> Any:
     """(L and D packed, pivots, info) of one matrix, given by its lower triangle."""
     flipped = np.conj if hermitian else np.array
     x = lower + flipped(np.tril(lower, -1)).T
@@ -98,7 +115,7 @@ def block_at(sizes: np.ndarray, k: int) -> tuple[int, int]:
     return 2, largest
 
 
-def order_and_rows(pivots: np.ndarray):
+def order_and_rows(pivots: np.ndarray) -> Any:
     """(the order of rows that the exchanges lead to, which row of packed factors stands at each
     place of L, which places below the diagonal belong to D)."""
     n, k = len(pivots), 0
@@ -114,7 +131,7 @@ def order_and_rows(pivots: np.ndarray):
     return order, rows, joined
 
 
-def ldl_solve(LD, pivots, B, /, *, hermitian: bool = False):
+def ldl_solve(LD: ArrayLike, pivots: ArrayLike, B: ArrayLike, /, *, hermitian: bool = False) -> Any:
     """The y with A @ y = B, from ldl_factor's result for A. The pivots are read at once.
 
     Shapes: (..., n, n), (..., n), (..., n, k) -> (..., n, k).
@@ -143,5 +160,5 @@ def ldl_solve(LD, pivots, B, /, *, hermitian: bool = False):
     return gather_along(y, by_rows(asarray(np.argsort(order.numpy(), axis=-1)), y), y.ndim - 2)
 
 
-def by_rows(order: Value, y: Value) -> Value:
+def by_rows(order: "Tensor", y: "Tensor") -> "Tensor":
     return broadcast_to(cards.as_column(cast(order, int64)), y.shape)

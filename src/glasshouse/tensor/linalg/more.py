@@ -2,13 +2,13 @@
 an `info`, matrix functions, tensors as matrices."""
 
 import math
-from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import LinAlgError, OptionError, ShapeError, check_axis, int32, int64
 from glasshouse.base.shape import broadcast_shapes
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import eigen
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.compare import where
@@ -20,23 +20,60 @@ from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, promoted
 from glasshouse.tensor.standard.creation import eye
 from glasshouse.tensor.standard.manipulate import concat, moveaxis, stack
-from glasshouse.tensor.standard.search import result as named_result
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu_factor",
            "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex", "tensorinv",
            "tensorsolve", "vander"]  # fmt: skip
 
-result = partial(named_result, module=__name__)
-INFO = "the info is 0 where it worked, else the position, from 1, where it failed."
-EigResult = result("EigResult", "eigenvalues eigenvectors", "Complex values, vectors as columns.")
-CholeskyExResult = result("CholeskyExResult", "L info", f"The lower triangle; {INFO}")
-InvExResult = result("InvExResult", "inverse info", f"The inverse; {INFO}")
-SolveExResult = result("SolveExResult", "result info", f"The solution; {INFO}")
-LUFactorResult = result("LUFactorResult", "LU pivots", "L and U in one, row swaps counted from 1.")
-LUFactorExResult = result("LUFactorExResult", "LU pivots info", f"As lu_factor; {INFO}")
+
+class EigResult(NamedTuple):
+    """Complex values, vectors as columns."""
+
+    eigenvalues: "Tensor"
+    eigenvectors: "Tensor"
 
 
-def eig(x, /) -> EigResult:
+class CholeskyExResult(NamedTuple):
+    """The lower triangle; the info is 0 where it worked, else where it failed, from 1."""
+
+    L: "Tensor"
+    info: "Tensor"
+
+
+class InvExResult(NamedTuple):
+    """The inverse; the info is 0 where it worked, else the position, from 1, where it failed."""
+
+    inverse: "Tensor"
+    info: "Tensor"
+
+
+class SolveExResult(NamedTuple):
+    """The solution; the info is 0 where it worked, else the position, from 1, where it failed."""
+
+    result: "Tensor"
+    info: "Tensor"
+
+
+class LUFactorResult(NamedTuple):
+    """L and U in one, row swaps counted from 1."""
+
+    LU: "Tensor"
+    pivots: "Tensor"
+
+
+class LUFactorExResult(NamedTuple):
+    """As lu_factor; the info is 0 where it worked, else the position, from 1, where it failed."""
+
+    LU: "Tensor"
+    pivots: "Tensor"
+    info: "Tensor"
+
+
+def eig(x: ArrayLike, /) -> EigResult:
     """The eigenvalues and eigenvectors of square matrices, complex, in no particular order.
 
     Shapes: (..., n, n) -> (..., n), (..., n, n).
@@ -49,7 +86,7 @@ def eig(x, /) -> EigResult:
     return EigResult(*eigen.eig(standard.matrices("eig", x, square=True)))
 
 
-def eigvals(x, /):
+def eigvals(x: Any, /) -> Any:
     """The eigenvalues of square matrices, complex: (..., n, n) -> (..., n).
 
     Raises: as eig.
@@ -57,7 +94,7 @@ def eigvals(x, /):
     return eig(x).eigenvalues
 
 
-def cond(x, /, p=None):
+def cond(x: ArrayLike, /, p: Any = None) -> Any:
     """The condition number: the norm of x times that of its inverse. p is an `ord` of matrix_norm;
     None and 2 give the ratio of the extreme singular values.
 
@@ -79,7 +116,7 @@ def cond(x, /, p=None):
 # -- factors with an info --------------------------------------------------------------------------
 
 
-def info_of(packed: Value) -> Value:
+def info_of(packed: "Tensor") -> "Tensor":
     """The position, from 1, of the first pivot of 0, or 0."""
     zero = standard.diagonal(packed) == 0
     if not zero.shape[-1]:
@@ -88,14 +125,16 @@ def info_of(packed: Value) -> Value:
     return cast(elementwise.where(reduce.any(zero, axis=-1), first, 0), int32)
 
 
-def checked(where_: str, info: Value, check_errors: bool) -> Value:
+def checked(where_: str, info: "Tensor", check_errors: bool) -> "Tensor":
     if check_errors and info.numpy().any():
         fix = "Add to the diagonal, or leave check_errors at False."
         raise LinAlgError(where_, "matrices that can be factorised", "others", fix)
     return info
 
 
-def cholesky_ex(x, /, *, upper: bool = False, check_errors: bool = False) -> CholeskyExResult:
+def cholesky_ex(
+    x: ArrayLike, /, *, upper: bool = False, check_errors: bool = False
+) -> CholeskyExResult:
     """The Cholesky factor, and an info instead of an error where there is none: NaN stands there.
     The matrices are read at once.
 
@@ -111,7 +150,7 @@ def cholesky_ex(x, /, *, upper: bool = False, check_errors: bool = False) -> Cho
     return CholeskyExResult(factor, checked("cholesky_ex", info, check_errors))
 
 
-def leading_failure(x: Value) -> Value:
+def leading_failure(x: "Tensor") -> "Tensor":
     """The order of the first leading part that is not positive definite, or 0: by elimination
     without pivots, all pivots of a positive definite matrix are positive."""
     n, solution = x.shape[-1], full(x.shape[:-2], 0, int64)
@@ -125,7 +164,7 @@ def leading_failure(x: Value) -> Value:
     return cast(solution, int32)
 
 
-def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
+def inv_ex(x: ArrayLike, /, *, check_errors: bool = False) -> InvExResult:
     """The inverse, and an info instead of an error for singular matrices.
 
     Shapes: (..., n, n) -> (..., n, n), (...) int32.
@@ -137,7 +176,9 @@ def inv_ex(x, /, *, check_errors: bool = False) -> InvExResult:
     return InvExResult(solution.result, checked("inv_ex", solution.info, check_errors))
 
 
-def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> SolveExResult:
+def solve_ex(
+    x1: Any, x2: Any, /, *, left: bool = True, check_errors: bool = False
+) -> SolveExResult:
     """The y with x1 @ y = x2 (y @ x1 = x2 unless `left`), and an info for singular matrices.
 
     Shapes: (..., n, n), (..., n, k) or (n,) -> that of x2; and (...) int32.
@@ -154,11 +195,11 @@ def solve_ex(x1, x2, /, *, left: bool = True, check_errors: bool = False) -> Sol
     return SolveExResult(reshape(out, out.shape[:-1]) if vector else out, info)
 
 
-def transposed(x) -> Value:
+def transposed(x: ArrayLike) -> "Tensor":
     return moveaxis(as_value(x), -1, -2)
 
 
-def solve_packed(packed: Value, order: Value, columns: Value) -> Value:
+def solve_packed(packed: "Tensor", order: "Tensor", columns: "Tensor") -> "Tensor":
     """The y with A @ y = columns, of A's packed factors and row order."""
     lead = broadcast_shapes("lu_solve", packed.shape[:-2], columns.shape[:-2])
     packed, columns = (broadcast_to(x, lead + x.shape[-2:]) for x in (packed, columns))
@@ -169,7 +210,7 @@ def solve_packed(packed: Value, order: Value, columns: Value) -> Value:
     return y
 
 
-def lu_factor(x, /, *, pivot: bool = True) -> LUFactorResult:
+def lu_factor(x: Any, /, *, pivot: bool = True) -> LUFactorResult:
     """L and U in one matrix, L without its diagonal of ones, and the row swapped with each, from 1.
 
     Shapes: (..., m, n) -> (..., m, n), (..., min(m, n)) int32.
@@ -181,7 +222,9 @@ def lu_factor(x, /, *, pivot: bool = True) -> LUFactorResult:
     return LUFactorResult(solution.LU, solution.pivots)
 
 
-def lu_factor_ex(x, /, *, pivot: bool = True, check_errors: bool = False) -> LUFactorExResult:
+def lu_factor_ex(
+    x: ArrayLike, /, *, pivot: bool = True, check_errors: bool = False
+) -> LUFactorExResult:
     """As lu_factor, with an info instead of an error for singular matrices.
 
     Shapes: (..., m, n) -> (..., m, n), (..., min(m, n)) int32, (...) int32.
@@ -196,7 +239,7 @@ def lu_factor_ex(x, /, *, pivot: bool = True, check_errors: bool = False) -> LUF
     return LUFactorExResult(packed, swaps_of(order, min(x.shape[-2:])), info)
 
 
-def packed_lu(x: Value) -> tuple[Value, Value]:
+def packed_lu(x: "Tensor") -> "tuple[Tensor, Tensor]":
     """(L and U in one (..., m, n), the order of rows), of a square part and what is left of it."""
     m, n = x.shape[-2:]
     k = min(m, n)
@@ -218,7 +261,7 @@ def packed_lu(x: Value) -> tuple[Value, Value]:
     return concat([packed, left], axis=-2), order
 
 
-def swapped(order: Value, k: int, place: Value) -> Value:
+def swapped(order: "Tensor", k: int, place: "Tensor") -> "Tensor":
     """Rows (..., n) with those at k and at `place` (..., 1) exchanged."""
     at = broadcast_to(iota(size=order.shape[-1], dtype=int64), order.shape)
     here = order[..., k : k + 1]
@@ -228,7 +271,7 @@ def swapped(order: Value, k: int, place: Value) -> Value:
     return where(moved, broadcast_to(here, order.shape), out)
 
 
-def swaps_of(order: Value, count: int) -> Value:
+def swaps_of(order: "Tensor", count: int) -> "Tensor":
     """The row that each step exchanged with its own, from 1, of the order that they lead to."""
     n = order.shape[-1]
     rows, swaps = broadcast_to(iota(size=n, dtype=int64), order.shape), []
@@ -239,7 +282,7 @@ def swaps_of(order: Value, count: int) -> Value:
     return cast(concat(swaps, axis=-1) if swaps else rows, int32)
 
 
-def order_of(swaps: Value, count: int | None = None) -> Value:
+def order_of(swaps: "Tensor", count: int | None = None) -> "Tensor":
     """The order of `count` rows that swaps, counted from 1, lead to."""
     swaps = cast(swaps, int64)
     count = swaps.shape[-1] if count is None else count
@@ -249,7 +292,9 @@ def order_of(swaps: Value, count: int | None = None) -> Value:
     return rows
 
 
-def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
+def lu_solve(
+    LU: ArrayLike, pivots: ArrayLike, B: ArrayLike, /, *, left: bool = True, adjoint: bool = False
+) -> Any:
     """The y with A @ y = B (y @ A = B unless `left`), from lu_factor's result for A; with `adjoint`
     of A's conjugate transpose.
 
@@ -279,13 +324,13 @@ def lu_solve(LU, pivots, B, /, *, left: bool = True, adjoint: bool = False):
     return gather_along(y, rows, y.ndim - 2)
 
 
-def inverse_order(order: Value) -> Value:
+def inverse_order(order: "Tensor") -> "Tensor":
     n = order.shape[-1]
     hits = cards.as_row(order) == cards.as_column(iota(size=n, dtype=int64))
     return reduce.argmax(hits, axis=-1)
 
 
-def conj_transposed(x: Value) -> Value:
+def conj_transposed(x: "Tensor") -> "Tensor":
     return elementwise.conj(transposed(x))
 
 
@@ -296,7 +341,7 @@ DOUBLINGS = 26
 
 
 @composed
-def matrix_exp(x, /):
+def matrix_exp(x: ArrayLike, /) -> Any:
     """The exponential Σ x^k / k! of square matrices, by scaling and squaring.
 
     Shapes: (..., n, n) -> (..., n, n).
@@ -321,7 +366,7 @@ def matrix_exp(x, /):
     return y
 
 
-def exponential_series(x: Value) -> Value:
+def exponential_series(x: "Tensor") -> "Tensor":
     """Σ x^k / k! up to k = 16, in powers of x^4."""
     one = broadcast_to(eye(x.shape[-1], dtype=x.dtype), x.shape)
     square = matmul(x, x)
@@ -334,7 +379,7 @@ def exponential_series(x: Value) -> Value:
     return out
 
 
-def multi_dot(tensors, /):
+def multi_dot(tensors: Any, /) -> Any:
     """The product of several matrices, in the order of fewest multiplications; the first and the
     last may be vectors.
 
@@ -373,7 +418,7 @@ def cheapest_splits(sizes: list[int]) -> dict[tuple[int, int], int]:
     return splits
 
 
-def product(chain, splits, i: int, j: int) -> Value:
+def product(chain: Any, splits: Any, i: int, j: int) -> "Tensor":
     if i == j:
         return chain[i]
     k = splits[i, j]
@@ -381,7 +426,7 @@ def product(chain, splits, i: int, j: int) -> Value:
 
 
 @composed
-def vander(x, /, *, N=None):
+def vander(x: ArrayLike, /, *, N: Any = None) -> Any:
     """The powers 1, x, x², … of each element, N of them.
 
     Shapes: (..., n) -> (..., n, N), N being n unless given.
@@ -399,7 +444,7 @@ def vander(x, /, *, N=None):
 
 
 @composed
-def householder_product(x, tau, /):
+def householder_product(x: ArrayLike, tau: ArrayLike, /) -> Any:
     """The first columns of H_1 · H_2 · …, where H_i = 1 - tau_i · v_i · v_i^H and v_i is column i
     of x below its diagonal, with 1 on it.
 
@@ -418,7 +463,7 @@ def householder_product(x, tau, /):
     return out
 
 
-def reflector(x: Value, i: int) -> Value:
+def reflector(x: "Tensor", i: int) -> "Tensor":
     """Column i of x below row i, with 1 in row i and zeros above: (..., m, 1)."""
     rows = cards.as_column(iota(size=x.shape[-2], dtype=int64))
     column = x[..., :, i : i + 1]
@@ -427,14 +472,14 @@ def reflector(x: Value, i: int) -> Value:
     return where(rows == i, full(column.shape, 1, x.dtype), below)
 
 
-def reflected(v: Value, tau: Value, x: Value) -> Value:
+def reflected(v: "Tensor", tau: "Tensor", x: "Tensor") -> "Tensor":
     """(1 - tau · v · v^H) @ x"""
     scale = cards.as_column(cards.as_column(tau))
     return x - scale * matmul(v, matmul(conj_transposed(v), x))
 
 
 @takes_names_of_pytorch
-def tensorinv(x, /, ind: int = 2):
+def tensorinv(x: ArrayLike, /, ind: int = 2) -> Any:
     """The tensor y with tensordot(y, x, ind) the identity, the first `ind` axes being rows.
 
     Shapes: (*a, *b), as many elements in a as in b -> (*b, *a).
@@ -452,7 +497,7 @@ def tensorinv(x, /, ind: int = 2):
     )
 
 
-def tensorsolve(x1, x2, /, dims=None):
+def tensorsolve(x1: ArrayLike, x2: ArrayLike, /, dims: Any = None) -> Any:
     """The tensor y with tensordot(x1, y, y.ndim) = x2; `dims` of x1 are moved to its end first.
 
     Shapes: (*x2.shape, *b) and x2 -> b.

@@ -1,13 +1,16 @@
 """The Array API's extension for linear algebra, on stacks of matrices."""
 
 import math
-from functools import partial
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis, drop_axes
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch import as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.checks import check_matrices, check_option
@@ -27,25 +30,65 @@ from glasshouse.tensor.standard.contract import (
 from glasshouse.tensor.standard.creation import eye, triu
 from glasshouse.tensor.standard.manipulate import moveaxis, stack, unstack
 from glasshouse.tensor.standard.namespace import finfo
-from glasshouse.tensor.standard.search import argsort, result
+from glasshouse.tensor.standard.search import argsort
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu",
            "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
            "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
            "tensordot", "trace", "vecdot", "vector_norm"]  # fmt: skip
 
-result = partial(result, module=__name__)
-VALUES = "Ascending values; vectors as columns."
-EighResult = result("EighResult", "eigenvalues eigenvectors", VALUES)
-QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
-SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
-SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
-LUResult = result("LUResult", "permutation L U", "The input's rows in this order are L @ U.")
-BY_COLUMN = "The solution, and the squared residuals by column."
-LstsqResult = result("LstsqResult", "solution residuals rank singular_values", BY_COLUMN)
+
+class EighResult(NamedTuple):
+    """Ascending values; vectors as columns."""
+
+    eigenvalues: "Tensor"
+    eigenvectors: "Tensor"
 
 
-def stacked(where_: str, x, square: bool = False) -> Value:
+class QRResult(NamedTuple):
+    """An orthonormal Q and an upper triangular R."""
+
+    Q: "Tensor"
+    R: "Tensor"
+
+
+class SlogdetResult(NamedTuple):
+    """The determinant: sign · exp(logabsdet)."""
+
+    sign: "Tensor"
+    logabsdet: "Tensor"
+
+
+class SVDResult(NamedTuple):
+    """Left vectors, descending values, right vectors as rows."""
+
+    U: "Tensor"
+    S: "Tensor"
+    Vh: "Tensor"
+
+
+class LUResult(NamedTuple):
+    """The input's rows in this order are L @ U."""
+
+    permutation: "Tensor"
+    L: "Tensor"
+    U: "Tensor"
+
+
+class LstsqResult(NamedTuple):
+    """The solution, and the squared residuals by column."""
+
+    solution: "Tensor"
+    residuals: "Tensor"
+    rank: "Tensor"
+    singular_values: "Tensor"
+
+
+def stacked(where_: str, x: ArrayLike, square: bool = False) -> "Tensor":
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -53,7 +96,7 @@ def stacked(where_: str, x, square: bool = False) -> Value:
     return x
 
 
-def matrices(where_: str, x, square: bool = False) -> Value:
+def matrices(where_: str, x: ArrayLike, square: bool = False) -> "Tensor":
     """`x` as a stack of matrices of a dtype that can be factorised; integers become float32."""
     x = stacked(where_, x, square)
     x = cast(x, inexact_dtype(x.dtype))
@@ -61,7 +104,7 @@ def matrices(where_: str, x, square: bool = False) -> Value:
     return x
 
 
-def cholesky(x, /, *, upper: bool = False):
+def cholesky(x: ArrayLike, /, *, upper: bool = False) -> "Tensor":
     """The lower triangular L with x = L @ L^H, or the upper U = L^H.
 
     Shapes: (..., n, n) -> (..., n, n).
@@ -74,7 +117,7 @@ def cholesky(x, /, *, upper: bool = False):
     return adjoint(lower) if upper else lower
 
 
-def qr(x, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult:
     """An orthonormal Q and an upper triangular R with x = Q @ R.
 
     Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
@@ -84,7 +127,7 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
 
 
-def lu(x, /) -> LUResult:
+def lu(x: ArrayLike, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
 
     Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice.
@@ -94,10 +137,11 @@ def lu(x, /) -> LUResult:
         [1, 0]
     """
     packed, order = cards.lu(matrices("lu", x, square=True))
-    return LUResult(order, *cards.unpacked(packed))
+    lower, upper = cards.unpacked(packed)
+    return LUResult(order, lower, upper)
 
 
-def eigh(x, /) -> EighResult:
+def eigh(x: ArrayLike, /) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
 
     Shapes: (..., n, n) -> (..., n), (..., n, n).
@@ -109,7 +153,7 @@ def eigh(x, /) -> EighResult:
     return EighResult(*cards.eigh(matrices("eigh", x, square=True)))
 
 
-def eigvalsh(x, /):
+def eigvalsh(x: Any, /) -> Any:
     """Eigenvalues of Hermitian matrices, ascending: (..., n, n) -> (..., n).
 
     Raises: as eigh.
@@ -117,7 +161,7 @@ def eigvalsh(x, /):
     return eigh(x).eigenvalues
 
 
-def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
+def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition x = U @ diag(S) @ Vh.
 
     Shapes: (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
@@ -127,7 +171,7 @@ def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
     return SVDResult(*cards.svd(matrices("svd", x), full_matrices=bool(full_matrices)))
 
 
-def svdvals(x, /):
+def svdvals(x: Any, /) -> Any:
     """The singular values, descending: (..., m, n) -> (..., min(m, n)).
 
     Raises: as svd.
@@ -135,7 +179,7 @@ def svdvals(x, /):
     return svd(x, full_matrices=False).S
 
 
-def diagonal(x, /, *, offset: int = 0):
+def diagonal(x: Any, /, *, offset: int = 0) -> "Tensor":
     """The diagonal `offset` places right of the main one.
 
     Shapes: (..., m, n) -> (..., k).
@@ -153,7 +197,7 @@ def diagonal(x, /, *, offset: int = 0):
     return section(reshape(x, (*x.shape[:-2], m * n)), x.ndim - 2, start, stop, n + 1)
 
 
-def trace(x, /, *, offset: int = 0, dtype=None):
+def trace(x: Any, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Any:
     """The sum over a diagonal: (..., m, n) -> (...).
 
     Raises: ShapeError for fewer than two axes.
@@ -161,13 +205,13 @@ def trace(x, /, *, offset: int = 0, dtype=None):
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
-def pivot_sign(order: Value) -> Value:
+def pivot_sign(order: "Tensor") -> "Tensor":
     """1 or -1 (int64): whether a permutation swaps an even or odd number of pairs."""
     later = cards.as_column(order) > cards.as_row(order)
     return 1 - 2 * (reduce.sum(triu(cast(later, order.dtype), k=1), axis=(-2, -1)) % 2)
 
 
-def det(x, /):
+def det(x: ArrayLike, /) -> "Tensor":
     """The determinant. Its gradient is right for singular matrices too.
 
     Shapes: (..., n, n) -> (...).
@@ -181,11 +225,11 @@ def det(x, /):
     return where(reduce.any(shift != 0, axis=(-2, -1)), out - out.detach(), out)
 
 
-def signed_product(packed: Value, order: Value) -> Value:
+def signed_product(packed: "Tensor", order: "Tensor") -> "Tensor":
     return reduce.prod(diagonal(packed), axis=-1) * cast(pivot_sign(order), packed.dtype)
 
 
-def regular_shift(x: Value) -> Value:
+def regular_shift(x: "Tensor") -> "Tensor":
     """A term to add to singular matrices: each pivot of 0, by which derivatives divide, becomes
     a small one. With sqrt(eps) the determinant's derivative is right up to sqrt(eps)."""
     if not x.size:
@@ -200,7 +244,7 @@ def regular_shift(x: Value) -> Value:
     return gather_along(rows, back, rows.ndim - 2)
 
 
-def slogdet(x, /) -> SlogdetResult:
+def slogdet(x: ArrayLike, /) -> SlogdetResult:
     """The sign and the logarithm of the absolute value of the determinant.
 
     Shapes: (..., n, n) -> (...), (...).
@@ -212,7 +256,7 @@ def slogdet(x, /) -> SlogdetResult:
     return SlogdetResult(sign, reduce.sum(elementwise.log(elementwise.abs(pivots)), axis=-1))
 
 
-def solve(x1, x2, /):
+def solve(x1: Any, x2: Any, /) -> Any:
     """The y with x1 @ y = x2; x2 is one vector where it has one axis, else a stack of matrices.
 
     Shapes: (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n).
@@ -226,7 +270,7 @@ def solve(x1, x2, /):
     return reshape(out, out.shape[:-1]) if vector else out
 
 
-def system(where_: str, x1, x2, square: bool = False):
+def system(where_: str, x1: ArrayLike, x2: ArrayLike, square: bool = False) -> Any:
     """(x1 as a stack of matrices, x2 as one with as many rows, whether x2 is one vector)."""
     x1, x2 = promoted(where_, x1, x2)
     x1 = matrices(where_, x1, square)
@@ -237,7 +281,7 @@ def system(where_: str, x1, x2, square: bool = False):
     return x1, cast(columns, x1.dtype), x2.ndim == 1
 
 
-def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
+def solve_stack(where_: str, x1: "Tensor", x2: "Tensor") -> "Tensor":
     lead = broadcast_shapes(where_, x1.shape[:-2], x2.shape[:-2])
     x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
@@ -249,7 +293,7 @@ def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
     return y
 
 
-def check_regular(where_: str, packed: Value) -> None:
+def check_regular(where_: str, packed: "Tensor") -> None:
     if any(level.mode is not None and level.mode.hides for level in values.levels(packed)):
         return
     if packed.size and (diagonal(values.ordinary(packed).detach()).numpy() == 0).any():
@@ -257,7 +301,7 @@ def check_regular(where_: str, packed: Value) -> None:
         raise LinAlgError(where_, "a regular matrix", "one with a pivot of 0", fix)
 
 
-def inv(x, /):
+def inv(x: ArrayLike, /) -> Any:
     """The inverse of (..., n, n).
 
     Raises: LinAlgError if singular, ShapeError unless square.
@@ -267,8 +311,8 @@ def inv(x, /):
 
 
 def solve_triangular(
-    x1,
-    x2,
+    x1: ArrayLike,
+    x2: ArrayLike,
     /,
     *,
     lower: bool = True,
@@ -276,7 +320,7 @@ def solve_triangular(
     upper: bool | None = None,
     left: bool = True,
     unitriangular: bool = False,
-):
+) -> "Tensor":
     """The y with x1 @ y = x2 (y @ x1 = x2 unless `left`), of which only one triangle of x1 is read.
     `upper` and `unitriangular` are PyTorch's words.
 
@@ -296,7 +340,7 @@ def solve_triangular(
     return y if left else matrix_transpose(y)
 
 
-def cutoff(s: Value, shape, rtol) -> Value:
+def cutoff(s: "Tensor", shape: Any, rtol: ArrayLike) -> "Tensor":
     """The threshold up to which singular values count as 0: rtol · the largest, (..., 1)."""
     if not s.shape[-1]:
         return full((*s.shape[:-1], 1), 0, s.dtype)
@@ -307,7 +351,7 @@ def cutoff(s: Value, shape, rtol) -> Value:
     return largest * (reshape(rtol, (*rtol.shape, 1)) if rtol.ndim else rtol)
 
 
-def pinv(x, /, *, rtol=None):
+def pinv(x: ArrayLike, /, *, rtol: Any = None) -> Any:
     """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
 
     Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
@@ -323,14 +367,14 @@ def pinv(x, /, *, rtol=None):
     return matmul(adjoint(vh) * inverse_row(s, x, rtol), adjoint(u))
 
 
-def inverse_row(s: Value, x: Value, rtol) -> Value:
+def inverse_row(s: "Tensor", x: "Tensor", rtol: Any) -> "Tensor":
     """1 / s for the singular values of x that count, else 0, in the dtype of x: (..., 1, k)."""
     keep = s > cutoff(s, x.shape, rtol)
     inverse = where(keep, 1 / where(keep, s, full(s.shape, 1, s.dtype)), full(s.shape, 0, s.dtype))
     return cast(cards.as_row(inverse), x.dtype)
 
 
-def matrix_rank(x, /, *, rtol=None):
+def matrix_rank(x: ArrayLike, /, *, rtol: Any = None) -> Any:
     """How many singular values exceed rtol · the largest.
 
     Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
@@ -341,7 +385,7 @@ def matrix_rank(x, /, *, rtol=None):
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
 
 
-def matrix_power(x, n: int, /):
+def matrix_power(x: Any, n: int, /) -> Any:
     """x multiplied with itself n times; for negative n its inverse.
 
     Shapes: (..., m, m) -> the same.
@@ -365,7 +409,7 @@ def matrix_power(x, n: int, /):
 
 @takes_names_of_pytorch
 @rounded_once
-def cross(x1, x2, /, *, axis: int = -1):
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
     """The cross product of vectors along `axis`.
 
     Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
@@ -383,7 +427,9 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 @takes_names_of_pytorch
 @rounded_once
-def vector_norm(x, /, ord=2, axis=None, keepdims: bool = False):
+def vector_norm(
+    x: ArrayLike, /, ord: float = 2, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
 
     Shapes: as a reduction over `axis` (all axes by default).
@@ -409,7 +455,7 @@ def vector_norm(x, /, ord=2, axis=None, keepdims: bool = False):
     return reduce.sum(size**ord, **over) ** (1 / ord)
 
 
-def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
+def scaled_norm(x: "Tensor", axis: int | Sequence[int] | None, keepdims: bool) -> "Tensor":
     """The Euclidean norm, scaled so that no square over- or underflows; its gradient at 0 is 0."""
     axes = check_axes("vector_norm", axis, x.ndim)
     size = elementwise.abs(x)
@@ -425,7 +471,7 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 
 @takes_names_of_pytorch
-def matrix_norm(x, /, ord="fro", axis=(-2, -1), keepdims: bool = False):
+def matrix_norm(x: Any, /, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool = False) -> Any:
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
 
     Shapes: (..., m, n) -> (...) or (..., 1, 1).
@@ -452,19 +498,25 @@ def matrix_norm(x, /, ord="fro", axis=(-2, -1), keepdims: bool = False):
 
 
 @rounded_once
-def largest_line(x: Value, ord) -> Value:
+def largest_line(x: "Tensor", ord: Any) -> "Tensor":
     """The largest (or smallest) sum of magnitudes of a column or a row."""
     return extreme(reduce.sum(elementwise.abs(x), axis=-2 if abs(ord) == 1 else -1), ord)
 
 
-def extreme(x: Value, ord) -> Value:
+def extreme(x: "Tensor", ord: Any) -> "Tensor":
     if not x.shape[-1]:
         return reduce.sum(x, axis=-1)
     return (reduce.max if ord > 0 else reduce.min)(x, axis=-1)
 
 
 @takes_names_of_pytorch
-def norm(x, /, ord=None, axis=None, keepdims: bool = False):
+def norm(
+    x: ArrayLike,
+    /,
+    ord: Any = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+) -> Any:
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
 
     Raises: ShapeError, OptionError as vector_norm and matrix_norm.
@@ -482,7 +534,7 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     return reshape(out, reduce.kept_shape(x.shape, axes)) if keepdims else out
 
 
-def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
+def lstsq(x1: Any, x2: Any, /, *, rtol: Any = None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
 
     Shapes: (..., m, n), (..., m, k) or (m,) -> (..., n, k) or (..., n).

@@ -1,6 +1,8 @@
 """Formulas of Bessel and Airy functions, in float64: Chebyshev series near 0 and far away."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.ops import elementwise as cards
 from glasshouse.tensor.special import series
@@ -9,7 +11,7 @@ from glasshouse.tensor.special.series import chebyshev
 from glasshouse.tensor.standard.elementary import choose
 
 
-def by_size(near, far, odd: bool = False):
+def by_size(near: Any, far: Any, odd: bool = False) -> Any:
     """A function of |x|, by one series up to 8 and another beyond; times x where it is odd."""
 
     def compute(x):
@@ -20,7 +22,7 @@ def by_size(near, far, odd: bool = False):
     return compute
 
 
-def scaled_i(order: int):
+def scaled_i(order: int) -> Any:
     near, far = (series.I0_NEAR, series.I0_FAR) if order == 0 else (series.I1_NEAR, series.I1_FAR)
 
     def small(x):
@@ -36,14 +38,14 @@ def scaled_i(order: int):
 i0e_of, i1e_of = scaled_i(0), scaled_i(1)
 
 
-def unscaled(compute):
+def unscaled(compute: Callable[..., Any]) -> Any:
     return lambda x: compute(x) * cards.exp(cards.abs_(x))
 
 
 i0_of, i1_of = unscaled(i0e_of), unscaled(i1e_of)
 
 
-def scaled_k(order: int):
+def scaled_k(order: int) -> Any:
     near, far = (series.K0_NEAR, series.K0_FAR) if order == 0 else (series.K1_NEAR, series.K1_FAR)
 
     def small(x):
@@ -62,7 +64,7 @@ def scaled_k(order: int):
     return compute
 
 
-def far_waves(order: int):
+def far_waves(order: int) -> Any:
     """The amplitudes P and Q, with the square root before them, and the phase."""
     p, q = (series.P0, series.Q0) if order == 0 else (series.P1, series.Q1)
 
@@ -75,7 +77,7 @@ def far_waves(order: int):
     return parts
 
 
-def bessel_j(order: int):
+def bessel_j(order: int) -> Any:
     near = series.J1_NEAR if order else series.J0_NEAR
     waves = far_waves(order)
 
@@ -90,7 +92,7 @@ def bessel_j(order: int):
     return by_size(small, large, odd=bool(order))
 
 
-def bessel_y(order: int):
+def bessel_y(order: int) -> Any:
     near, waves, j = (series.Y0_NEAR, series.Y1_NEAR)[order], far_waves(order), bessel_j(order)
 
     def small(x):
@@ -108,11 +110,11 @@ def bessel_y(order: int):
     return compute
 
 
-def times_exp(compute):
+def times_exp(compute: Callable[..., Any]) -> Any:
     return lambda x: compute(x) * cards.exp(-x)
 
 
-def airy_ai_of(x):
+def airy_ai_of(x: Any) -> Any:
     """Waves below -5, a series up to 3, what falls as exp(-2/3 x^(3/2)) beyond."""
 
     def angle(size):
@@ -138,6 +140,6 @@ def airy_ai_of(x):
     return piecewise(x, x > 3, falling, lambda _: below, 4.0, 0.0)
 
 
-def near_from(near):
+def near_from(near: Any) -> Any:
     """`near` of numbers up to 3: those beyond count as 3."""
     return lambda x: near(choose(x > 3, 3.0, x))

@@ -2,10 +2,12 @@
 rounded to the dtype of their arguments."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base import float64, inexact_dtype, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import as_value, cast, full
+from glasshouse.dispatch.value import ArrayLike, as_value, cast, full
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.checks import check_integer, check_range
@@ -47,7 +49,9 @@ __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
            "spherical_bessel_j0", "xlog1py", "xlogy", "zeta"]  # fmt: skip
 
 
-def in_double(name: str, compute, about: str, argument="1.0", result="1.0"):
+def in_double(
+    name: str, compute: Callable[..., Any], about: str, argument: str = "1.0", result: str = "1.0"
+) -> Any:
     """A function of one real argument that is computed in float64."""
 
     def function(x, /):
@@ -152,7 +156,7 @@ psi = digamma
 modified_bessel_i0, modified_bessel_i1 = i0, i1
 
 
-def quotient_of_sine(x):
+def quotient_of_sine(x: Any) -> Any:
     """sin(x) / x; near 0 by its series, whose derivatives are right too."""
     near = cards.abs_(x) < 1e-2
     small, large = choose(near, x * x, 0.0), choose(near, 1.0, x)
@@ -162,14 +166,14 @@ def quotient_of_sine(x):
     return where(near, series, choose(endless, 0.0, cards.sin(large) / large))
 
 
-def logistic(x):
+def logistic(x: Any) -> Any:
     """1 / (1 + e^-x) by e^-|x|, which does not overflow."""
     negative = x < 0
     z = cards.exp(where(negative, x, -x))
     return choose(negative, z, 1.0) / (z + 1)
 
 
-def entropy_of(x):
+def entropy_of(x: Any) -> Any:
     inside = choose(x > 0, x, 1.0)
     return choose(
         x < 0, -math.inf, choose(x == 0, 0.0, where(is_nan(x), x, -inside * cards.log(inside)))
@@ -178,7 +182,7 @@ def entropy_of(x):
 
 @composed
 @rounded_once
-def logit(x, eps=None):
+def logit(x: ArrayLike, eps: Any = None) -> Any:
     """log(x / (1 - x)), of x cut to eps … 1 - eps where that is given.
 
     Shapes: x (...) -> (...).
@@ -197,7 +201,7 @@ def logit(x, eps=None):
 
 
 @composed
-def xlog1py(x, other, /):
+def xlog1py(x: ArrayLike, other: ArrayLike, /) -> Any:
     """x · log(1 + other), and 0 where x is 0, unless other is NaN.
 
     Shapes: x (...), other (...) -> their common broadcast shape.
@@ -208,7 +212,7 @@ def xlog1py(x, other, /):
 
 
 @composed
-def polygamma(n: int, x):
+def polygamma(n: int, x: ArrayLike) -> Any:
     """The n-th derivative of digamma.
 
     Shapes: x (...) -> (...).
@@ -222,7 +226,7 @@ def polygamma(n: int, x):
 
 
 @composed
-def multigammaln(x, p: int):
+def multigammaln(x: ArrayLike, p: int) -> Any:
     """The logarithm of the multivariate gamma function of dimension p.
     p (p - 1) / 4 · log π + Σ log Γ(x - j / 2) over j from 0 to p - 1
 
@@ -239,7 +243,7 @@ def multigammaln(x, p: int):
     return cast(total + p * (p - 1) / 4 * math.log(math.pi), x.dtype)
 
 
-def incomplete(name: str, part: int, about: str):
+def incomplete(name: str, part: int, about: str) -> Any:
     def function(a, x, /):
         a, x = elementwise.floats(name, *inexact(name, a, x))
         dtype = a.dtype
@@ -269,7 +273,7 @@ gammaincc = incomplete(
 
 
 @composed
-def zeta(x, q, /):
+def zeta(x: ArrayLike, q: ArrayLike, /) -> Any:
     """Hurwitz's zeta function, Σ (q + k)^-x from k = 0; NaN for x below 1 and for negative q.
 
     Shapes: x (...), q (...) -> their common broadcast shape.
@@ -288,16 +292,17 @@ def zeta(x, q, /):
 # -- orthogonal polynomials ------------------------------------------------------------------------
 
 
-def polynomial(name: str, first, step, about: str, shifted: bool = False):
+def polynomial(name: str, first: Any, step: Any, about: str, shifted: bool = False) -> Any:
     """Orthogonal polynomials by their recurrence: p_0 = 1, p_1 = first(x), p_k+1 of k, x and both
     before."""
 
     @rounded_once
-    def recurrence(x, n):
+    def recurrence(x: Any, n: Any) -> Any:
         x = x * 2 - 1 if shifted else x
         many = getattr(n, "size", 1) != 1
-        n = cast(as_value(n), int64) if many else int(n)
-        highest = int(n.max()) if many else n
+        degrees: Any = cast(as_value(n), int64) if many else int(n)
+        highest = int(degrees.max()) if many else degrees
+        n = degrees
         before, now = full(x.shape, 0, x.dtype), full(x.shape, 1, x.dtype)
         out = elementwise.where(n == 0, now, before) if many else now if highest >= 0 else before
         for k in range(highest):
@@ -320,7 +325,7 @@ def polynomial(name: str, first, step, about: str, shifted: bool = False):
     return function
 
 
-def chebyshev_step(k, x, now, before):
+def chebyshev_step(k: Any, x: Any, now: Any, before: Any) -> Any:
     return x * now * 2 - before
 
 
@@ -333,7 +338,7 @@ FIRST = {
 KINDS = {"t": "first", "u": "second", "v": "third", "w": "fourth"}
 
 
-def chebyshev_kind(letter: str, shifted: bool = False):
+def chebyshev_kind(letter: str, shifted: bool = False) -> Any:
     name = f"{'shifted_' * shifted}chebyshev_polynomial_{letter}"
     about = f"The Chebyshev polynomial of the {KINDS[letter]} kind"
     return polynomial(name, FIRST[letter], chebyshev_step, about, shifted)

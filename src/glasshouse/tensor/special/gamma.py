@@ -1,6 +1,7 @@
 """Formulas of the gamma function's kin, in float64."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,12 +13,16 @@ from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.elementary import choose
 from glasshouse.tensor.standard.reduce import sum as sum_of
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
              43867 / 798, -174611 / 330)  # fmt: skip
 SHIFT = 8  # from where the asymptotic series are exact in float64
 
 
-def stirling(x):
+def stirling(x: Any) -> Any:
     """log Γ(x) for x of 8 or more.
 
     Source: Abramowitz, Stegun 1964, 6.1.41.
@@ -30,7 +35,7 @@ def stirling(x):
     return out + tail / x
 
 
-def positive_lgamma(x):
+def positive_lgamma(x: Any) -> Any:
     """log Γ(x) for x of 1/2 or more."""
     small = x < SHIFT
     product = near = choose(small, x, 1.0)
@@ -39,7 +44,7 @@ def positive_lgamma(x):
     return stirling(choose(small, x + SHIFT, x)) - where(small, cards.log(product), x * 0)
 
 
-def lgamma_of(x):
+def lgamma_of(x: Any) -> Any:
     infinite = cards.abs_(x) == math.inf
     x = choose(infinite, 1.0, x)
     low = x < 0.5
@@ -53,7 +58,7 @@ def lgamma_of(x):
     return choose(infinite, math.inf, out)
 
 
-def positive_digamma(x):
+def positive_digamma(x: "Tensor") -> "Tensor":
     """ψ(x) for x of 1/2 or more.
 
     Source: Abramowitz, Stegun 1964, 6.3.18.
@@ -71,7 +76,7 @@ def positive_digamma(x):
     return cards.log(far) - 0.5 / far - tail - where(small, steps, x * 0)
 
 
-def digamma_of(x):
+def digamma_of(x: "Tensor") -> "Tensor":
     infinite = x == math.inf
     x = choose(infinite, 1.0, x)
     low = x < 0.5
@@ -88,7 +93,7 @@ def digamma_of(x):
 STEPS = 12
 
 
-def zeta_of(s, q):
+def zeta_of(s: Any, q: Any) -> Any:
     """Σ (q + k)^-s from k = 0, for q above 0 and s above 1, by Euler's and Maclaurin's formula.
 
     Source: Abramowitz, Stegun 1964, 23.1.30.
@@ -118,7 +123,7 @@ def cotangent_slopes(n: int) -> list[int]:
     return polynomial
 
 
-def polygamma_of(n: int, x):
+def polygamma_of(n: int, x: Any) -> Any:
     if n == 0:
         return digamma_of(x)
     low = x < 0.5
@@ -143,12 +148,12 @@ LARGE = 100.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(48)
 
 
-def scale_of(a, x):
+def scale_of(a: Any, x: Any) -> Any:
     """x^a e^-x / Γ(a)"""
     return cards.exp(a * cards.log(x) - x - lgamma_of(a))
 
 
-def gamma_series(a, x):
+def gamma_series(a: Any, x: Any) -> Any:
     """P(a, x) by Σ x^k / (a (a + 1) … (a + k)), for x below a + 1."""
     term = total = 1 / a
     for k in range(1, TERMS):
@@ -157,7 +162,7 @@ def gamma_series(a, x):
     return total * scale_of(a, x)
 
 
-def gamma_fraction(a, x):
+def gamma_fraction(a: Any, x: Any) -> Any:
     """Q(a, x) by a continued fraction, from its end, for x of a + 1 or more."""
     out = x * 0
     for k in range(TERMS, 0, -1):
@@ -165,7 +170,7 @@ def gamma_fraction(a, x):
     return scale_of(a, x) / (x + 1 - a - out)
 
 
-def gamma_integral(a, x):
+def gamma_integral(a: Any, x: Any) -> Any:
     """(whether Q is what was integrated, the integral of the density from x to its flat end).
 
     Source: Press et al. 2007, Numerical Recipes, 6.2, for the ends.
@@ -184,7 +189,7 @@ def gamma_integral(a, x):
     return upper, area * cards.exp(peak * (cards.log(peak) - 1) - lgamma_of(a))
 
 
-def halves_of_gamma(a, x):
+def halves_of_gamma(a: Any, x: Any) -> Any:
     """(P, Q), the lower and the upper part, for positive a and x."""
     large = a > LARGE
     a1, x1 = choose(large, 1.0, a), choose(large, 1.0, x)

@@ -1,5 +1,11 @@
 """Chebyshev series of special functions in float64, fitted by tools/fitters/fit_series.py."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 ERFCX = (1.1775789345674017, -0.004590054580646478, -0.08424913336651792,
     0.05920993999819189, -0.026658668435305753, 0.009074997670705265,
     -0.002413163540417608, 0.0004907758365258086, -6.916973302501207e-05,
@@ -147,7 +153,7 @@ AIRY_Q = (0.06911528040160503, -0.0003251060364586695, 3.945977743866323e-06,
     -1.921018818902054e-18)  # fmt: skip
 
 
-def chebyshev(coefficients, t):
+def chebyshev(coefficients: tuple[float, ...], t: "Tensor") -> "Tensor":
     """Σ c_k T_k(t) for t from -1 to 1.
 
     Source: Clenshaw 1955, A note on the summation of Chebyshev series.

@@ -2,11 +2,12 @@
 
 import math
 import operator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import DTypeError, as_dtype, bool_, float64, inexact_dtype, int32, promote
-from glasshouse.base.dtype import uint8, uint16, uint32, uint64
+from glasshouse.base.dtype import DTypeLike, uint8, uint16, uint32, uint64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import SCALARS, Value, as_value, cast, full
+from glasshouse.dispatch.value import SCALARS, ArrayLike, Value, as_value, cast, full
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.checks import check_integers, check_option
@@ -16,6 +17,10 @@ from glasshouse.tensor.standard.elementary import choose, flip_if, is_nan, join,
 from glasshouse.tensor.standard.elementwise import NUMERIC, binary, inexact, operands, plain, unary
 from glasshouse.tensor.standard.manipulate import concat, expand_dims
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min", "complex", "deg2rad",
            "div", "float_power", "fmax", "fmin", "fmod", "frac", "frexp", "gcd", "heaviside",
            "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed",
@@ -24,12 +29,12 @@ __all__ = ["addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min", "compl
            "view_as_complex", "view_as_real", "xlogy"]  # fmt: skip
 
 
-def scaled(other, alpha):
+def scaled(other: "Tensor", alpha: Any) -> "Tensor":
     return other if type(alpha) is int and alpha == 1 else other * alpha
 
 
 @composed
-def plus(x, other, *, alpha=1):
+def plus(x: "Tensor", other: "Tensor", *, alpha: int = 1) -> "Tensor":
     """x + alpha · other.
 
     Raises: DTypeError for what is not numeric, ShapeError if the shapes do not broadcast.
@@ -39,7 +44,7 @@ def plus(x, other, *, alpha=1):
 
 
 @composed
-def sub(x, other, *, alpha=1):
+def sub(x: Any, other: Any, *, alpha: int = 1) -> Any:
     """x - alpha · other.
 
     Raises: DTypeError for booleans, ShapeError if the shapes do not broadcast.
@@ -51,7 +56,7 @@ def sub(x, other, *, alpha=1):
     return elementwise.subtract(x, scaled(other, alpha))
 
 
-def rsub(x, other, *, alpha=1):
+def rsub(x: Any, other: Any, *, alpha: int = 1) -> Any:
     """other - alpha · x.
 
     Raises: DTypeError for booleans, ShapeError if the shapes do not broadcast.
@@ -61,7 +66,7 @@ def rsub(x, other, *, alpha=1):
 
 
 @composed
-def mul(x, other):
+def mul(x: "Tensor", other: ArrayLike) -> "Tensor":
     """x · other; for booleans, and.
 
     Raises: DTypeError for what is not numeric, ShapeError if the shapes do not broadcast.
@@ -71,7 +76,7 @@ def mul(x, other):
 
 
 @composed
-def div(x, other, *, rounding_mode=None):
+def div(x: ArrayLike, other: ArrayLike, *, rounding_mode: Any = None) -> Any:
     """x / other; with rounding_mode "floor" rounded down, with "trunc" toward 0.
 
     Dtypes: floating or complex; with a rounding mode those of x and other promoted.
@@ -92,7 +97,7 @@ def div(x, other, *, rounding_mode=None):
     return (x - truncated_remainder(x, other)) // other
 
 
-def truncated_remainder(x: Value, y: Value) -> Value:
+def truncated_remainder(x: "Tensor", y: "Tensor") -> "Tensor":
     """The remainder of x / y with the sign of x: for floats that of |x| / |y|, which is exact."""
     if x.dtype.is_floating:
         negative = sign_is_set(x)
@@ -104,7 +109,7 @@ def truncated_remainder(x: Value, y: Value) -> Value:
     return where((rest != zero) & ((rest < zero) != (x < zero)), rest - y, rest)
 
 
-def unlike(x: Value, y: Value) -> Value:
+def unlike(x: "Tensor", y: "Tensor") -> "Tensor":
     return where(is_nan(x), y, x)
 
 
@@ -145,7 +150,7 @@ bitwise_not = elementwise.bitwise_invert
 
 
 @composed
-def clamp_min(x, min):
+def clamp_min(x: "Tensor", min: "Tensor") -> "Tensor":
     """x, no smaller than `min`.
 
     Raises: DTypeError for complex values.
@@ -155,7 +160,7 @@ def clamp_min(x, min):
 
 
 @composed
-def clamp_max(x, max):
+def clamp_max(x: "Tensor", max: "Tensor") -> "Tensor":
     """x, no larger than `max`.
 
     Raises: DTypeError for complex values.
@@ -166,7 +171,7 @@ def clamp_max(x, max):
 
 @composed
 @rounded_once
-def lerp(x, end, weight):
+def lerp(x: ArrayLike, end: ArrayLike, weight: Any) -> "Tensor":
     """The point between x and `end`: x + weight · (end - x), by the nearer end.
 
     Shapes: x (...), end (...), weight (...) or a number -> their common broadcast shape.
@@ -179,13 +184,13 @@ def lerp(x, end, weight):
     return where_near(weight, x + (end - x) * weight, end - (end - x) * (1 - weight))
 
 
-def where_near(weight, near: Value, far: Value) -> Value:
+def where_near(weight: Any, near: "Tensor", far: "Tensor") -> "Tensor":
     if type(weight) in SCALARS:
         return near if abs(weight) < 0.5 else far
     return elementwise.where(elementwise.abs(weight) < 0.5, near, far)
 
 
-def with_quotient(name: str, combine, about: str):
+def with_quotient(name: str, combine: Any, about: str) -> Any:
     def function(x, tensor1, tensor2, *, value=1):
         x, a, b = (as_value(v, where=name) for v in (x, tensor1, tensor2))
         return x + scaled(combine(a, b), value)
@@ -200,7 +205,7 @@ addcdiv = with_quotient("addcdiv", operator.truediv, "x + value · tensor1 / ten
 
 
 @composed
-def float_power(x, exponent):
+def float_power(x: ArrayLike, exponent: ArrayLike) -> Any:
     """x to a power, computed in float64 (complex128 for complex operands).
 
     Source: NumPy, PyTorch.
@@ -212,7 +217,7 @@ def float_power(x, exponent):
 
 @composed
 @rounded_once
-def xlogy(x, other):
+def xlogy(x: ArrayLike, other: ArrayLike) -> Any:
     """x · log(other), and 0 where x is 0, unless other is NaN.
 
     Source: SciPy, PyTorch.
@@ -224,13 +229,13 @@ def xlogy(x, other):
     return zero_where_zero(x, other, cards.log)
 
 
-def zero_where_zero(x: Value, other: Value, log) -> Value:
+def zero_where_zero(x: "Tensor", other: "Tensor", log: Any) -> "Tensor":
     none = (x == 0) & ~is_nan(other)
     return choose(none, 0.0, x * log(choose(none, 1.0, other)))
 
 
 @composed
-def ldexp(x, other):
+def ldexp(x: ArrayLike, other: ArrayLike) -> Any:
     """x · 2^other.
 
     Source: NumPy, PyTorch.
@@ -240,7 +245,7 @@ def ldexp(x, other):
     return x * elementwise.exp2(cast(other, promote(dtype, inexact_dtype(other.dtype))))
 
 
-def frexp(x):
+def frexp(x: ArrayLike) -> Any:
     """(mantissa, exponent): x = mantissa · 2^exponent with 0.5 ≤ |mantissa| < 1; exponents int32.
 
     Raises: DTypeError unless x is floating.
@@ -264,7 +269,7 @@ def frexp(x):
 
 
 @composed
-def gcd(x, other):
+def gcd(x: ArrayLike, other: ArrayLike) -> Any:
     """The greatest common divisor, never negative, by Euclid's algorithm.
 
     Dtypes: integer, promoted.
@@ -279,13 +284,13 @@ def gcd(x, other):
     return cast(divisor_of(magnitude(a), magnitude(b)), a.dtype)
 
 
-def magnitude(x: Value) -> Value:
+def magnitude(x: "Tensor") -> "Tensor":
     """|x| of integers as unsigned ones, which hold that of the least integer too."""
     unsigned = {1: uint8, 2: uint16, 4: uint32, 8: uint64}[x.dtype.itemsize]
     return cast(elementwise.abs(x), unsigned)
 
 
-def divisor_of(a: Value, b: Value) -> Value:
+def divisor_of(a: "Tensor", b: "Tensor") -> "Tensor":
     """The greatest common divisor of unsigned integers."""
     one = full(a.shape, 1, a.dtype)
     for _ in range(math.ceil(a.dtype.itemsize * 8 / math.log2((1 + math.sqrt(5)) / 2)) + 1):
@@ -295,7 +300,7 @@ def divisor_of(a: Value, b: Value) -> Value:
 
 
 @composed
-def lcm(x, other):
+def lcm(x: ArrayLike, other: ArrayLike) -> Any:
     """The least common multiple, never negative; 0 where one is 0.
 
     Dtypes: integer, promoted.
@@ -310,7 +315,13 @@ def lcm(x, other):
 
 
 @composed
-def isin(elements, test_elements, *, assume_unique: bool = False, invert: bool = False):
+def isin(
+    elements: ArrayLike,
+    test_elements: ArrayLike,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Any:
     """True where an element is among the test elements; with `invert`, where it is not.
 
     Shapes: (...), (*k) -> (...).
@@ -328,7 +339,7 @@ def isin(elements, test_elements, *, assume_unique: bool = False, invert: bool =
 # -- complex numbers -------------------------------------------------------------------------------
 
 
-def complex(real, imag):
+def complex(real: Any, imag: Any) -> Any:
     """real + i · imag.
 
     Shapes: real (...), imag (...) -> their common broadcast shape.
@@ -343,7 +354,7 @@ def complex(real, imag):
     return join(real, imag)
 
 
-def polar(abs, angle):
+def polar(abs: ArrayLike, angle: ArrayLike) -> Any:
     """abs · (cos(angle) + i · sin(angle)).
 
     Raises: DTypeError unless both are real.
@@ -353,7 +364,7 @@ def polar(abs, angle):
     return complex(length * cards.cos(angle), length * cards.sin(angle))
 
 
-def view_as_real(x):
+def view_as_real(x: ArrayLike) -> Any:
     """The real and the imaginary parts of complex x, on a new last axis; a copy.
 
     Shapes: (...) -> (..., 2).
@@ -366,7 +377,7 @@ def view_as_real(x):
     return concat([expand_dims(part, -1) for part in split(x)], axis=-1)
 
 
-def view_as_complex(x):
+def view_as_complex(x: ArrayLike) -> Any:
     """Complex numbers of real and imaginary parts on the last axis; a copy.
 
     Shapes: (..., 2) -> (...).
@@ -382,7 +393,7 @@ def view_as_complex(x):
 # -- kinds of tensors ------------------------------------------------------------------------------
 
 
-def is_tensor(x) -> bool:
+def is_tensor(x: Any) -> bool:
     """Whether x is a tensor.
 
     Source: PyTorch.
@@ -390,7 +401,7 @@ def is_tensor(x) -> bool:
     return isinstance(x, Value)
 
 
-def numel(x) -> int:
+def numel(x: Any) -> int:
     """The number of elements.
 
     Source: PyTorch.
@@ -398,7 +409,7 @@ def numel(x) -> int:
     return x.size
 
 
-def is_complex(x) -> bool:
+def is_complex(x: "Tensor") -> bool:
     """Whether the dtype is complex.
 
     Source: PyTorch.
@@ -406,7 +417,7 @@ def is_complex(x) -> bool:
     return x.dtype.is_complex
 
 
-def is_floating_point(x) -> bool:
+def is_floating_point(x: "Tensor") -> bool:
     """Whether the dtype is floating.
 
     Source: PyTorch.
@@ -414,7 +425,7 @@ def is_floating_point(x) -> bool:
     return x.dtype.is_floating
 
 
-def is_signed(x) -> bool:
+def is_signed(x: Any) -> bool:
     """Whether the dtype has negative numbers.
 
     Source: PyTorch.
@@ -422,7 +433,7 @@ def is_signed(x) -> bool:
     return x.dtype.kind not in ("bool", "uint")
 
 
-def is_same_size(x, other) -> bool:
+def is_same_size(x: Any, other: Any) -> bool:
     """Whether the shapes are equal.
 
     Source: PyTorch.
@@ -430,7 +441,7 @@ def is_same_size(x, other) -> bool:
     return x.shape == other.shape
 
 
-def is_nonzero(x) -> bool:
+def is_nonzero(x: Any) -> bool:
     """Whether the one element is not 0.
 
     Raises: ShapeError unless there is just one.
@@ -439,7 +450,13 @@ def is_nonzero(x) -> bool:
     return bool(x)
 
 
-def scalar_tensor(value, *, dtype=None, device=None, requires_grad: bool = False):
+def scalar_tensor(
+    value: ArrayLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Any:
     """A tensor without axes of one number.
 
     Source: PyTorch.

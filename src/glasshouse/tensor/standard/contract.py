@@ -1,11 +1,13 @@
 """Products that sum over axes: matmul, tensordot, einsum and their kin, all through one card."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch import as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_type
@@ -13,10 +15,14 @@ from glasshouse.ops.index import move_axes
 from glasshouse.ops.movement import permute, section
 from glasshouse.ops.reduce import sum_
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["einsum", "inner", "kron", "matmul", "matrix_transpose", "outer", "tensordot", "vecdot"]
 
 
-def promoted(where: str, *xs) -> list[Value]:
+def promoted(where: str, *xs: Any) -> "list[Tensor]":
     """The operands as values of one numeric dtype; shapes unchanged."""
     xs = [as_value(values.as_operand(where, x), where=where) for x in xs]
     dtype = values.common_dtype(where, xs)
@@ -26,7 +32,7 @@ def promoted(where: str, *xs) -> list[Value]:
 
 
 @composed
-def matrix_transpose(x, /):
+def matrix_transpose(x: Any, /) -> "Tensor":
     """x with its last two axes swapped: (..., m, n) -> (..., n, m).
 
     Raises: ShapeError for less.
@@ -37,7 +43,7 @@ def matrix_transpose(x, /):
 
 
 @composed
-def matmul(x1, x2, /):
+def matmul(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """The matrix product over the last axis of x1 and the last but one of x2.
     Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
     matrix on the right is shared by all rows of x1 and never repeated in memory.
@@ -67,7 +73,7 @@ def matmul(x1, x2, /):
     return out
 
 
-def stacked_product(x1: Value, x2: Value):
+def stacked_product(x1: "Tensor", x2: "Tensor") -> "Tensor":
     if x2.ndim == 2:
         if x1.ndim == 2:
             return cards.matmul(x1, x2)
@@ -78,7 +84,7 @@ def stacked_product(x1: Value, x2: Value):
 
 
 @composed
-def vecdot(x1, x2, /, *, axis: int = -1):
+def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
     """The sum of conj(x1) · x2 over one axis.
 
     Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
@@ -98,7 +104,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 
 @composed
-def tensordot(x1, x2, /, *, axes=2):
+def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: int = 2) -> Any:
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
     `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
 
@@ -123,7 +129,7 @@ def tensordot(x1, x2, /, *, axes=2):
     return reshape(cards.matmul(left, right), shape1 + shape2)
 
 
-def summed_axes(x1: Value, x2: Value, axes):
+def summed_axes(x1: "Tensor", x2: "Tensor", axes: int) -> Any:
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             got = f"{axes} for shapes {x1.shape} and {x2.shape}"
@@ -139,14 +145,14 @@ def summed_axes(x1: Value, x2: Value, axes):
 
 
 @composed
-def outer(x1, x2, /):
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """Products of all elements of x1 with all of x2, flattened: (m,), (n,) -> (m, n)."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
 
 @composed
-def inner(x1, x2, /):
+def inner(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """The sum of products over the last axes.
 
     Shapes: (*a, n), (*b, n) -> (*a, *b).
@@ -156,7 +162,7 @@ def inner(x1, x2, /):
     return x1 * x2 if not x1.ndim or not x2.ndim else tensordot(x1, x2, axes=([-1], [-1]))
 
 
-def kron(x1, x2, /):
+def kron(x1: ArrayLike, x2: ArrayLike, /) -> Any:
     """The Kronecker product, x2 scaled by every element of x1: (*m), (*n) -> (*(m · n)).
 
     Example:
@@ -172,7 +178,7 @@ def kron(x1, x2, /):
 
 
 @composed
-def einsum(subscripts: str, /, *operands):
+def einsum(subscripts: str, /, *operands: Any) -> Any:
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in
     alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
@@ -197,7 +203,7 @@ def einsum(subscripts: str, /, *operands):
     return permute(x, axes=tuple(term.index(letter) for letter in result))
 
 
-def parse_subscripts(subscripts: str, values):
+def parse_subscripts(subscripts: str, values: Any) -> Any:
     """The letters of each operand and of the result; broadcast axes get the letters 0, 1 …"""
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -230,7 +236,7 @@ def parse_subscripts(subscripts: str, values):
     return operand_letters, result
 
 
-def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
+def letter_sizes(subscripts: str, terms: Any, values: Any) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
@@ -244,7 +250,7 @@ def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
     return sizes
 
 
-def diagonal(term, x: Value):
+def diagonal(term: Any, x: "Tensor") -> Any:
     """The operand with each letter once: equal letters walk down a diagonal."""
     term = list(term)
     for letter in dict.fromkeys(term):
@@ -258,12 +264,12 @@ def diagonal(term, x: Value):
     return term, x
 
 
-def cheapest_pair(pool, sizes) -> tuple[int, int]:
+def cheapest_pair(pool: Any, sizes: Any) -> tuple[int, int]:
     pairs = [(i, j) for i in range(len(pool)) for j in range(i + 1, len(pool))]
     return min(pairs, key=lambda p: math.prod(sizes[c] for c in {*pool[p[0]][0], *pool[p[1]][0]}))
 
 
-def contract_pair(t1, x1, t2, x2, output_letters, sizes):
+def contract_pair(t1: Any, x1: Any, t2: Any, x2: Any, output_letters: Any, sizes: Any) -> Any:
     """The product of two operands as stacks of matrices, letters not `output_letters` summed."""
     t1, x1 = sum_alone(t1, x1, output_letters | set(t2))
     t2, x2 = sum_alone(t2, x2, output_letters | set(t1))
@@ -289,7 +295,7 @@ def contract_pair(t1, x1, t2, x2, output_letters, sizes):
     return letters, reshape(product, tuple(sizes[c] for c in letters))
 
 
-def sum_alone(term, x: Value, needed):
+def sum_alone(term: Any, x: "Tensor", needed: Any) -> Any:
     """The operand with letters that nobody else needs summed at once."""
     axes = tuple(i for i, c in enumerate(term) if c not in needed)
     return [c for c in term if c in needed], sum_(x, axes=axes) if axes else x

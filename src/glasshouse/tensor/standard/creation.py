@@ -3,28 +3,35 @@
 import functools
 import math
 import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import DeviceError, DTypeError, OptionError, ShapeError, check_shape, type_name
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32
+from glasshouse.base.dtype import DType, DTypeLike, as_dtype, by_python_type, float32
 from glasshouse.dispatch import SCALARS, Value, adopt, as_value, cast, share
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.ops import create
 from glasshouse.ops import linalg as matrices
 from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
 from glasshouse.tensor.standard.elementwise import named
 from glasshouse.tensor.standard.manipulate import broadcast_arrays, copied, expand_dims, flip
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["arange", "asarray", "empty", "empty_like", "eval", "eye", "from_dlpack", "full",
            "full_like", "linspace", "meshgrid", "one_hot", "ones", "ones_like", "tril",
            "triu", "zeros", "zeros_like"]  # fmt: skip
 
 
-def check_device(where: str, device) -> None:
+def check_device(where: str, device: str | None) -> None:
     here = backends.current()
     if device is not None and device != here.device:
         expected = f"device {here.device!r} of backend {here.name}"
@@ -32,12 +39,12 @@ def check_device(where: str, device) -> None:
         raise DeviceError(where, expected, repr(device), fix)
 
 
-def as_leaf(x: Value, requires_grad: bool = False) -> Value:
+def as_leaf(x: "Tensor", requires_grad: bool = False) -> "Tensor":
     """A tensor that was just made, which from now on collects its gradient if that is wanted."""
     return x.requires_grad_() if requires_grad else x
 
 
-def makes_leaves(fn):
+def makes_leaves(fn: Callable[..., Any]) -> Any:
     """`fn`, which makes tensors, with a further argument `requires_grad`."""
 
     @functools.wraps(fn)
@@ -47,7 +54,7 @@ def makes_leaves(fn):
     return call
 
 
-def eval(*tensors) -> None:
+def eval(*tensors: "Tensor") -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
 
     Example:
@@ -61,7 +68,9 @@ def eval(*tensors) -> None:
         backend.evaluate([x.payload for x in lowest if x.backend is backend])
 
 
-def asarray(obj, /, dtype=None, *, device=None, copy=None):
+def asarray(
+    obj: Any, /, dtype: DTypeLike | None = None, *, device: str | None = None, copy: Any = None
+) -> "Tensor":
     """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
     Python floats become float32, integers int64, complex numbers complex64; arrays keep their
     dtype.
@@ -85,7 +94,13 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     return copied(out) if copy and out is obj else out
 
 
-def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
+def tensor(
+    data: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> "Tensor":
     """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
 
     Shapes: as gh.asarray.
@@ -98,7 +113,7 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     return as_leaf(out, requires_grad)
 
 
-def from_dlpack(x, /, *, device=None, copy=None):
+def from_dlpack(x: Any, /, *, device: Any = None, copy: Any = None) -> Any:
     """A tensor of the contents of another library's array. They are copied; with copy=False the
     tensor shares the array's memory, as that of gh.asarray.
 
@@ -121,7 +136,14 @@ def from_dlpack(x, /, *, device=None, copy=None):
         raise DTypeError("from_dlpack", expected, f"{type_name(x)}: {error}", fix) from None
 
 
-def full(shape, fill_value, dtype=None, *, device=None, requires_grad: bool = False):
+def full(
+    shape: int | Sequence[int],
+    fill_value: ArrayLike,
+    dtype: Any = None,
+    *,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> "Tensor":
     """A tensor with `fill_value` everywhere.
 
     Shapes: -> shape.
@@ -146,7 +168,15 @@ def full(shape, fill_value, dtype=None, *, device=None, requires_grad: bool = Fa
     return as_leaf(values.full(shape, fill_value, dtype, "full"), requires_grad)
 
 
-def full_like(x, /, fill_value, dtype=None, *, device=None, requires_grad: bool = False):
+def full_like(
+    x: ArrayLike,
+    /,
+    fill_value: int,
+    dtype: DTypeLike | None = None,
+    *,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> "Tensor":
     """A tensor of `fill_value` with the shape of x.
 
     Shapes: x (...) -> (...).
@@ -159,7 +189,7 @@ def full_like(x, /, fill_value, dtype=None, *, device=None, requires_grad: bool 
     return full(x.shape, fill_value, dtype, device=device, requires_grad=requires_grad)
 
 
-def filling(name: str, value: int, what: str):
+def filling(name: str, value: int, what: str) -> Any:
     def of_shape(shape, *sizes, dtype=None, device=None, requires_grad=False):
         check_device(name, device)
         if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
@@ -199,7 +229,7 @@ ones, ones_like = filling("ones", 1, "of ones")
 empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 
-def number(where: str, x):
+def number(where: str, x: Any) -> float:
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
     if type(x) not in SCALARS and isinstance(x, int):
         x = int(x)  # a number of elements
@@ -209,7 +239,9 @@ def number(where: str, x):
 
 
 @makes_leaves
-def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
+def arange(
+    start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None
+) -> "Tensor":
     """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
     y[i] = start + i · step
 
@@ -229,12 +261,12 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     whole = all(isinstance(x, int) for x in (start, stop, step))
     dtype = as_dtype(dtype or (dtypes.default_int if whole else dtypes.default_float))
     if whole and dtype.is_integer:
-        return whole_range(range(start, stop, step), dtype)
+        return whole_range(range(int(start), int(stop), int(step)), dtype)
     size = max(0, math.ceil((stop - start) / step))
     return adopt((start + np.arange(size) * step).astype(dtype.np))
 
 
-def whole_range(numbers: range, dtype: DType) -> Value:
+def whole_range(numbers: range, dtype: DType) -> "Tensor":
     step = abs(numbers.step)
     ends = values.to_array([*numbers[:1], *numbers[1:][-1:]], "arange", dtype)  # raises if unfit
     if len(numbers) < 3:  # the step may not fit the dtype
@@ -248,7 +280,16 @@ def whole_range(numbers: range, dtype: DType) -> Value:
 
 @takes_names_of_pytorch
 @makes_leaves
-def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
+def linspace(
+    start: int,
+    stop: complex,
+    /,
+    num: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    endpoint: bool = True,
+) -> "Tensor":
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
     y[i] = start + i · (stop - start) / (num - 1), or / num without the end
 
@@ -272,7 +313,15 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
 
 
 @makes_leaves
-def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> "Tensor":
     """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
 
     Shapes: -> (n_rows, n_cols), n_cols being n_rows unless given.
@@ -289,14 +338,14 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     return cast(above, as_dtype(dtype or dtypes.default_float))
 
 
-def within(k: int, shape) -> int:
+def within(k: int, shape: Any) -> int:
     """The number of a diagonal; of those beside the matrix one that int64 can hold."""
     m, n = shape[-2:]
     return max(-m, min(operator.index(k), n))
 
 
 @takes_names_of_pytorch
-def tril(x, /, k: int = 0):
+def tril(x: Any, /, k: int = 0) -> "Tensor":
     """The matrices x with zeros above the k-th diagonal.
 
     Shapes: x (..., m, n) -> (..., m, n).
@@ -312,7 +361,7 @@ def tril(x, /, k: int = 0):
 
 
 @takes_names_of_pytorch
-def triu(x, /, k: int = 0):
+def triu(x: Any, /, k: int = 0) -> "Tensor":
     """The matrices x with zeros below the k-th diagonal.
 
     Shapes: x (..., m, n) -> (..., m, n).
@@ -327,7 +376,7 @@ def triu(x, /, k: int = 0):
     return matrices.triu(x, within(k, x.shape))
 
 
-def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:
+def meshgrid(*arrays: Any, indexing: str = "xy") -> "list[Tensor]":
     """Coordinate tensors of the grid that the vectors span.
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
     exchanged.
@@ -357,7 +406,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:
     return broadcast_arrays(*shaped)
 
 
-def one_hot(indices, num_classes: int, *, dtype=float32):
+def one_hot(indices: ArrayLike, num_classes: int, *, dtype: DTypeLike = float32) -> "Tensor":
     """Vectors with 1 at the given index and 0 elsewhere; all 0 for an index out of range.
 
     Shapes: indices (...) -> (..., num_classes).

@@ -9,70 +9,75 @@ Source: Kahan 1987, Branch cuts for complex elementary functions, or Much ado ab
 """
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ml_dtypes import finfo  # NumPy's, and bfloat16
 
 from glasshouse.base.dtype import int16, int32, int64
-from glasshouse.dispatch.value import cast, full, match
+from glasshouse.dispatch.value import ArrayLike, cast, full, match
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare
 from glasshouse.ops import elementwise as cards
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
 
-def choose(condition, x, y):
+
+def choose(condition: Any, x: ArrayLike, y: ArrayLike) -> "Tensor":
     """x where the condition holds, else y; one of the two may be a Python scalar."""
     x, y = match("where", x, y)
     return compare.where(condition, x, y)
 
 
-def sign_is_set(x):
+def sign_is_set(x: Any) -> "Tensor":
     """True where the sign bit of real x is set, also for -0 and NaN."""
     return parts_of.bitcast(x, dtype={2: int16, 4: int32, 8: int64}[x.dtype.itemsize]) < 0
 
 
-def flip_if(condition, x):
+def flip_if(condition: "Tensor", x: "Tensor") -> "Tensor":
     return compare.where(condition, -x, x)
 
 
-def copy_sign(value: float, y):
+def copy_sign(value: float, y: Any) -> Any:
     """The positive number `value` with the signs of y, whose sign bits count."""
     return flip_if(sign_is_set(y), full(y.shape, value, y.dtype))
 
 
-def is_infinite(x):
+def is_infinite(x: "Tensor") -> "Tensor":
     return cards.abs_(x) == math.inf
 
 
-def is_nan(x):
+def is_nan(x: Any) -> "Tensor":
     return x != x
 
 
-def machine_epsilon(dtype) -> float:
+def machine_epsilon(dtype: Any) -> float:
     return float(finfo(dtype.np).eps)
 
 
-def largest_number(dtype) -> float:
+def largest_number(dtype: Any) -> float:
     return float(finfo(dtype.np).max)
 
 
-def sinh(x):
+def sinh(x: Any) -> Any:
     """2 sinh(x/2) cosh(x/2), both from expm1(±x/2)"""
     up, down = cards.expm1(x * 0.5), cards.expm1(x * -0.5)
     return (up - down) * ((up + down) * 0.5 + 1)
 
 
-def cosh(x):
+def cosh(x: "Tensor") -> "Tensor":
     """(exp(x/2)² + exp(-x/2)²) / 2, which overflows no earlier than its result"""
     up, down = cards.exp(x * 0.5), cards.exp(x * -0.5)
     return up * 0.5 * up + down * 0.5 * down
 
 
-def other_leg(x):
+def other_leg(x: "Tensor") -> "Tensor":
     """sqrt(1 - x²), of factors that do not cancel"""
     return cards.sqrt(1 - x) * cards.sqrt(1 + x)
 
 
-def asinh(x):
+def asinh(x: "Tensor") -> "Tensor":
     """log1p(x (1 + x / (1 + sqrt(1 + x²)))) for x ≥ 0, log(2x) for large x; odd"""
     negative = x < 0
     x = flip_if(negative, x)
@@ -82,7 +87,7 @@ def asinh(x):
     return flip_if(negative, compare.where(large, cards.log(far) + math.log(2), near))
 
 
-def acosh(x):
+def acosh(x: "Tensor") -> "Tensor":
     """log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1, log(2x) for large x"""
     large = x > machine_epsilon(x.dtype) ** -0.5
     above, far = choose(large, 2.0, x) - 1, choose(large, x, 1.0)
@@ -90,7 +95,7 @@ def acosh(x):
     return compare.where(large, cards.log(far) + math.log(2), near)
 
 
-def log_base(base: float):
+def log_base(base: float) -> Any:
     """The function log(x) / log(base), exact at powers of `base`: those are split off first."""
     scale = 1 / math.log(base)
 
@@ -104,22 +109,22 @@ def log_base(base: float):
     return log
 
 
-def split(z):
+def split(z: "Tensor") -> Any:
     """(real part, imaginary part) of complex z."""
     return parts_of.real(z), parts_of.imag(z)
 
 
-def join(re, im):
+def join(re: Any, im: Any) -> Any:
     """re + i·im of real values; exact for infinities, NaN and signed zeros."""
     return parts_of.make_complex(re, im)
 
 
-def by_parts(function):
+def by_parts(function: Callable[..., Any]) -> Any:
     """The function of z that applies `function` to its real and to its imaginary part."""
     return lambda z: join(*map(function, split(z)))
 
 
-def hypot(x, y):
+def hypot(x: Any, y: Any) -> "Tensor":
     """sqrt(x² + y²) of real values, scaled by the larger one so that no square overflows"""
     x, y = cards.abs_(x), cards.abs_(y)
     infinite = (x == math.inf) | (y == math.inf)
@@ -129,17 +134,17 @@ def hypot(x, y):
     return choose(infinite, math.inf, large * cards.sqrt(1 + ratio * ratio))
 
 
-def scaled(factor: float):
+def scaled(factor: float) -> Any:
     """The function z · factor, by parts, so that infinities stay clean."""
     return by_parts(lambda part: part * factor)
 
 
-def complex_log(base: float):
+def complex_log(base: float) -> Any:
     divide = scaled(1 / math.log(base))
     return lambda z: divide(cards.log(z))
 
 
-def complex_sign(z):
+def complex_sign(z: Any) -> Any:
     """z / |z|, and 0 for 0"""
     re, im = split(z)
     scale = cards.maximum(cards.abs_(re), cards.abs_(im))
@@ -150,13 +155,13 @@ def complex_sign(z):
     return join(choose(zero, 0.0, re / length), choose(zero, 0.0, im / length))
 
 
-def turned(z):
+def turned(z: Any) -> Any:
     """i · z"""
     re, im = split(z)
     return join(-im, re)
 
 
-def rotated(function):
+def rotated(function: Callable[..., Any]) -> Any:
     """z ↦ -i · function(i · z): from sin to sinh, from tanh to tan, from asin to asinh."""
 
     def rotate(z):
@@ -170,7 +175,7 @@ complex_sinh = rotated(cards.sin)
 complex_tan = rotated(cards.tanh)
 
 
-def complex_expm1(z):
+def complex_expm1(z: Any) -> Any:
     """exp(z) - 1; where |re| < 1, its real part is expm1(re) cos(im) - 2 sin²(im / 2)"""
     re, im = split(z)
     far, height = split(cards.exp(z))
@@ -183,7 +188,7 @@ def complex_expm1(z):
     return join(compare.where(close, near, far - 1), height)
 
 
-def complex_log1p(z):
+def complex_log1p(z: Any) -> Any:
     """log(1 + z); for small z its real part is log1p(re (2 + re) + im²) / 2"""
     re, im = split(z)
     far, angle = split(cards.log(join(1 + re, im)))
@@ -193,18 +198,18 @@ def complex_log1p(z):
     return join(compare.where(close, near, far), angle)
 
 
-def finite_or_half(re, im):
+def finite_or_half(re: Any, im: Any) -> Any:
     """(infinite, re, im): where a part is infinite, and both parts with 0.5 put there."""
     infinite = is_infinite(re) | is_infinite(im)
     return infinite, choose(infinite, 0.5, re), choose(infinite, 0.5, im)
 
 
-def roots_beside_one(re, im):
+def roots_beside_one(re: Any, im: Any) -> Any:
     """The parts of sqrt(1 - z) and of sqrt(1 + z), with the sign of im kept also when it is 0."""
     return *split(cards.sqrt(join(1 - re, -im))), *split(cards.sqrt(join(1 + re, im)))
 
 
-def complex_asin(z):
+def complex_asin(z: Any) -> Any:
     """Kahan's CASIN, and annex G's values for infinities and NaN"""
     re, im = split(z)
     infinite, x, y = finite_or_half(re, im)
@@ -216,7 +221,7 @@ def complex_asin(z):
     return join(angle, compare.where(infinite, copy_sign(math.inf, im), height))
 
 
-def complex_acos(z):
+def complex_acos(z: Any) -> Any:
     """Kahan's CACOS, and annex G's values for infinities and NaN"""
     re, im = split(z)
     infinite, x, y = finite_or_half(re, im)
@@ -228,14 +233,14 @@ def complex_acos(z):
     return join(angle, compare.where(infinite, -copy_sign(math.inf, im), height))
 
 
-def complex_acosh(z):
+def complex_acosh(z: Any) -> Any:
     """±i · acos(z), the sign chosen to make the real part positive"""
     below = sign_is_set(parts_of.imag(z))
     re, im = split(complex_acos(z))
     return join(compare.where(below, im, -im), flip_if(below, re))
 
 
-def complex_atanh(z):
+def complex_atanh(z: Any) -> Any:
     """log1p(4x / |1 - z|²) / 4 + i atan2(2y, 1 - |z|²) / 2 for x ≥ 0; the real part is odd in x"""
     re, im = split(z)
     infinite, x, y = finite_or_half(re, im)

@@ -4,16 +4,20 @@
 
 import math
 import operator
+from collections.abc import Callable
 from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int32, int64
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
+from glasshouse.dispatch import Primitive
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import (
     SCALARS,
+    ArrayLike,
     Value,
     adopt,
     as_value,
@@ -29,17 +33,23 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, section, slice_
 from glasshouse.tensor.standard.index_plan import IndexPlan, is_mask, plan_key
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["add_at", "nonzero", "put_along_axis", "searchsorted", "take", "take_along_axis"]
 
 
-def places_in(indices: Value, size: int, beyond: int) -> Value:
+def places_in(indices: "Tensor", size: int, beyond: int) -> "Tensor":
     """`indices` counted from the front; `beyond`, which no gather accepts, where out of range."""
     places = indices % max(size, 1)
     inside = (places == indices) | (places == indices + size)
     return where(inside, places, full(places.shape, beyond, int64))
 
 
-def explained(where_: str, run, indexed):
+def explained(
+    where_: str, run: Callable[..., Any], indexed: "list[tuple[Tensor, int, int]]"
+) -> "Tensor":
     """`run()`; an index out of range is named; `indexed`: (index tensor, its axis, its size)."""
     try:
         return run()
@@ -49,7 +59,7 @@ def explained(where_: str, run, indexed):
         raise
 
 
-def take_basic(x: Value, plan: IndexPlan):
+def take_basic(x: "Tensor", plan: IndexPlan) -> "Tensor":
     """The elements within the bounds, with new axes, before index arrays are applied."""
     whole = tuple(plan.stops) == x.shape and not any(plan.starts) and set(plan.steps) <= {1}
     if not whole:
@@ -66,7 +76,7 @@ def kept_shape(plan: IndexPlan) -> Shape:
 class Merged:
     """The axes with index arrays brought side by side and merged into one, with flat indices."""
 
-    def __init__(self, plan: IndexPlan):
+    def __init__(self, plan: IndexPlan) -> None:
         self.shape, self.axes = tuple(plan.shape), sorted(plan.arrays)
         rest = [i for i in range(len(self.shape)) if i not in self.axes]
         before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
@@ -77,7 +87,7 @@ class Merged:
         self.count = math.prod(self.shape[i] for i in self.axes)
         self.indices, self.axis = self.flat_indices(plan), len(before)
 
-    def flat_indices(self, plan: IndexPlan):
+    def flat_indices(self, plan: IndexPlan) -> "Tensor":
         """One index into the merged axis for every result, broadcast over the index arrays."""
         arrays = [plan.arrays[i] for i in self.axes]
         shape = broadcast_shapes("index", *(a.shape for a in arrays))
@@ -97,23 +107,23 @@ class Merged:
             parts.append(broadcast_to(part * s if s > 1 else part, shape))
         return reduce(operator.add, parts)
 
-    def indexed(self, plan: IndexPlan):
+    def indexed(self, plan: IndexPlan) -> "list[tuple[Tensor, int, int]]":
         tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]
         return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 
-    def merge(self, x):
+    def merge(self, x: "Tensor") -> "Tensor":
         if self.order != tuple(range(len(self.shape))):
             x = permute(x, axes=self.order)
         return reshape(x, (*self.before, self.count, *self.after))
 
-    def split(self, x):
+    def split(self, x: Any) -> "Tensor":
         x = reshape(x, tuple(self.shape[i] for i in self.order))
         if self.order == tuple(range(len(self.shape))):
             return x
         return permute(x, axes=inverse_permutation(self.order))
 
 
-def getitem(x: Value, key):
+def getitem(x: "Tensor", key: Any) -> "Tensor":
     """x[key], by NumPy's rules.
 
     Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
@@ -131,7 +141,7 @@ def getitem(x: Value, key):
     return explained("index", run, merged.indexed(plan))
 
 
-def setitem(x: Value, key, value):
+def setitem(x: "Tensor", key: Any, value: Any) -> "Tensor":
     """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
     One number written through a mask of the shape of x needs no contents of the mask.
 
@@ -145,7 +155,7 @@ def setitem(x: Value, key, value):
     return update(x, key, value, "setitem", cards.scatter_set)
 
 
-def add_at(x: Value, key, value):
+def add_at(x: "Tensor", key: Any, value: Any) -> Any:
     """x with `value` added at x[key]; repeated indices add up.
 
     Raises: as setitem.
@@ -156,7 +166,7 @@ def add_at(x: Value, key, value):
     return update(as_value(x), key, value, "add_at", cards.scatter_add)
 
 
-def update(x: Value, key, value, name: str, scatter):
+def update(x: "Tensor", key: Any, value: ArrayLike, name: str, scatter: Primitive) -> "Tensor":
     """x with the places that `key` names written by `scatter`, or by slices where they suffice."""
     plan = plan_key(key, x.shape)
     if not plan.arrays:
@@ -170,7 +180,7 @@ def update(x: Value, key, value, name: str, scatter):
     return set_basic(x, plan, merged.split(explained(name, run, merged.indexed(plan))))
 
 
-def contents(name: str, value, x: Value, shape: Shape):
+def contents(name: str, value: ArrayLike, x: "Tensor", shape: Shape) -> "Tensor":
     """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped."""
     if type(value) in SCALARS and (x.dtype.is_complex or type(value) is not complex):
         return full(shape, value, x.dtype, where=name)
@@ -184,7 +194,7 @@ def contents(name: str, value, x: Value, shape: Shape):
     return broadcast_to(cast(value, x.dtype), shape, where=name)
 
 
-def set_basic(x: Value, plan: IndexPlan, value: Value):
+def set_basic(x: "Tensor", plan: IndexPlan, value: "Tensor") -> "Tensor":
     """x with the elements within the bounds replaced by `value`, shaped as they are taken."""
     counts = [-(-(b - a) // s) for a, b, s in zip(plan.starts, plan.stops, plan.steps, strict=True)]
     value = reshape(value, tuple(counts))
@@ -201,7 +211,7 @@ def set_basic(x: Value, plan: IndexPlan, value: Value):
     return where(inside, pad(value, widths=widths, value=0), x)
 
 
-def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
+def set_run(x: "Tensor", value: "Tensor", first: int, last: int, starts: list[int]) -> "Tensor":
     """x with `value` written where the axes `first` to `last`, as one axis, have a single run."""
     before, after = x.shape[:first], x.shape[last + 1 :]
     place = 0
@@ -217,7 +227,7 @@ def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
 
 
 @takes_names_of_pytorch
-def take(x, indices, /, *, axis=None):
+def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = None) -> "Tensor":
     """The slices of x along `axis` that `indices` name.
 
     Shapes: x (*a, n, *b), indices (*k) -> (*a, *k, *b).
@@ -237,7 +247,7 @@ def take(x, indices, /, *, axis=None):
     return explained("take", run, [(indices, axis, x.shape[axis])])
 
 
-def along(where_: str, x, indices, axis: int):
+def along(where_: str, x: "Tensor", indices: "Tensor", axis: int) -> "tuple[Tensor, Tensor, int]":
     """x and indices, broadcast against each other but for `axis`."""
     x, indices = (as_value(v, where=where_) for v in (x, indices))
     check_integers(where_, indices)
@@ -254,7 +264,7 @@ def along(where_: str, x, indices, axis: int):
 
 
 @takes_names_of_pytorch
-def take_along_axis(x, indices, /, *, axis: int = -1):
+def take_along_axis(x: "Tensor", indices: "Tensor", /, *, axis: int = -1) -> "Tensor":
     """The elements of x that `indices` name along `axis`, line by line.
 
     Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
@@ -270,7 +280,9 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
 
 
 @takes_names_of_pytorch
-def put_along_axis(x, indices, values, /, *, axis: int = -1):
+def put_along_axis(
+    x: "Tensor", indices: "Tensor", values: "Tensor", /, *, axis: int = -1
+) -> "Tensor":
     """x with `values` written where `indices` name along `axis`, line by line.
 
     Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
@@ -287,7 +299,7 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     return explained("put_along_axis", run, [(indices, axis, size)])
 
 
-def nonzero(x, /, *, as_tuple: bool = True):
+def nonzero(x: ArrayLike, /, *, as_tuple: bool = True) -> Any:
     """The positions of the elements that are not 0, one int64 tensor per axis, or as rows of one
     matrix.
 
@@ -303,8 +315,15 @@ def nonzero(x, /, *, as_tuple: bool = True):
 
 
 def searchsorted(
-    x1, x2, /, *, side: str = "left", sorter=None, right: bool = False, out_int32: bool = False
-):
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    side: str = "left",
+    sorter: Any = None,
+    right: bool = False,
+    out_int32: bool = False,
+) -> "Tensor":
     """Where each element of x2 belongs in the sorted x1, by bisection; of more axes, in its line of
     the last axis. `right` is the side "right".
 
@@ -334,11 +353,11 @@ def searchsorted(
     return cast(low, int32) if out_int32 else low
 
 
-def gather_line(x, places):
+def gather_line(x: "Tensor", places: "Tensor") -> "Tensor":
     return cards.gather(x, places, axis=0)
 
 
-def goes_right(pivot, x, side: str):
+def goes_right(pivot: Any, x: "Tensor", side: str) -> "Tensor":
     """Whether x belongs after `pivot`; NaN comes last, as in sort."""
     pivot, x = values.match("searchsorted", pivot, x)
     if pivot.dtype.is_bool:

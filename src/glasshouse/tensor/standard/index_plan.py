@@ -6,6 +6,7 @@ A key is read once into an `IndexPlan`: the part that slices alone do (`starts`,
 import operator
 from collections import namedtuple
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from glasshouse.base import DTypeError, IndexOutOfRangeError, Shape, int64, type
 from glasshouse.dispatch import Value, as_value, cast
 from glasshouse.dispatch import value as values
 from glasshouse.ops import index as cards
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
 
 
 @dataclass
@@ -25,7 +29,7 @@ class IndexPlan:
     flips: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)  # axes indexed by one integer
     shape: list[int] = field(default_factory=list)  # of the basic part, with new axes
-    arrays: dict[int, object] = field(default_factory=dict)  # axis of `shape` → indices
+    arrays: dict[int, Any] = field(default_factory=dict)  # axis of `shape` → indices
     origins: dict[int, int] = field(default_factory=dict)  # axis of `shape` → axis of the source
     adjacent: bool = True
 
@@ -43,7 +47,7 @@ class IndexPlan:
         return -(-(stop - start) // step)
 
 
-def expand_key(key, ndim: int) -> list:
+def expand_key(key: Any, ndim: int) -> list:
     """The key with an entry for every axis: slices after `...`, indices in place of masks."""
     items: list = []
     for item in key if isinstance(key, tuple) else (key,):
@@ -73,7 +77,7 @@ MaskPart = namedtuple("MaskPart", "indices size")
 LoneMask = namedtuple("LoneMask", "indices")
 
 
-def listed(item):
+def listed(item: Any) -> Any:
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
@@ -81,11 +85,11 @@ def listed(item):
     return values.to_array(item, "index")
 
 
-def is_mask(item) -> bool:
+def is_mask(item: Any) -> bool:
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
-def mask_indices(mask) -> list:
+def mask_indices(mask: "Tensor") -> list:
     """The index arrays that a boolean mask stands for; a lone bool adds an axis of size 0 or 1."""
     mask = np.asarray(mask.numpy() if isinstance(mask, Value) else mask)
     if mask.ndim == 0:
@@ -93,7 +97,7 @@ def mask_indices(mask) -> list:
     return [MaskPart(i, size) for i, size in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 
-def plan_key(key, shape: Shape) -> IndexPlan:
+def plan_key(key: Any, shape: Shape) -> IndexPlan:
     plan = IndexPlan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
@@ -112,7 +116,7 @@ def plan_key(key, shape: Shape) -> IndexPlan:
     return plan
 
 
-def plan_axis(plan: IndexPlan, item, axis: int, size: int, places: list[int]) -> None:
+def plan_axis(plan: IndexPlan, item: Any, axis: int, size: int, places: list[int]) -> None:
     if isinstance(item, slice):
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
@@ -139,7 +143,7 @@ def plan_axis(plan: IndexPlan, item, axis: int, size: int, places: list[int]) ->
     plan.shape.append(size)
 
 
-def as_integer(item) -> int | None:
+def as_integer(item: Any) -> int | None:
     """`item` as an int if it is one, else None; a 0-d tensor is an index array, and not read."""
     if isinstance(item, Value):
         return None
@@ -149,7 +153,7 @@ def as_integer(item) -> int | None:
         return None
 
 
-def index_array(item, axis: int, size: int):
+def index_array(item: Any, axis: int, size: int) -> Any:
     if isinstance(item, MaskPart):
         if item.size not in (size, 0):  # an empty mask chooses nothing of an axis of any size
             expected = f"a mask of size {size} on axis {axis}"
@@ -164,8 +168,9 @@ def index_array(item, axis: int, size: int):
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
         raise DTypeError("index", "integers or booleans", name, "Cast them.")
-    is_value = isinstance(item, Value)
-    return cast(item, int64) if is_value else cards.checked("index", item, size, axis)
+    if isinstance(item, Value):
+        return cast(item, int64)
+    return cards.checked("index", item, size, axis)
 
 
 def finish_integers(plan: IndexPlan, places: list[int]) -> None:

@@ -3,6 +3,8 @@
 import itertools
 import math
 import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,24 +14,36 @@ from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, adopt, as_value, cast, common_dtype, unshared
+from glasshouse.dispatch.value import (
+    ArrayLike,
+    Value,
+    adopt,
+    as_value,
+    cast,
+    common_dtype,
+    unshared,
+)
 from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
 from glasshouse.ops.movement import section as part
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["broadcast_arrays", "broadcast_shapes", "broadcast_to", "chunk", "concat", "expand_dims",
            "flatten", "flip", "moveaxis", "pad", "permute_dims", "repeat", "reshape", "roll",
            "split", "squeeze", "stack", "swapaxes", "tile", "transpose", "unstack"]  # fmt: skip
 
 
-def copied(x: Value) -> Value:
+def copied(x: Value) -> Any:
     """A new value with the contents of x, on the tape as x is, and not in memory of the user's."""
     x = unshared(x)
     return movement.reshape(x, shape=x.shape)
 
 
 @composed
-def reshape(x, /, shape, *, copy=None):
+def reshape(x: ArrayLike, /, shape: tuple[Any, ...], *, copy: Any = None) -> "Tensor":
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
 
     Dtypes: any, kept.
@@ -55,7 +69,7 @@ def reshape(x, /, shape, *, copy=None):
 
 
 @composed
-def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
+def flatten(x: ArrayLike, /, start_axis: int = 0, end_axis: int = -1) -> "Tensor":
     """x with the axes from `start_axis` to `end_axis` merged into one.
 
     Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...).
@@ -76,7 +90,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 
 @composed
-def permute_dims(x, /, axes):
+def permute_dims(x: ArrayLike, /, axes: Any) -> "Tensor":
     """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
 
     Dtypes: any, kept.
@@ -95,7 +109,7 @@ def permute_dims(x, /, axes):
 
 
 @composed
-def transpose(x, /, *axes):
+def transpose(x: ArrayLike, /, *axes: int | Sequence[int]) -> Any:
     """x with all axes reversed, with two axes swapped, or with its axes in a given order.
     transpose(x); transpose(x, a, b) as in PyTorch; transpose(x, (b, a, …)) as in NumPy
 
@@ -119,7 +133,7 @@ def transpose(x, /, *axes):
 
 
 @composed
-def swapaxes(x, axis1: int, axis2: int, /):
+def swapaxes(x: ArrayLike, axis1: int, axis2: int, /) -> "Tensor":
     """x with two axes exchanged.
 
     Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
@@ -135,7 +149,9 @@ def swapaxes(x, axis1: int, axis2: int, /):
 
 
 @composed
-def moveaxis(x, source, destination, /):
+def moveaxis(
+    x: ArrayLike, source: tuple[int, ...] | int, destination: tuple[int, ...] | int, /
+) -> "Tensor":
     """x with the axes `source` moved to the positions `destination`, the others in order.
 
     Shapes: x (...) -> its sizes reordered.
@@ -157,7 +173,7 @@ def moveaxis(x, source, destination, /):
 
 
 @composed
-def expand_dims(x, /, axis=0):
+def expand_dims(x: ArrayLike, /, axis: int = 0) -> "Tensor":
     """x with a new axis of size 1 at the position(s) `axis` of the result.
 
     Shapes: x (...) -> (..., 1, ...).
@@ -173,7 +189,7 @@ def expand_dims(x, /, axis=0):
 
 
 @composed
-def squeeze(x, /, axis=None):
+def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> "Tensor":
     """x without the given axes of size 1, or without all of them.
 
     Shapes: x (..., 1, ...) -> (...).
@@ -192,7 +208,7 @@ def squeeze(x, /, axis=None):
 
 
 @composed
-def broadcast_to(x, /, shape):
+def broadcast_to(x: ArrayLike, /, shape: tuple[int, ...]) -> "Tensor":
     """x repeated along new leading axes and axes of size 1 to fill `shape`.
 
     Shapes: x (...) -> shape.
@@ -207,7 +223,7 @@ def broadcast_to(x, /, shape):
     return values.broadcast_to(x, check_shape("broadcast_to", shape))
 
 
-def broadcast_arrays(*arrays) -> list[Value]:
+def broadcast_arrays(*arrays: "Tensor") -> "list[Tensor]":
     """The arrays, each repeated to the shape that they broadcast to together.
 
     Shapes: (...), (...), … -> their common broadcast shape, each.
@@ -219,7 +235,7 @@ def broadcast_arrays(*arrays) -> list[Value]:
     return list(values.broadcast_values("broadcast_arrays", *arrays))
 
 
-def broadcast_shapes(*shapes) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """The shape that `shapes` broadcast to.
 
     Raises: ShapeError if they do not.
@@ -229,7 +245,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
 
-def sequence(where: str, arrays, axis=0) -> list[Value]:
+def sequence(where: str, arrays: "Sequence[Tensor]", axis: int = 0) -> "list[Tensor]":
     if isinstance(axis, Value):  # join(a, b)
         fix = "Put them in a list."
         raise DTypeError(where, "the tensors as one argument", "a tensor as axis too", fix)
@@ -243,7 +259,7 @@ def sequence(where: str, arrays, axis=0) -> list[Value]:
 
 
 @takes_names_of_pytorch
-def concat(arrays, /, axis=0):
+def concat(arrays: "list[Tensor]", /, axis: int = 0) -> "Tensor":
     """The arrays joined along an existing axis; with None, flattened first.
 
     Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...).
@@ -263,7 +279,7 @@ def concat(arrays, /, axis=0):
 
 
 @takes_names_of_pytorch
-def stack(arrays, /, axis: int = 0):
+def stack(arrays: "list[Tensor]", /, axis: int = 0) -> "Tensor":
     """The arrays joined along a new axis.
 
     Shapes: (...), (...), … -> (..., number of arrays, ...).
@@ -280,7 +296,7 @@ def stack(arrays, /, axis: int = 0):
     return movement.concatenate(*(expand_dims(x, axis) for x in arrays), axis=axis)
 
 
-def check_equal(where: str, shapes, arrays) -> None:
+def check_equal(where: str, shapes: list[tuple[int, ...]], arrays: "list[Tensor]") -> None:
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
         expected = f"equal shapes{' but for the axis' if where == 'concat' else ''}"
         fix = "Pad or reshape them first."
@@ -288,7 +304,7 @@ def check_equal(where: str, shapes, arrays) -> None:
 
 
 @composed
-def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
+def unstack(x: ArrayLike, /, axis: int = 0) -> "tuple[Tensor, ...]":
     """The slices of x along an axis, which disappears.
 
     Shapes: x (..., n, ...) -> n times (..., ...).
@@ -305,7 +321,9 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 
 @composed
-def split(x, indices_or_sections, /, axis: int = 0, *, dim: int | None = None) -> tuple[Value, ...]:
+def split(
+    x: ArrayLike, indices_or_sections: list[int] | int, /, axis: int = 0, *, dim: int | None = None
+) -> "tuple[Tensor, ...]":
     """x cut along an axis into equal sections, or before the given indices.
     An integer is a number of sections, as in NumPy. Where the axis is called `dim`, it is their
     size, and a list holds sizes, as in PyTorch.
@@ -338,7 +356,7 @@ def split(x, indices_or_sections, /, axis: int = 0, *, dim: int | None = None) -
     return tuple(part(x, axis, start, max(start, stop)) for start, stop in pairs)
 
 
-def cuts_of_sizes(sizes, size: int) -> list[int]:
+def cuts_of_sizes(sizes: Any, size: int) -> list[int]:
     """Where to cut an axis of `size` into parts of the given sizes, or of one, but for the last."""
     if not isinstance(sizes, (tuple, list)):
         if sizes < 1 and size:
@@ -350,7 +368,7 @@ def cuts_of_sizes(sizes, size: int) -> list[int]:
 
 
 @composed
-def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
+def chunk(x: ArrayLike, chunks: int, /, axis: int = 0) -> "tuple[Tensor, ...]":
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
 
     Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), …
@@ -367,7 +385,7 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 
 @composed
-def flip(x, /, axis=None):
+def flip(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> "Tensor":
     """x with the order of elements reversed along the given axes, or along all.
 
     Shapes: x (...) -> (...).
@@ -383,7 +401,7 @@ def flip(x, /, axis=None):
 
 
 @composed
-def roll(x, /, shift, axis=None):
+def roll(x: ArrayLike, /, shift: int, axis: int | Sequence[int] | None = None) -> "Tensor":
     """x with elements moved on by `shift` places along axes, those at the end to the front.
     y[(i + shift) mod n] = x[i]; without an axis, of x flattened
 
@@ -411,7 +429,7 @@ def roll(x, /, shift, axis=None):
     return x
 
 
-def rolled(x: Value, shift: int, axis: int) -> Value:
+def rolled(x: "Tensor", shift: int, axis: int) -> "Tensor":
     size = x.shape[axis]
     cut = -shift % max(size, 1)
     if cut == 0:
@@ -420,7 +438,7 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
 
 
 @composed
-def tile(x, repetitions, /):
+def tile(x: ArrayLike, repetitions: tuple[int, ...], /) -> "Tensor":
     """x repeated as a whole, `repetitions[i]` times along axis i.
     Missing repetitions count as 1 in front, missing axes of x as size 1 in front.
 
@@ -443,7 +461,7 @@ def tile(x, repetitions, /):
 
 
 @takes_names_of_pytorch
-def repeat(x, repeats, /, axis=None):
+def repeat(x: ArrayLike, repeats: int, /, axis: int | None = None) -> "Tensor":
     """x with each element repeated, all as often or each its own number of times. A tensor of
     `repeats` is read at once, since the result's shape depends on it.
 
@@ -478,7 +496,7 @@ def repeat(x, repeats, /, axis=None):
 PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
-def pad(x, pad_width, mode: str = "constant", constant_values=0):
+def pad(x: Any, pad_width: Any, mode: Any = "constant", constant_values: int = 0) -> "Tensor":
     """x with elements added before and after along each axis.
     `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
     constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
@@ -509,7 +527,7 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
     return x
 
 
-def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
+def pad_widths(pad_width: tuple[tuple[int, ...] | int, ...], x: "Tensor") -> list[tuple[int, int]]:
     try:
         pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:

@@ -3,17 +3,24 @@
 import math
 from dataclasses import dataclass
 from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from glasshouse.base import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import DTypeError, OptionError, check_known
 from glasshouse.dispatch import SCALARS, Value, as_value, cast
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.tensor.standard.creation import check_device
 from glasshouse.tensor.standard.manipulate import copied
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["__array_api_version__", "__array_namespace_info__", "astype", "can_cast", "e", "finfo",
            "iinfo", "inf", "isdtype", "nan", "newaxis", "pi", "result_type"]  # fmt: skip
@@ -54,12 +61,12 @@ class IntegerInfo:
     dtype: DType
 
 
-def dtype_of(x) -> DType:
+def dtype_of(x: "Tensor | DType") -> DType:
     """The dtype of a tensor or array, or the dtype that `x` names."""
     return as_dtype(x.dtype) if isinstance(x, (Value, np.ndarray, np.generic)) else as_dtype(x)
 
 
-def finfo(type, /) -> FloatInfo:
+def finfo(type: DType, /) -> FloatInfo:
     """bits, eps, max, min and smallest_normal of a floating or complex dtype or tensor.
 
     Raises: DTypeError for other dtypes.
@@ -72,11 +79,11 @@ def finfo(type, /) -> FloatInfo:
     if not dtype.is_floating:
         raise DTypeError("finfo", "a floating or complex dtype", dtype.name, "Use gh.iinfo.")
     info = ml_dtypes.finfo(dtype.np)
-    numbers = (float(n) for n in (info.eps, info.max, info.min, info.smallest_normal))
-    return FloatInfo(int(info.bits), *numbers, dtype)
+    limits = float(info.eps), float(info.max), float(info.min), float(info.smallest_normal)
+    return FloatInfo(int(info.bits), *limits, dtype)
 
 
-def iinfo(type, /) -> IntegerInfo:
+def iinfo(type: Any, /) -> IntegerInfo:
     """bits, max and min of an integer dtype or tensor.
 
     Raises: DTypeError.
@@ -89,7 +96,7 @@ def iinfo(type, /) -> IntegerInfo:
     return IntegerInfo(int(info.bits), int(info.max), int(info.min), dtype)
 
 
-def isdtype(dtype, kind) -> bool:
+def isdtype(dtype: DTypeLike, kind: tuple[str, ...] | str) -> bool:
     """Whether `dtype` is of a kind: a name such as "real floating", a dtype, or a tuple of them.
 
     Raises: OptionError for an unknown name of a kind.
@@ -104,7 +111,7 @@ def isdtype(dtype, kind) -> bool:
     return dtype is as_dtype(kind)
 
 
-def can_cast(from_, to, /) -> bool:
+def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether a dtype (or a tensor's) promotes to `to`.
 
     Raises: DTypeError for what is no dtype.
@@ -117,7 +124,7 @@ def can_cast(from_, to, /) -> bool:
     return promote(dtype_of(from_), to) is to
 
 
-def result_type(*arrays_and_dtypes) -> DType:
+def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that tensors, dtypes and (weakly) Python scalars promote to together.
 
     Raises: OptionError without arguments.
@@ -134,7 +141,9 @@ def result_type(*arrays_and_dtypes) -> DType:
     return reduce(promote_scalar, scalars, reduce(promote, dtypes))
 
 
-def astype(x, dtype, /, *, copy: bool = True, device=None):
+def astype(
+    x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: str | None = None
+) -> "Tensor":
     """x in another dtype; floats to integers round toward 0.
 
     Shapes: x (...) -> (...).
@@ -165,7 +174,7 @@ class NamespaceInfo:
         """The devices that tensors can be made on now."""
         return [backends.current().device]
 
-    def default_dtypes(self, *, device=None) -> dict[str, DType]:
+    def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
         """The dtypes of Python numbers and of positions.
 
         Raises: DeviceError for another device.
@@ -178,7 +187,7 @@ class NamespaceInfo:
             "indexing": dtypes.int64,
         }
 
-    def dtypes(self, *, device=None, kind=None) -> dict[str, DType]:
+    def dtypes(self, *, device: str | None = None, kind: str | None = None) -> dict[str, DType]:
         """The standard's dtypes by name, of one kind, of several, or all.
 
         Raises: OptionError for an unknown kind, DeviceError for another device.

@@ -4,13 +4,16 @@
 place with size 1."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from glasshouse.base import DTypeError, OptionError, ShapeError, check_axes, check_axis
+from glasshouse.base import DType, DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.base.dtype import DTypeLike, as_dtype, inexact_dtype, int64, real_dtype, uint64
+from glasshouse.dispatch import Primitive, Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
@@ -18,21 +21,27 @@ from glasshouse.ops import reduce as reductions
 from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.elementary import choose, is_infinite, split
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["all", "any", "argmax", "argmin", "count_nonzero", "cumulative_prod", "cumulative_sum",
            "diff", "logsumexp", "max", "mean", "min", "prod", "std", "sum", "var"]  # fmt: skip
 
 
-def kept_shape(shape, axes) -> tuple[int, ...]:
+def kept_shape(shape: Any, axes: Any) -> tuple[int, ...]:
     return tuple(1 if i in axes else size for i, size in enumerate(shape))
 
 
-def reduced(card, where: str, x: Value, axis, keepdims: bool) -> Value:
+def reduced(
+    card: Primitive, where: str, x: "Tensor", axis: int | Sequence[int] | None, keepdims: bool
+) -> "Tensor":
     axes = check_axes(where, axis, x.ndim)
     out = card(x, axes=axes)
     return reshape(out, kept_shape(x.shape, axes)) if keepdims else out
 
 
-def summed_dtype(where: str, dtype, override):
+def summed_dtype(where: str, dtype: Any, override: Any) -> DType:
     if override is None:
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     override = as_dtype(override)
@@ -41,7 +50,9 @@ def summed_dtype(where: str, dtype, override):
     return override
 
 
-def reduction(dtypes: str, example: str, result: str, errors="an axis out of range", axes="axes"):
+def reduction(
+    dtypes: str, example: str, result: str, errors: str = "an axis out of range", axes: Any = "axes"
+) -> Any:
     def decorate(function):
         name, about = function.__name__, function.__doc__
         shapes = f"x (...) -> without the {axes}, or with 1 there"
@@ -58,7 +69,13 @@ NO_EXTREME = "an empty axis, DTypeError for complex values"
 
 
 @reduction(SUMMED, "[[1, 2], [3, 4]], axis=0", "[4, 6]")
-def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
+def sum(
+    x: ArrayLike,
+    /,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+) -> "Tensor":
     """The sum over axes."""
     x = as_value(x, where="sum")
     x = cast(x, summed_dtype("sum", x.dtype, dtype))
@@ -66,14 +83,22 @@ def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
 
 
 @reduction(SUMMED, "[[1, 2], [3, 4]], axis=0", "[3, 8]")
-def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
+def prod(
+    x: ArrayLike,
+    /,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+) -> "Tensor":
     """The product over axes."""
     x = as_value(x, where="prod")
     x = cast(x, summed_dtype("prod", x.dtype, dtype))
     return reduced(reductions.prod, "prod", x, axis, keepdims)
 
 
-def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
+def extreme(
+    card: Primitive, of_bools: Primitive, where: str, x: ArrayLike, axis: Any, keepdims: bool
+) -> "Tensor":
     x = as_value(x, where=where)
     if x.dtype.is_bool and 0 not in x.shape:
         return reduced(of_bools, where, x, axis, keepdims)
@@ -82,7 +107,9 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
 
 
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)
-def max(x, /, axis=None, keepdims: bool = False):
+def max(
+    x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The largest element over axes; NaN if there is one. Equal ones share the derivative."""
     if isinstance(axis, Value):  # PyTorch's max(x, y)
         return elementwise.maximum(x, axis)
@@ -90,7 +117,9 @@ def max(x, /, axis=None, keepdims: bool = False):
 
 
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)
-def min(x, /, axis=None, keepdims: bool = False):
+def min(
+    x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The smallest element over axes; NaN if there is one. Equal ones share the derivative."""
     if isinstance(axis, Value):
         return elementwise.minimum(x, axis)
@@ -98,27 +127,35 @@ def min(x, /, axis=None, keepdims: bool = False):
 
 
 @reduction("any -> bool", "[[0, 0], [0, 2]], axis=0", "[False, True]")
-def any(x, /, axis=None, keepdims: bool = False):
+def any(
+    x: ArrayLike, /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """True where some element over the axes is true (not 0); false for none."""
     x = elementwise.truth(as_value(x, where="any"))
     return reduced(reductions.any_, "any", x, axis, keepdims)
 
 
 @reduction("any -> bool", "[[0, 1], [0, 2]], axis=0", "[False, True]")
-def all(x, /, axis=None, keepdims: bool = False):
+def all(
+    x: ArrayLike, /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """True where every element over the axes is true (not 0); true for none."""
     x = elementwise.truth(as_value(x, where="all"))
     return reduced(reductions.all_, "all", x, axis, keepdims)
 
 
 @reduction("any -> int64", "[[0, 1], [0, 2]], axis=1", "[1, 1]")
-def count_nonzero(x, /, axis=None, keepdims: bool = False):
+def count_nonzero(
+    x: ArrayLike, /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The number of elements over the axes that are not 0."""
     x = cast(elementwise.truth(as_value(x, where="count_nonzero")), int64)
     return reduced(reductions.sum_, "count_nonzero", x, axis, keepdims)
 
 
-def position(card, where: str, x, axis, keepdims: bool) -> Value:
+def position(
+    card: Primitive, where: str, x: ArrayLike, axis: int | Sequence[int] | None, keepdims: bool
+) -> "Tensor":
     x = as_value(x, where=where)
     elementwise.check_real(where, x)
     if axis is None:
@@ -130,18 +167,22 @@ def position(card, where: str, x, axis, keepdims: bool) -> Value:
 
 
 @reduction("real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[1, 0]", NO_EXTREME, "axis")
-def argmax(x, /, axis=None, keepdims: bool = False):
+def argmax(
+    x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The first position of the largest element along `axis`, or in x flattened."""
     return position(reductions.argmax, "argmax", x, axis, keepdims)
 
 
 @reduction("real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[0, 1]", NO_EXTREME, "axis")
-def argmin(x, /, axis=None, keepdims: bool = False):
+def argmin(
+    x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> "Tensor":
     """The first position of the smallest element along `axis`, or in x flattened."""
     return position(reductions.argmin, "argmin", x, axis, keepdims)
 
 
-def widened(where: str, x) -> tuple[Value, object]:
+def widened(where: str, x: ArrayLike) -> "tuple[Tensor, Any]":
     """(x in the dtype that sums are carried in, the dtype of the result)."""
     x = as_value(x, where=where)
     dtype = inexact_dtype(x.dtype)
@@ -149,7 +190,7 @@ def widened(where: str, x) -> tuple[Value, object]:
 
 
 @reduction(FLOATING, "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")
-def mean(x, /, axis=None, keepdims: bool = False):
+def mean(x: "Tensor", /, axis: Any = None, keepdims: bool = False) -> "Tensor":
     """The arithmetic mean over axes, sum(x) / n; NaN over none."""
     x, dtype = widened("mean", x)
     axes = check_axes("mean", axis, x.ndim)
@@ -159,7 +200,15 @@ def mean(x, /, axis=None, keepdims: bool = False):
 
 
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
-def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bool | None = None):
+def var(
+    x: "Tensor",
+    /,
+    axis: Any = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+) -> "Tensor":
     """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.
     `unbiased` says in PyTorch's way whether the correction is 1 or 0."""
     x, dtype = widened("var", x)
@@ -176,7 +225,15 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bo
 
 
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
-def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bool | None = None):
+def std(
+    x: "Tensor",
+    /,
+    axis: Any = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    unbiased: bool | None = None,
+) -> "Tensor":
     """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.
     `unbiased` is that of `var`."""
     x, dtype = widened("std", x)
@@ -186,7 +243,7 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False, unbiased: bo
 
 
 @takes_names_of_pytorch
-def logsumexp(x, /, axis=None, keepdims: bool = False):
+def logsumexp(x: "Tensor", /, axis: Any = None, keepdims: bool = False) -> "Tensor":
     """The logarithm of the sum of exponentials over axes, without overflow on the way.
     m + log(sum(exp(x - m))) with m = max(x)
 
@@ -213,18 +270,20 @@ def logsumexp(x, /, axis=None, keepdims: bool = False):
     return cast(reshape(out, shape) if keepdims else out, dtype)
 
 
-def along(where: str, x, axis, dtype) -> tuple[Value, int]:
+def along(
+    where: str, x: ArrayLike, axis: int | Sequence[int] | None, dtype: DTypeLike | None
+) -> "tuple[Tensor, int]":
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
         raise ShapeError(where, f"an axis for {x.ndim} axes", f"None for {x.shape}", "Name one.")
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
-def with_first(x: Value, axis: int, value) -> Value:
+def with_first(x: "Tensor", axis: int, value: Any) -> "Tensor":
     return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
-def cumulative(name: str, scan, first: int, about: str, result):
+def cumulative(name: str, scan: Any, first: int, about: str, result: Any) -> Any:
     def function(x, /, axis=None, *, dtype=None, include_initial: bool = False):
         x, axis = along(name, x, axis, dtype)
         out = scan(x, axis)
@@ -254,7 +313,9 @@ cumulative_prod = cumulative(
 
 
 @takes_names_of_pytorch
-def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
+def diff(
+    x: ArrayLike, /, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any = None
+) -> "Tensor":
     """The n-th differences of neighbours along an axis; of booleans, where they change.
     y[i] = x[i + 1] - x[i], n times
 
@@ -280,13 +341,13 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     return x
 
 
-def piece(p, x: Value, axis: int) -> Value:
+def piece(p: ArrayLike, x: "Tensor", axis: int) -> "Tensor":
     """`p` as values to put before or after x along `axis`; a scalar gets size 1 there."""
     p = as_value(p, where="diff")
     return p if p.ndim else broadcast_to(p, kept_shape(x.shape, (axis,)))
 
 
-def shifted(x: Value, axis: int, by: int) -> Value:
+def shifted(x: "Tensor", axis: int, by: int) -> "Tensor":
     size = x.shape[axis]
     one = int(size > 0)
     return movement.section(x, axis, *((one, size) if by > 0 else (0, size - one)))

@@ -1,10 +1,10 @@
 """Order: sorting, the largest elements, and the distinct elements of a tensor."""
 
-from collections import namedtuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import OptionError, check_axis, int64
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, cast, full, reshape
 from glasshouse.ops import create
 from glasshouse.ops import index as indexing
 from glasshouse.ops import reduce as reductions
@@ -14,17 +14,17 @@ from glasshouse.tensor.standard.elementary import split
 from glasshouse.tensor.standard.elementwise import check_real
 from glasshouse.tensor.standard.manipulate import concat, moveaxis, part
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["argsort", "sort", "topk", "unique_all", "unique_counts", "unique_inverse",
            "unique_values"]  # fmt: skip
 
 
-def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
-    cls = namedtuple(name, fields, module=module)
-    cls.__doc__ = doc
-    return cls
-
-
-def sorted_with_positions(where: str, x, axis: int, descending: bool):
+def sorted_with_positions(
+    where: str, x: ArrayLike, axis: int, descending: bool
+) -> "tuple[Tensor, ...]":
     x = as_value(x, where=where)
     check_real(where, x)
     axis = check_axis(where, axis, x.ndim)
@@ -32,7 +32,9 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
 
 
 @takes_names_of_pytorch
-def sort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = True):
+def sort(
+    x: "Tensor", /, axis: int = -1, descending: bool = False, *, stable: bool = True
+) -> "Tensor":
     """x sorted along an axis, smallest first; NaN is the largest. Always stable.
 
     Shapes: x (...) -> (...).
@@ -47,7 +49,9 @@ def sort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = True)
 
 
 @takes_names_of_pytorch
-def argsort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = True):
+def argsort(
+    x: "Tensor", /, axis: int = -1, descending: bool = False, *, stable: bool = True
+) -> "Tensor":
     """The positions that sort x along an axis; equal elements keep their order.
 
     Shapes: x (...) -> (...).
@@ -58,11 +62,17 @@ def argsort(x, /, axis: int = -1, descending: bool = False, *, stable: bool = Tr
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
-TopK = result("TopK", "values indices", "The k extreme elements along an axis, their positions.")
+class TopK(NamedTuple):
+    """The k extreme elements along an axis, their positions."""
+
+    values: "Tensor"
+    indices: "Tensor"
 
 
 @takes_names_of_pytorch
-def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+def topk(
+    x: ArrayLike, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
+) -> TopK:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
     NaN is the largest.
 
@@ -85,18 +95,30 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-UniqueAll = result(
-    "UniqueAll",
-    "values indices inverse_indices counts",
-    "Distinct elements, where each is first, where x has which, and how often each occurs.",
-)
-UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
-UniqueInverse = result(
-    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
-)
+class UniqueAll(NamedTuple):
+    """Distinct elements, where each is first, where x has which, and how often each occurs."""
+
+    values: "Tensor"
+    indices: "Tensor"
+    inverse_indices: "Tensor"
+    counts: "Tensor"
 
 
-def sorting_positions(x: Value) -> Value:
+class UniqueCounts(NamedTuple):
+    """Distinct elements, how often each occurs."""
+
+    values: "Tensor"
+    counts: "Tensor"
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct elements, and which each element of x is."""
+
+    values: "Tensor"
+    inverse_indices: "Tensor"
+
+
+def sorting_positions(x: "Tensor") -> "Tensor":
     """The stable order of a 1-d value; complex numbers go by real, then imaginary part."""
     if not x.dtype.is_complex:
         return argsort(x)
@@ -105,7 +127,7 @@ def sorting_positions(x: Value) -> Value:
     return indexing.gather(by_imag, argsort(indexing.gather(re, by_imag, axis=0)), axis=0)
 
 
-def runs(where: str, x):
+def runs(where: str, x: ArrayLike) -> Any:
     """(x flattened, its sorting positions, where a new value starts in the sorted sequence)."""
     x = as_value(x, where=where)
     x = reshape(x, (x.size,))
@@ -117,7 +139,7 @@ def runs(where: str, x):
     return x, order, concat([full((1,), True, differs.dtype), differs])
 
 
-def unique_all(x, /) -> UniqueAll:
+def unique_all(x: Any, /) -> UniqueAll:
     """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
     `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
     as distinct. The tensor is read at once, since the results' shapes depend on it.
@@ -133,7 +155,7 @@ def unique_all(x, /) -> UniqueAll:
     return distinct("unique_all", x)
 
 
-def distinct(where: str, x) -> UniqueAll:
+def distinct(where: str, x: ArrayLike) -> UniqueAll:
     shape = as_value(x, where=where).shape
     x, order, new = runs(where, x)
     (starts,) = index.nonzero(new)
@@ -145,7 +167,7 @@ def distinct(where: str, x) -> UniqueAll:
     return UniqueAll(indexing.gather(x, first, axis=0), first, reshape(inverse, shape), counts)
 
 
-def unique_counts(x, /) -> UniqueCounts:
+def unique_counts(x: Any, /) -> UniqueCounts:
     """(values, counts): the distinct elements of x, in order, and how often each occurs.
 
     Shapes: x (...) -> (k,), (k,).
@@ -160,7 +182,7 @@ def unique_counts(x, /) -> UniqueCounts:
     return UniqueCounts(elements.values, elements.counts)
 
 
-def unique_inverse(x, /) -> UniqueInverse:
+def unique_inverse(x: Any, /) -> UniqueInverse:
     """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
 
     Shapes: x (...) -> (k,), (...).
@@ -172,7 +194,7 @@ def unique_inverse(x, /) -> UniqueInverse:
     return UniqueInverse(elements.values, elements.inverse_indices)
 
 
-def unique_values(x, /):
+def unique_values(x: Any, /) -> Any:
     """The distinct elements of x, in order.
 
     Shapes: x (...) -> (k,).

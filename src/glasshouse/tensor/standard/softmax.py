@@ -1,13 +1,26 @@
 """Softmax and its logarithm."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.base import DTypeError, OptionError, accumulation_dtype, as_dtype, check_axis
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.dispatch.value import ArrayLike, as_value, cast
 from glasshouse.ops.elementwise import exp, log
 from glasshouse.tensor.standard import reduce
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
 
-def softmax_operands(where_: str, input, dim, dtype, axis):
+
+def softmax_operands(
+    where_: str,
+    input: ArrayLike,
+    dim: int | Sequence[int] | None,
+    dtype: DTypeLike | None,
+    axis: int | Sequence[int] | None,
+) -> "tuple[Tensor, tuple[Any, ...] | int]":
     """(x, the axis or axes): none for one number, as PyTorch has it."""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     if not x.dtype.is_inexact:
@@ -20,13 +33,13 @@ def softmax_operands(where_: str, input, dim, dtype, axis):
     return x, () if not x.ndim and axis in (0, -1) else check_axis(where_, axis, x.ndim)
 
 
-def shifted(x: Value, axis) -> Value:
+def shifted(x: "Tensor", axis: int | Sequence[int]) -> "Tensor":
     """x - max(x) along axis; the maximum cancels in the result, so it is detached."""
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 
 
 @composed
-def softmax(input, dim=None, dtype=None, *, axis=None):
+def softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> "Tensor":
     """exp(x) / sum(exp(x)) along dim (or axis), without overflow.
 
     Dtypes: floating; `dtype` casts first.
@@ -42,7 +55,7 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
 
 
 @composed
-def log_softmax(input, dim=None, dtype=None, *, axis=None):
+def log_softmax(input: Any, dim: Any = None, dtype: Any = None, *, axis: Any = None) -> "Tensor":
     """x - log(sum(exp(x))) along dim (or axis), computed without overflow.
 
     Shapes: any -> the same.

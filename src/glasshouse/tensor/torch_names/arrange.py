@@ -1,13 +1,14 @@
 """Turning, reshaping, repeating and diagonals, under PyTorch's names."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import ShapeError, check_axis, check_shape, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import ArrayLike, adopt, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather, move_axes
@@ -18,6 +19,10 @@ from glasshouse.tensor.standard.manipulate import expand_dims, flip, permute_dim
 from glasshouse.tensor.standard.reduce import sum as sum_of
 from glasshouse.tensor.standard.search import sort
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["adjoint", "argwhere", "diag", "diag_embed", "diagflat", "diagonal", "fliplr", "flipud",
            "msort", "nonzero_static", "ravel", "repeat_interleave", "rot90", "t", "tril_indices",
            "triu_indices", "unflatten", "unravel_index"]  # fmt: skip
@@ -27,7 +32,7 @@ __all__ = ["adjoint", "argwhere", "diag", "diag_embed", "diagflat", "diagonal", 
 
 
 @composed
-def rot90(x, k: int = 1, axes=(0, 1)):
+def rot90(x: ArrayLike, k: int = 1, axes: Any = (0, 1)) -> Any:
     """x turned k times by 90 degrees, from the first of two axes towards the second.
 
     Shapes: (..., m, n, ...) -> itself, or with both sizes swapped for odd k.
@@ -49,7 +54,7 @@ def rot90(x, k: int = 1, axes=(0, 1)):
     return flip(turned, first if k % 4 == 1 else second)
 
 
-def mirrored(name: str, axis: int, least: int, about: str):
+def mirrored(name: str, axis: int, least: int, about: str) -> Any:
     def function(x, /):
         x = as_value(x, where=name)
         if x.ndim < least:
@@ -66,7 +71,7 @@ flipud = mirrored("flipud", 0, 1, "x with its rows in reversed order.")
 
 
 @composed
-def t(x, /):
+def t(x: ArrayLike, /) -> Any:
     """A matrix with its axes swapped; vectors and numbers as they are.
 
     Raises: ShapeError for more than two axes.
@@ -79,7 +84,7 @@ def t(x, /):
 
 
 @composed
-def adjoint(x, /):
+def adjoint(x: "Tensor", /) -> "Tensor":
     """The conjugate transpose of matrices: (..., m, n) -> (..., n, m).
 
     Raises: ShapeError for fewer than two axes.
@@ -92,7 +97,7 @@ def adjoint(x, /):
 
 
 @composed
-def ravel(x, /):
+def ravel(x: ArrayLike, /) -> "Tensor":
     """The elements of x in row-major order: (...) -> (size,).
 
     Source: NumPy, PyTorch.
@@ -102,7 +107,7 @@ def ravel(x, /):
 
 
 @composed
-def unflatten(x, axis: int, sizes):
+def unflatten(x: ArrayLike, axis: int, sizes: Any) -> Any:
     """x with one axis split into several; one size of -1 is worked out.
 
     Shapes: (..., a · b · …, ...) -> (..., a, b, …, ...).
@@ -125,7 +130,7 @@ def unflatten(x, axis: int, sizes):
 
 
 @composed
-def expand_as(x, other, /):
+def expand_as(x: ArrayLike, other: Any, /) -> Any:
     """x broadcast to the shape of `other`.
 
     Raises: ShapeError if it does not broadcast.
@@ -135,7 +140,7 @@ def expand_as(x, other, /):
 
 
 @composed
-def reshape_as(x, other, /):
+def reshape_as(x: ArrayLike, other: Any, /) -> Any:
     """The elements of x in the shape of `other`, of as many elements.
 
     Raises: ShapeError for another number of elements.
@@ -147,7 +152,7 @@ def reshape_as(x, other, /):
     return reshape(x, other.shape)
 
 
-def sum_to_size(x, /, *size):
+def sum_to_size(x: ArrayLike, /, *size: Any) -> Any:
     """x summed over those axes along which it was broadcast from `size`.
 
     Shapes: (...) -> size.
@@ -167,14 +172,16 @@ def sum_to_size(x, /, *size):
 
 
 @composed
-def repeat_interleave_all(x, repeats: int, axis):
+def repeat_interleave_all(x: Any, repeats: int, axis: int) -> Any:
     x = expand_dims(x, axis + 1)
     spread = broadcast_to(x, (*x.shape[: axis + 1], repeats, *x.shape[axis + 2 :]))
     return reshape(spread, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 2 :]))
 
 
 @takes_names_of_pytorch
-def repeat_interleave(x, repeats=None, axis=None, *, output_size=None):
+def repeat_interleave(
+    x: ArrayLike, repeats: Any = None, axis: int | None = None, *, output_size: Any = None
+) -> Any:
     """x with each element repeated along an axis, or, of x flattened, where none is given. Counts
     alone give each position as often as its count says.
 
@@ -196,7 +203,7 @@ def repeat_interleave(x, repeats=None, axis=None, *, output_size=None):
     return repeated(x, repeats, axis)
 
 
-def repeated(x: Value, repeats, axis: int) -> Value:
+def repeated(x: "Tensor", repeats: ArrayLike, axis: int) -> "Tensor":
     counts = np.asarray(as_value(repeats).numpy()).reshape(-1)
     if counts.size not in (1, x.shape[axis]) or (counts < 0).any():
         expected = f"one count of 0 or more for each of {x.shape[axis]}"
@@ -206,7 +213,7 @@ def repeated(x: Value, repeats, axis: int) -> Value:
 
 
 @composed
-def msort(x, /):
+def msort(x: Any, /) -> Any:
     """x sorted along its first axis, smallest first.
 
     Source: PyTorch.
@@ -214,7 +221,7 @@ def msort(x, /):
     return sort(x, axis=0)
 
 
-def argwhere(x, /):
+def argwhere(x: ArrayLike, /) -> "Tensor":
     """The positions of the elements that are not 0, as rows.
 
     Shapes: (...) -> (count, number of axes) int64.
@@ -226,7 +233,7 @@ def argwhere(x, /):
     return adopt(np.argwhere(as_value(x, where="argwhere").numpy()))
 
 
-def nonzero_static(x, /, *, size: int, fill_value: int = -1):
+def nonzero_static(x: Any, /, *, size: int, fill_value: int = -1) -> Any:
     """The positions of the first `size` elements that are not 0, as rows, `fill_value` where there
     are fewer.
 
@@ -239,7 +246,7 @@ def nonzero_static(x, /, *, size: int, fill_value: int = -1):
     return pad(rows, widths=((0, missing, 0), (0, 0, 0)), value=fill_value)
 
 
-def unravel_index(indices, shape):
+def unravel_index(indices: ArrayLike, shape: Any) -> Any:
     """The coordinates, one tensor for each axis, of positions in x flattened of this shape.
 
     Source: NumPy, PyTorch.
@@ -258,7 +265,7 @@ def unravel_index(indices, shape):
 # -- diagonals ---------------------------------------------------------------------------------
 
 
-def diagonal_places(shape, offset: int, axis1: int, axis2: int):
+def diagonal_places(shape: Any, offset: int, axis1: int, axis2: int) -> tuple[int, ...]:
     """(axis1, axis2, row, column and length of the diagonal)."""
     axis1, axis2 = (check_axis("diagonal", axis, len(shape)) for axis in (axis1, axis2))
     if axis1 == axis2:
@@ -267,7 +274,7 @@ def diagonal_places(shape, offset: int, axis1: int, axis2: int):
     return axis1, axis2, row, column, max(0, min(shape[axis1] - row, shape[axis2] - column))
 
 
-def diagonal(x, offset: int = 0, dim1: int = 0, dim2: int = 1):
+def diagonal(x: ArrayLike, offset: int = 0, dim1: int = 0, dim2: int = 1) -> "Tensor":
     """The diagonal of two axes, `offset` places right of the main one, on a new last axis.
 
     Shapes: (..., m, ..., n, ...) -> (..., k).
@@ -287,7 +294,7 @@ def diagonal(x, offset: int = 0, dim1: int = 0, dim2: int = 1):
     return section(flat, flat.ndim - 1, start, stop, n + 1)
 
 
-def diag_embed(x, offset: int = 0, dim1: int = -2, dim2: int = -1):
+def diag_embed(x: ArrayLike, offset: int = 0, dim1: int = -2, dim2: int = -1) -> "Tensor":
     """Matrices, in two new axes, with the last axis of x on a diagonal and zeros elsewhere.
 
     Shapes: (..., n) -> (..., n + |offset|, n + |offset|).
@@ -311,7 +318,7 @@ def diag_embed(x, offset: int = 0, dim1: int = -2, dim2: int = -1):
 
 
 @takes_names_of_pytorch
-def diag(x, k: int = 0):
+def diag(x: ArrayLike, k: int = 0) -> "Tensor":
     """A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix.
 
     Shapes: (n,) -> (n + |k|, n + |k|); (m, n) -> (k,).
@@ -327,7 +334,7 @@ def diag(x, k: int = 0):
     return diag_embed(x, k) if x.ndim == 1 else diagonal(x, k)
 
 
-def diagflat(x, offset: int = 0):
+def diagflat(x: "Tensor", offset: int = 0) -> "Tensor":
     """A matrix with the elements of x on a diagonal.
 
     Source: NumPy, PyTorch.
@@ -335,7 +342,7 @@ def diagflat(x, offset: int = 0):
     return diag_embed(ravel(x), offset)
 
 
-def triangle_indices(name: str, of_numpy, about: str):
+def triangle_indices(name: str, of_numpy: Any, about: str) -> Any:
     def function(row: int, col: int, offset: int = 0, *, dtype=int64, device=None):
         positions = np.stack(of_numpy(row, offset, col))
         return cast(as_value(positions), dtype)

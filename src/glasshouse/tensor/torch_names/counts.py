@@ -1,30 +1,43 @@
 """Histograms, counts and distinct elements, under PyTorch's names."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base import OptionError, ShapeError, check_axes, check_axis, int64
 from glasshouse.base.dtype import float64, int32, uint64
-from glasshouse.dispatch import Value, adopt, as_value, bind, cast, full, primitives, reshape
+from glasshouse.dispatch import adopt, as_value, bind, cast, full, primitives, reshape
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.ops import index as cards
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.movement import section
 from glasshouse.tensor.standard import elementwise, index, reduce
 from glasshouse.tensor.standard.manipulate import concat, permute_dims, unstack
-from glasshouse.tensor.standard.search import distinct, result
+from glasshouse.tensor.standard.search import distinct
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["bincount", "bucketize", "hash_tensor", "histc", "histogram", "histogramdd", "unique",
            "unique_consecutive"]  # fmt: skip
 
-Histogram = result("Histogram", "hist bin_edges", "Counts, and the edges between bins.", __name__)
+
+class Histogram(NamedTuple):
+    """Counts, and the edges between bins."""
+
+    hist: "Tensor"
+    bin_edges: Any  # of histogramdd a tuple
+
 
 # -- counts --------------------------------------------------------------------------------------
 
 
-def bincount(x, weights=None, minlength: int = 0):
+def bincount(x: ArrayLike, weights: Any = None, minlength: int = 0) -> "Tensor":
     """How often each integer from 0 occurs, or the sum of its weights. The tensor is read at once.
 
     Shapes: (n,), weights (n,) -> (max(largest + 1, minlength),).
@@ -47,7 +60,7 @@ def bincount(x, weights=None, minlength: int = 0):
     return cards.scatter_add(empty, cast(x, int64), updates, axis=0)
 
 
-def bounds(where_: str, x: Value, low, high, margin: float = 1.0):
+def bounds(where_: str, x: "Tensor", low: Any, high: Any, margin: float = 1.0) -> Any:
     """The range of a histogram: that of the data where both are equal, widened from a point."""
     if low == high and x.size:
         low, high = float(x.min()), float(x.max())
@@ -58,7 +71,7 @@ def bounds(where_: str, x: Value, low, high, margin: float = 1.0):
     return low, high
 
 
-def counts_in(edges: Value, x: Value, weights) -> Value:
+def counts_in(edges: "Tensor", x: "Tensor", weights: Any) -> "Tensor":
     """How many elements, or which weight, lies between neighbours, the last edge included."""
     count = edges.shape[0] - 1
     places = index.searchsorted(edges, x, side="right") - 1
@@ -72,7 +85,7 @@ def counts_in(edges: Value, x: Value, weights) -> Value:
     return cards.scatter_add(full((count,), 0, edges.dtype), places, updates, axis=0)
 
 
-def histc(x, bins: int = 100, min=0, max=0):
+def histc(x: ArrayLike, bins: int = 100, min: int = 0, max: int = 0) -> Any:
     """How many elements lie in each of equally wide bins from min to max, or over the range of the
     data where both are equal; the last bin holds its upper edge too.
 
@@ -93,14 +106,17 @@ def histc(x, bins: int = 100, min=0, max=0):
     return cards.scatter_add(full((bins,), 0, dtype), *flat, axis=0)
 
 
-def edges_of(x: Value, bins, range_) -> Value:
+def edges_of(x: "Tensor", bins: ArrayLike, range_: Any) -> "Tensor":
     if not isinstance(bins, int):
         return cast(as_value(bins), x.dtype)
-    low, high = bounds("histogram", x, *(range_ or (0, 0)), 0.5)
+    low, high = range_ or (0, 0)
+    low, high = bounds("histogram", x, low, high, 0.5)
     return adopt(np.linspace(low, high, bins + 1).astype(x.dtype.np))
 
 
-def histogram(x, bins, *, range=None, weight=None, density: bool = False):
+def histogram(
+    x: ArrayLike, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
     """(hist, bin_edges): how many elements, or which weight, lies between neighbouring edges;
     `bins` is their number over a range, or the edges. With `density` the area is 1.
 
@@ -120,7 +136,9 @@ def histogram(x, bins, *, range=None, weight=None, density: bool = False):
     return Histogram(counted, edges)
 
 
-def histogramdd(x, bins, *, range=None, weight=None, density: bool = False):
+def histogramdd(
+    x: ArrayLike, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False
+) -> Any:
     """(hist, bin_edges): how many points, or which weight, lies in each cell of a grid.
 
     Shapes: (..., axes) -> bins, and a tuple of the edges of each axis; bins are their numbers or
@@ -155,7 +173,9 @@ def histogramdd(x, bins, *, range=None, weight=None, density: bool = False):
     return Histogram(counted, edges)
 
 
-def bucketize(x, boundaries, *, out_int32: bool = False, right: bool = False):
+def bucketize(
+    x: "Tensor", boundaries: "Tensor", *, out_int32: bool = False, right: bool = False
+) -> "Tensor":
     """In which bin between sorted boundaries each element lies: from 0, below the first one.
     With `right`, an element that equals a boundary belongs after it.
 
@@ -175,12 +195,12 @@ def bucketize(x, boundaries, *, out_int32: bool = False, right: bool = False):
 
 @takes_names_of_pytorch
 def unique(
-    x,
+    x: ArrayLike,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
-    axis=None,
-):
+    axis: int | None = None,
+) -> Any:
     """The distinct elements of x, or its distinct slices along an axis, in order; on demand also
     which each element is, and how often each occurs. The tensor is read at once.
 
@@ -203,7 +223,9 @@ def unique(
 
 
 @takes_names_of_pytorch
-def unique_consecutive(x, return_inverse: bool = False, return_counts: bool = False, axis=None):
+def unique_consecutive(
+    x: ArrayLike, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None
+) -> Any:
     """x without elements (or slices along an axis) that equal the one before; on demand also which
     each element has become, and how long each run is. The tensor is read at once.
 
@@ -228,7 +250,9 @@ def unique_consecutive(x, return_inverse: bool = False, return_counts: bool = Fa
     return counted
 
 
-def slices_once(x: Value, rows, order, axis: int, return_inverse: bool, return_counts: bool):
+def slices_once(
+    x: "Tensor", rows: Any, order: Any, axis: int, return_inverse: bool, return_counts: bool
+) -> Any:
     """The slices of x, in this order, without those that equal the one before."""
     ordered_rows = rows[order]
     new = np.ones(len(rows), bool)
@@ -241,13 +265,15 @@ def slices_once(x: Value, rows, order, axis: int, return_inverse: bool, return_c
     return chosen(slices, ((adopt(inverse), return_inverse), (adopt(counts), return_counts)))
 
 
-def chosen(first: Value, rest):
+def chosen(first: "Tensor", rest: Any) -> Any:
     extras = [y for y, is_wanted in rest if is_wanted]
     return (first, *extras) if extras else first
 
 
 @takes_names_of_pytorch
-def hash_tensor(x, axis=None, *, keepdims: bool = False, mode: int = 0):
+def hash_tensor(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, mode: int = 0
+) -> Any:
     """The bits of all elements, as 64-bit numbers, joined by exclusive or; or along axes.
 
     Shapes: as a reduction over `axis`, by default of all elements.

@@ -3,9 +3,11 @@ those that PyTorch draws from the same seed."""
 
 import math
 import os
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_shape, float32, float64, int64
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.base.dtype import DTypeLike
+from glasshouse.dispatch.value import ArrayLike, Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
@@ -16,17 +18,22 @@ from glasshouse.tensor.standard.contract import matrix_transpose
 from glasshouse.tensor.standard.creation import as_leaf, check_device
 from glasshouse.tensor.standard.search import argsort
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+    from glasshouse.tensor.random import Generator
+
+
 __all__ = ["bernoulli", "binomial", "get_rng_state", "initial_seed", "manual_seed", "multinomial",
            "normal", "poisson", "rand", "rand_like", "randint", "randint_like", "randn",
            "randn_like", "randperm", "seed", "set_rng_state"]  # fmt: skip
 
 
-def sizes_of(where_: str, size) -> tuple[int, ...]:
+def sizes_of(where_: str, size: Any) -> tuple[int, ...]:
     lone = len(size) == 1 and isinstance(size[0], (tuple, list))
     return check_shape(where_, tuple(size[0]) if lone else tuple(size))
 
 
-def drawing(name: str, draw, about: str):
+def drawing(name: str, draw: Any, about: str) -> Any:
     """A function of sizes, and one of a tensor whose shape and dtype it takes."""
 
     def of_size(*size, dtype=None, device=None, generator=None, requires_grad=False):
@@ -55,7 +62,16 @@ rand, rand_like = drawing("rand", random.uniform, "Numbers uniform in [0, 1)")
 randn, randn_like = drawing("randn", random.normal, "Standard normal numbers")
 
 
-def randint(low, high=None, size=None, *, dtype=None, device=None, generator=None, **options):
+def randint(
+    low: Any,
+    high: Any = None,
+    size: Any = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    generator: "Generator | None" = None,
+    **options: Any,
+) -> Any:
     """Integers uniform in [low, high), or in [0, low): randint(high, size), randint(low, high,
     size). With `requires_grad` a floating dtype is needed.
 
@@ -76,7 +92,16 @@ def randint(low, high=None, size=None, *, dtype=None, device=None, generator=Non
     return as_leaf(cast(numbers, as_dtype(dtype or int64)), **options)
 
 
-def randint_like(x, low, high=None, *, dtype=None, device=None, generator=None, **options):
+def randint_like(
+    x: Any,
+    low: Any,
+    high: Any = None,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    generator: "Generator | None" = None,
+    **options: Any,
+) -> Any:
     """Integers uniform in [low, high), or in [0, low), with shape and dtype of x.
 
     Shapes: x (...) -> (...).
@@ -88,7 +113,14 @@ def randint_like(x, low, high=None, *, dtype=None, device=None, generator=None, 
     return randint(low, high, x.shape, dtype=dtype, generator=generator, **options)
 
 
-def randperm(n: int, *, generator=None, dtype=int64, device=None, **options):
+def randperm(
+    n: int,
+    *,
+    generator: "Generator | None" = None,
+    dtype: DTypeLike = int64,
+    device: str | None = None,
+    **options: Any,
+) -> Any:
     """The integers below n in random order.
 
     Shapes: -> (n,).
@@ -102,7 +134,16 @@ def randperm(n: int, *, generator=None, dtype=int64, device=None, **options):
     return as_leaf(cast(random.permutation(n, generator=generator), as_dtype(dtype)), **options)
 
 
-def normal(mean, std=1.0, size=None, *, generator=None, dtype=None, device=None, **options):
+def normal(
+    mean: Any,
+    std: float = 1.0,
+    size: Any = None,
+    *,
+    generator: "Generator | None" = None,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+    **options: Any,
+) -> Any:
     """Normal numbers of these means and standard deviations, tensors or numbers.
 
     Shapes: mean (...), std (...) -> their common broadcast shape; of numbers -> size.
@@ -122,7 +163,7 @@ def normal(mean, std=1.0, size=None, *, generator=None, dtype=None, device=None,
     return as_leaf(samples, **options)
 
 
-def bernoulli(x, p=None, *, generator=None):
+def bernoulli(x: ArrayLike, p: Any = None, *, generator: "Generator | None" = None) -> Any:
     """0 or 1, 1 with the probabilities x, or all with p.
 
     Shapes: x (...) -> (...).
@@ -135,7 +176,13 @@ def bernoulli(x, p=None, *, generator=None):
     return cast(random.bernoulli(odds, x.shape, generator), x.dtype)
 
 
-def multinomial(x, num_samples: int, replacement: bool = False, *, generator=None):
+def multinomial(
+    x: ArrayLike,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: "Generator | None" = None,
+) -> Any:
     """Positions along the last axis drawn with probabilities in proportion to x; without
     replacement, by Gumbel-perturbed log-weights, whose largest are taken.
 
@@ -166,7 +213,7 @@ def multinomial(x, num_samples: int, replacement: bool = False, *, generator=Non
 SMALL_RATE = 12.0  # up to which the distribution function is summed
 
 
-def poisson_by_sum(rate: Value, generator) -> Value:
+def poisson_by_sum(rate: "Tensor", generator: Any) -> "Tensor":
     """The number of terms of the distribution function that a uniform number exceeds."""
     count = 64  # beyond, less than 2^-64 is left for a rate of 12
     k = cast(iota(size=count, dtype=int64), float64)
@@ -177,7 +224,7 @@ def poisson_by_sum(rate: Value, generator) -> Value:
     return cast(reduce.count_nonzero(u > below, axis=-1), float64)
 
 
-def poisson_by_rejection(rate: Value, generator) -> Value:
+def poisson_by_rejection(rate: "Tensor", generator: Any) -> "Tensor":
     """Source: Hörmann 1993, The transformed rejection method for generating Poisson random
     variables, algorithm PTRS; a round accepts with a probability above 0.85, 24 rounds are made."""
     log_rate = cards.log(rate)
@@ -199,7 +246,7 @@ def poisson_by_rejection(rate: Value, generator) -> Value:
     return accepted
 
 
-def poisson(x, generator=None):
+def poisson(x: ArrayLike, generator: "Generator | None" = None) -> Any:
     """Numbers with the Poisson distribution of these rates.
 
     Shapes: x (...) -> (...).
@@ -218,7 +265,7 @@ def poisson(x, generator=None):
     return cast(samples, x.dtype)
 
 
-def binomial(count, prob, generator=None):
+def binomial(count: ArrayLike, prob: ArrayLike, generator: Any = None) -> Any:
     """How many of `count` trials succeed, each with the probability `prob`. The largest count is
     read at once: that many uniform numbers are drawn for each element.
 
@@ -243,7 +290,7 @@ def binomial(count, prob, generator=None):
 # -- the default generator -------------------------------------------------------------------------
 
 
-def manual_seed(seed: int):
+def manual_seed(seed: int) -> Any:
     """The default generator, restarted at this seed.
 
     Raises: DTypeError unless the seed is an integer.

@@ -1,22 +1,28 @@
 """A few extreme eigenvalues and eigenvectors of large symmetric matrices."""
 
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, cast, full
+from glasshouse.dispatch.value import ArrayLike, as_value, cast, full
 from glasshouse.tensor import linalg, random
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul
 from glasshouse.tensor.standard.creation import eye
 from glasshouse.tensor.standard.manipulate import concat, flip
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["lobpcg"]
 
 METHODS = ("ortho", "basic")
 
 
-def lobpcg(A, k: int | None = None, B=None, X=None, n: int | None = None, iK=None,
+def lobpcg(A: ArrayLike, k: int | None = None, B: Any=None, X: Any=None, n: int | None = None, iK: Any=None,
            niter: int | None = None, tol: float | None = None, largest: bool = True,
-           method: str | None = None):  # fmt: skip
+           method: str | None = None) -> Any:  # fmt: skip
     """The k largest (or smallest) eigenvalues and their vectors, A @ x = λ · B @ x, A and B being
     symmetric, B positive definite, by default 1. Each step chooses the best n vectors among the
     ones before, their residuals (times `iK`, which is to be near A's inverse) and the last
@@ -52,12 +58,12 @@ def lobpcg(A, k: int | None = None, B=None, X=None, n: int | None = None, iK=Non
     return (values if B is None else values / quotients(B, vectors)), vectors
 
 
-def quotients(A: Value, vectors: Value) -> Value:
+def quotients(A: "Tensor", vectors: "Tensor") -> "Tensor":
     """x^T A x of each column."""
     return reduce.sum(vectors * matmul(A, vectors), axis=-2)
 
 
-def improve(pencil, X, iK, niter: int, tol: float, largest: bool) -> Value:
+def improve(pencil: Any, X: Any, iK: Any, niter: int, tol: float, largest: bool) -> "Tensor":
     """The eigenvectors of a pencil (A, B), the first of them for the most extreme eigenvalue."""
     A, B = pencil
 
@@ -75,7 +81,7 @@ def improve(pencil, X, iK, niter: int, tol: float, largest: bool) -> Value:
     return X
 
 
-def chosen(A, B, basis, n: int, largest: bool):
+def chosen(A: Any, B: Any, basis: Any, n: int, largest: bool) -> Any:
     """(the n extreme Ritz values of the space that columns span, their vectors, those without the
     part of the first n columns). Directions that the basis has twice are left out."""
     basis = basis / linalg.vector_norm(basis, axis=-2, keepdims=True).clip(1e-30)

@@ -2,15 +2,21 @@
 
 import itertools
 import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import OptionError, ShapeError, check_axis, check_shape
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_values, reshape
+from glasshouse.dispatch.value import ArrayLike, adopt, as_value, broadcast_values, reshape
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import pad, section
 from glasshouse.tensor.standard import manipulate
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "cartesian_prod",
            "column_stack", "combinations", "dsplit", "dstack", "hsplit", "hstack", "narrow",
@@ -21,10 +27,10 @@ __all__ = ["as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag",
 # -- joining -----------------------------------------------------------------------------------
 
 
-def at_least(ndim: int):
+def at_least(ndim: int) -> Any:
     """A function that pads tensors to `ndim` axes: a vector is a row, a third axis comes last."""
 
-    def one(where: str, x) -> Value:
+    def one(where: str, x) -> "Tensor":
         x = as_value(x, where=where)
         while x.ndim < ndim:
             x = manipulate.expand_dims(x, 0 if x.ndim < 2 else 2)
@@ -48,12 +54,14 @@ def at_least(ndim: int):
 atleast_1d, atleast_2d, atleast_3d = at_least(1), at_least(2), at_least(3)
 
 
-def joined(where: str, arrays, prepare, axis) -> Value:
+def joined(
+    where: str, arrays: "Sequence[Tensor]", prepare: Callable[..., Any], axis: Any
+) -> "Tensor":
     arrays = [prepare(x) for x in manipulate.sequence(where, arrays)]
     return manipulate.concat(arrays, axis=axis(arrays[0]) if callable(axis) else axis)
 
 
-def hstack(arrays, /):
+def hstack(arrays: Any, /) -> Any:
     """The tensors joined side by side: along axis 1, or along the only axis of vectors.
 
     Shapes: (n,), (m,), … -> (n + m + …,); (a, n, ...), (a, m, ...), … -> (a, n + m + …, ...).
@@ -66,7 +74,7 @@ def hstack(arrays, /):
     return joined("hstack", arrays, atleast_1d, lambda x: min(1, x.ndim - 1))
 
 
-def vstack(arrays, /):
+def vstack(arrays: Any, /) -> Any:
     """The tensors joined one below the other; vectors become rows.
 
     Shapes: (n,), (n,), … -> (number, n); (a, ...), (b, ...), … -> (a + b + …, ...).
@@ -79,7 +87,7 @@ def vstack(arrays, /):
     return joined("vstack", arrays, atleast_2d, 0)
 
 
-def dstack(arrays, /):
+def dstack(arrays: "tuple[Tensor, ...]", /) -> "Tensor":
     """The tensors joined along the third axis; vectors and matrices get one.
 
     Shapes: (n,), (n,), … -> (1, n, number); (a, b), (a, b), … -> (a, b, number).
@@ -89,7 +97,7 @@ def dstack(arrays, /):
     return joined("dstack", arrays, atleast_3d, 2)
 
 
-def column_stack(arrays, /):
+def column_stack(arrays: "list[Tensor]", /) -> "Tensor":
     """The tensors side by side as columns of a matrix; vectors become columns.
 
     Shapes: (n,), (n,), … -> (n, number); (n, a), (n, b), … -> (n, a + b + …).
@@ -97,13 +105,13 @@ def column_stack(arrays, /):
     Source: NumPy, PyTorch.
     """
 
-    def columns(x: Value) -> Value:
+    def columns(x: "Tensor") -> "Tensor":
         return reshape(x, (x.size, 1)) if x.ndim <= 1 else x
 
     return joined("column_stack", arrays, columns, 1)
 
 
-def block_diag(*arrays):
+def block_diag(*arrays: "Tensor") -> "Tensor":
     """A matrix with the given ones, as blocks, along its diagonal, and zeros elsewhere.
 
     Shapes: (a, b), (c, d), … -> (a + c + …, b + d + …); vectors are rows.
@@ -125,7 +133,7 @@ def block_diag(*arrays):
     return manipulate.concat(rows, axis=0)
 
 
-def cartesian_prod(*arrays):
+def cartesian_prod(*arrays: "Tensor") -> "Tensor":
     """All tuples of one element of each vector, the last changing fastest.
 
     Shapes: (a,), (b,), … -> (a · b · …, number); one vector is returned as it is.
@@ -150,7 +158,7 @@ def cartesian_prod(*arrays):
     return manipulate.stack(grid, axis=1)
 
 
-def combinations(x, /, r: int = 2, with_replacement: bool = False):
+def combinations(x: ArrayLike, /, r: int = 2, with_replacement: bool = False) -> "Tensor":
     """All combinations of r elements of a vector, in the order of their positions.
 
     Shapes: (n,) -> (number of combinations, r).
@@ -172,7 +180,7 @@ def combinations(x, /, r: int = 2, with_replacement: bool = False):
 
 
 @composed
-def tensor_split(x, indices_or_sections, /, axis: int = 0):
+def tensor_split(x: ArrayLike, indices_or_sections: Any, /, axis: int = 0) -> "tuple[Tensor, ...]":
     """x cut along an axis into n parts, whose sizes differ by 1 at most, or before given indices.
 
     Shapes: (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
@@ -184,7 +192,7 @@ def tensor_split(x, indices_or_sections, /, axis: int = 0):
     """
     x = as_value(x, where="tensor_split")
     axis = check_axis("tensor_split", axis, x.ndim)
-    if isinstance(indices_or_sections, Value) and indices_or_sections.ndim:
+    if getattr(indices_or_sections, "ndim", 0):
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, (tuple, list)):
         return manipulate.split(x, list(indices_or_sections), axis)
@@ -196,7 +204,7 @@ def tensor_split(x, indices_or_sections, /, axis: int = 0):
     return manipulate.split(x, list(itertools.accumulate(sizes))[:-1], axis)
 
 
-def splitting(name: str, least: int, axis_of, about: str):
+def splitting(name: str, least: int, axis_of: Any, about: str) -> Any:
     def function(x, indices_or_sections, /):
         x = as_value(x, where=name)
         if x.ndim < least:
@@ -227,7 +235,7 @@ dsplit = splitting("dsplit", 3, lambda x: 2, "x cut along axis 2.")
 
 
 @composed
-def split_with_sizes(x, sizes, /, axis: int = 0):
+def split_with_sizes(x: Any, sizes: Any, /, axis: int = 0) -> Any:
     """x cut along an axis into parts of the given sizes, as PyTorch's `split` does with a list.
 
     Shapes: (..., n, ...) -> (..., sizes[0], ...), (..., sizes[1], ...), …
@@ -241,7 +249,7 @@ def split_with_sizes(x, sizes, /, axis: int = 0):
 
 
 @composed
-def narrow(x, axis: int, start: int, length: int):
+def narrow(x: ArrayLike, axis: int, start: int, length: int) -> Any:
     """`length` slices of x along an axis, from `start` on.
 
     Shapes: (..., n, ...) -> (..., length, ...).
@@ -262,7 +270,7 @@ def narrow(x, axis: int, start: int, length: int):
 
 
 @composed
-def select(x, axis: int, index: int):
+def select(x: ArrayLike, axis: int, index: int) -> Any:
     """The slice of x at one position of an axis, which disappears.
 
     Shapes: (..., n, ...) -> (..., ...).
@@ -278,7 +286,7 @@ def select(x, axis: int, index: int):
 
 
 @composed
-def unfold(x, axis: int, size: int, step: int):
+def unfold(x: ArrayLike, axis: int, size: int, step: int) -> Any:
     """All slices of `size` along an axis, `step` apart, on a new last axis.
 
     Shapes: (..., n, ...) -> (..., (n - size) // step + 1, ..., size).
@@ -301,7 +309,7 @@ def unfold(x, axis: int, size: int, step: int):
 
 
 @composed
-def as_strided(x, size, stride, storage_offset: int = 0):
+def as_strided(x: ArrayLike, size: Any, stride: Any, storage_offset: int = 0) -> Any:
     """The elements of x, read in row-major order, at offset + Σ i_k · stride_k; a copy.
 
     Shapes: (...) -> size.
@@ -316,7 +324,7 @@ def as_strided(x, size, stride, storage_offset: int = 0):
     return gather(reshape(x, (x.size,)), adopt(places), axis=0)
 
 
-def strided_places(size, stride, offset: int) -> np.ndarray:
+def strided_places(size: Any, stride: Any, offset: int) -> np.ndarray:
     size, stride = check_shape("as_strided", size), check_shape("as_strided", stride)
     if len(size) != len(stride):
         raise ShapeError("as_strided", "a stride for each size", f"{size} and {stride}", "Add one.")

@@ -2,22 +2,29 @@
 
 import math
 import operator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, check_shape, type_name
-from glasshouse.base.dtype import as_dtype, default_float, float32, float64
+from glasshouse.base.dtype import DTypeLike, as_dtype, default_float, float32, float64
 from glasshouse.dispatch.value import adopt, as_value, cast, share
 from glasshouse.tensor import special
 from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.creation import arange, asarray, check_device, makes_leaves, zeros
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["as_tensor", "bartlett_window", "blackman_window", "empty_permuted", "empty_strided",
            "from_numpy", "frombuffer", "hamming_window", "hann_window", "kaiser_window",
            "logspace", "range"]  # fmt: skip
 
 
-def as_tensor(data, dtype=None, device=None):
+def as_tensor(
+    data: np.ndarray, dtype: DTypeLike | None = None, device: str | None = None
+) -> "Tensor":
     """A tensor of the data: arrays are copied, a tensor is returned as it is.
 
     Shapes: as gh.asarray.
@@ -27,7 +34,7 @@ def as_tensor(data, dtype=None, device=None):
     return asarray(data, dtype, device=device)
 
 
-def from_numpy(array):
+def from_numpy(array: np.ndarray) -> "Tensor":
     """A tensor on the memory of a NumPy array, without a copy: `gh.asarray(array, copy=False)`.
 
     The array has to be left unchanged while the tensor, or a call that reads it, waits to be
@@ -47,7 +54,7 @@ def from_numpy(array):
 
 
 @makes_leaves
-def frombuffer(buffer, *, dtype, count: int = -1, offset: int = 0):
+def frombuffer(buffer: Any, *, dtype: DTypeLike, count: int = -1, offset: int = 0) -> Any:
     """A vector of the numbers of this dtype that lie in a buffer, from `offset` bytes on; a copy.
 
     Shapes: -> (count,), or as many as there are.
@@ -62,7 +69,15 @@ def frombuffer(buffer, *, dtype, count: int = -1, offset: int = 0):
 
 
 @makes_leaves
-def logspace(start, end, steps: int, base: float = 10.0, *, dtype=None, device=None):
+def logspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> Any:
     """`steps` powers of a base, whose exponents are evenly spaced from `start` to `end`.
 
     Shapes: -> (steps,).
@@ -82,7 +97,14 @@ def logspace(start, end, steps: int, base: float = 10.0, *, dtype=None, device=N
 
 
 @makes_leaves
-def range(start, end=None, step=1, *, dtype=None, device=None):
+def range(
+    start: Any,
+    end: Any = None,
+    step: int = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
+) -> Any:
     """The numbers from `start` (0 if only one number is given) up to `end`, with it; float32.
 
     Shapes: -> (floor((end - start) / step) + 1,).
@@ -99,7 +121,9 @@ def range(start, end=None, step=1, *, dtype=None, device=None):
 
 
 @makes_leaves
-def empty_strided(size, stride, *, dtype=None, device=None):
+def empty_strided(
+    size: Any, stride: Any, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Any:
     """A tensor to be written to, in fact of zeros; contents lie in row-major order here, whatever
     the strides.
 
@@ -111,7 +135,9 @@ def empty_strided(size, stride, *, dtype=None, device=None):
 
 
 @makes_leaves
-def empty_permuted(size, physical_layout, *, dtype=None, device=None):
+def empty_permuted(
+    size: Any, physical_layout: Any, *, dtype: DTypeLike | None = None, device: str | None = None
+) -> Any:
     """A tensor to be written to, in fact of zeros; contents lie in row-major order here, whatever
     the layout.
 
@@ -125,7 +151,7 @@ def empty_permuted(size, physical_layout, *, dtype=None, device=None):
 # -- windows ---------------------------------------------------------------------------------------
 
 
-def window(name: str, weigh, about: str):
+def window(name: str, weigh: Any, about: str) -> Any:
     """A function of a length: weights of the angles from 0 to 2π, one more for periodic windows."""
 
     def function(length: int, periodic: bool = True, *args, dtype=None, device=None, **named):
@@ -152,16 +178,16 @@ def window(name: str, weigh, about: str):
     return makes_leaves(function)
 
 
-def raised_cosine(place, alpha: float = 0.54, beta: float = 0.46):
+def raised_cosine(place: Any, alpha: float = 0.54, beta: float = 0.46) -> Any:
     return alpha - elementwise.cos(place * (2 * math.pi)) * beta
 
 
-def bowed(place):
+def bowed(place: Any) -> Any:
     wave, twice = (elementwise.cos(place * (k * math.pi)) for k in (2, 4))
     return 0.42 - wave * 0.5 + twice * 0.08
 
 
-def kaiser(place, beta: float = 12.0):
+def kaiser(place: Any, beta: float = 12.0) -> Any:
     inside = elementwise.maximum(1 - (place * 2 - 1) ** 2, 0.0)
     return special.i0(elementwise.sqrt(inside) * beta) / special.i0(as_value(float(beta), float64))
 

@@ -1,10 +1,13 @@
 """PyTorch's functions of matrices outside `linalg`: older spellings of the same."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import OptionError, as_dtype, check_known, int64
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import as_value, broadcast_to, cast, full
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.create import iota
 from glasshouse.tensor import linalg, random
@@ -13,7 +16,6 @@ from glasshouse.tensor.linalg.more import (
     order_of,
     reflected,
     reflector,
-    result,
 )
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, matrix_transpose
@@ -22,25 +24,60 @@ from glasshouse.tensor.standard.manipulate import concat
 from glasshouse.tensor.torch_names.arrange import adjoint
 from glasshouse.tensor.torch_names.products import power_norm
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det",
            "frobenius_norm", "geqrf", "inverse", "logdet", "lu", "lu_solve", "lu_unpack",
            "matrix_exp", "matrix_power", "norm", "nuclear_norm", "orgqr", "ormqr", "pca_lowrank",
            "pinverse", "qr", "slogdet", "svd", "svd_lowrank", "trace", "triangular_solve",
            "vander"]  # fmt: skip
 
-QR = result("QR", "Q R", "An orthonormal Q and an upper triangular R.")
-SVD = result("SVD", "U S V", "Left vectors, descending values, right vectors, as columns.")
-GeqrfResult = result("GeqrfResult", "a tau", "R, with reflectors below it, and their factors.")
-LUUnpackResult = result("LUUnpackResult", "P L U", "A permutation matrix and two triangles.")
-TriangularSolveResult = result(
-    "TriangularSolveResult", "solution cloned_coefficient", "The solution, and the triangle."
-)
+
+class QR(NamedTuple):
+    """An orthonormal Q and an upper triangular R."""
+
+    Q: "Tensor"
+    R: "Tensor"
+
+
+class SVD(NamedTuple):
+    """Left vectors, descending values, right vectors, as columns."""
+
+    U: "Tensor"
+    S: "Tensor"
+    V: "Tensor"
+
+
+class GeqrfResult(NamedTuple):
+    """R, with reflectors below it, and their factors."""
+
+    a: "Tensor"
+    tau: "Tensor"
+
+
+class LUUnpackResult(NamedTuple):
+    """A permutation matrix and two triangles."""
+
+    P: "Tensor"
+    L: "Tensor"
+    U: "Tensor"
+
+
+class TriangularSolveResult(NamedTuple):
+    """The solution, and the triangle."""
+
+    solution: "Tensor"
+    cloned_coefficient: "Tensor"
+
+
 det, slogdet, inverse = linalg.det, linalg.slogdet, linalg.inv
 matrix_power, matrix_exp, orgqr = linalg.matrix_power, linalg.matrix_exp, linalg.householder_product
 trace = linalg.trace
 
 
-def pinverse(x, rcond: float = 1e-15):
+def pinverse(x: Any, rcond: float = 1e-15) -> Any:
     """The Moore-Penrose inverse: singular values up to rcond · the largest count as 0.
 
     Shapes: (..., m, n) -> (..., n, m).
@@ -49,7 +86,7 @@ def pinverse(x, rcond: float = 1e-15):
     return linalg.pinv(x, rtol=rcond)
 
 
-def chain_matmul(*matrices):
+def chain_matmul(*matrices: Any) -> Any:
     """The product of several matrices, in the order of fewest multiplications.
 
     Raises: ShapeError if the sizes do not follow each other.
@@ -58,7 +95,7 @@ def chain_matmul(*matrices):
     return matrices[0] if len(matrices) == 1 else linalg.multi_dot(matrices)
 
 
-def logdet(x):
+def logdet(x: Any) -> Any:
     """The logarithm of the determinant; NaN for negative ones.
 
     Shapes: (..., n, n) -> (...).
@@ -69,7 +106,7 @@ def logdet(x):
     return elementwise.where(sign < 0, math.nan, logarithm)
 
 
-def cholesky(x, upper: bool = False):
+def cholesky(x: "Tensor", upper: bool = False) -> "Tensor":
     """The lower triangular L with x = L @ L^H, or the upper U = L^H.
 
     Shapes: (..., n, n) -> (..., n, n).
@@ -79,7 +116,7 @@ def cholesky(x, upper: bool = False):
     return linalg.cholesky(x, upper=upper)
 
 
-def cholesky_solve(B, L, upper: bool = False):
+def cholesky_solve(B: "Tensor", L: ArrayLike, upper: bool = False) -> "Tensor":
     """The y with A @ y = B, of A's Cholesky factor L.
 
     Shapes: (..., n, k), (..., n, n) -> (..., n, k).
@@ -91,7 +128,7 @@ def cholesky_solve(B, L, upper: bool = False):
     return linalg.solve_triangular(adjoint(lower), y, lower=False)
 
 
-def cholesky_inverse(L, upper: bool = False):
+def cholesky_inverse(L: ArrayLike, upper: bool = False) -> "Tensor":
     """The inverse of A, of A's Cholesky factor L.
 
     Shapes: (..., n, n) -> (..., n, n).
@@ -103,7 +140,7 @@ def cholesky_inverse(L, upper: bool = False):
     return cholesky_solve(one, tril(L) if not upper else triu(L), upper)
 
 
-def qr(x, some: bool = True) -> QR:
+def qr(x: Any, some: bool = True) -> QR:
     """An orthonormal Q and an upper triangular R with x = Q @ R; all of Q unless `some`.
 
     Shapes: (..., m, n) -> (..., m, k), (..., k, n).
@@ -112,7 +149,7 @@ def qr(x, some: bool = True) -> QR:
     return QR(*linalg.qr(x, mode="reduced" if some else "complete"))
 
 
-def svd(x, some: bool = True, compute_uv: bool = True) -> SVD:
+def svd(x: Any, some: bool = True, compute_uv: bool = True) -> SVD:
     """U, S and V with x = U @ diag(S) @ V^H, with all of U and V unless `some`.
 
     Shapes: (..., m, n) -> (..., m, k), (..., k), (..., n, k).
@@ -125,8 +162,8 @@ def svd(x, some: bool = True, compute_uv: bool = True) -> SVD:
 
 
 def triangular_solve(
-    b, A, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-):
+    b: Any, A: ArrayLike, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
     """(solution, A): the y with A @ y = b, of which only one triangle of A is read.
 
     Shapes: (..., n, k), (..., n, n) -> (..., n, k).
@@ -140,7 +177,7 @@ def triangular_solve(
     return TriangularSolveResult(out, A)
 
 
-def lu(x, pivot: bool = True, get_infos: bool = False):
+def lu(x: Any, pivot: bool = True, get_infos: bool = False) -> Any:
     """(LU, pivots), with `get_infos` an info too: linalg.lu_factor in its older form.
 
     Shapes: (..., n, n) -> (..., n, n), (..., n) int32, (...) int32.
@@ -150,7 +187,7 @@ def lu(x, pivot: bool = True, get_infos: bool = False):
     return tuple(factors) if get_infos else tuple(factors[:2])
 
 
-def lu_solve(b, LU, pivots):
+def lu_solve(b: Any, LU: Any, pivots: Any) -> Any:
     """The y with A @ y = b, from lu_factor's result for A.
 
     Shapes: (..., n, k), (..., n, n), (..., n) -> (..., n, k).
@@ -160,7 +197,9 @@ def lu_solve(b, LU, pivots):
     return linalg.lu_solve(LU, pivots, b)
 
 
-def lu_unpack(LU, pivots, unpack_data: bool = True, unpack_pivots: bool = True) -> LUUnpackResult:
+def lu_unpack(
+    LU: ArrayLike, pivots: ArrayLike, unpack_data: bool = True, unpack_pivots: bool = True
+) -> LUUnpackResult:
     """P, L and U with A = P @ L @ U, from lu_factor's result for A.
 
     Shapes: (..., m, n), (..., k) -> (..., m, m), (..., m, k), (..., k, n); k = min(m, n).
@@ -176,7 +215,7 @@ def lu_unpack(LU, pivots, unpack_data: bool = True, unpack_pivots: bool = True) 
     return LUUnpackResult(permutation, lower, triu(LU[..., :k, :]))
 
 
-def geqrf(x) -> GeqrfResult:
+def geqrf(x: ArrayLike) -> GeqrfResult:
     """R, with Householder's reflectors below it, and their factors tau, as householder_product
     takes them.
 
@@ -214,7 +253,7 @@ def geqrf(x) -> GeqrfResult:
     return GeqrfResult(packed, concat(taus, axis=-1))
 
 
-def ormqr(x, tau, other, left: bool = True, transpose: bool = False):
+def ormqr(x: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Any:
     """Q @ other, or other @ Q unless `left`, where Q is the product of all reflectors that geqrf
     gives; with `transpose`, Q^H.
 
@@ -231,7 +270,7 @@ def ormqr(x, tau, other, left: bool = True, transpose: bool = False):
     return other
 
 
-def vander(x, N=None, increasing: bool = False):
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """The powers of each element of a vector, the highest first unless `increasing`.
 
     Shapes: (m,) -> (m, N), N being m unless given.
@@ -248,7 +287,13 @@ def vander(x, N=None, increasing: bool = False):
 
 
 @takes_names_of_pytorch
-def norm(x, p="fro", axis=None, keepdims: bool = False, dtype=None):
+def norm(
+    x: ArrayLike,
+    p: str = "fro",
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    dtype: DTypeLike | None = None,
+) -> Any:
     """The p-norm of the elements, or along axes; "fro" is 2, "nuc" the nuclear norm of matrices.
 
     Shapes: as a reduction over `axis`, by default of all elements.
@@ -271,7 +316,7 @@ def norm(x, p="fro", axis=None, keepdims: bool = False, dtype=None):
 
 
 @takes_names_of_pytorch
-def frobenius_norm(x, axis=None, keepdims: bool = False):
+def frobenius_norm(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """The square root of the sum of squares over axes.
 
     Source: PyTorch.
@@ -280,7 +325,7 @@ def frobenius_norm(x, axis=None, keepdims: bool = False):
 
 
 @takes_names_of_pytorch
-def nuclear_norm(x, axis=(-2, -1), keepdims: bool = False):
+def nuclear_norm(x: Any, axis: Any = (-2, -1), keepdims: bool = False) -> Any:
     """The sum of the singular values of matrices in two axes.
 
     Source: PyTorch.
@@ -291,7 +336,7 @@ def nuclear_norm(x, axis=(-2, -1), keepdims: bool = False):
 # -- of low rank -----------------------------------------------------------------------------------
 
 
-def svd_lowrank(A, q: int = 6, niter: int = 2, M=None) -> SVD:
+def svd_lowrank(A: ArrayLike, q: int = 6, niter: int = 2, M: Any = None) -> SVD:
     """U, S and V of the q largest singular values of A (of A - M), by a random projection and
     `niter` power iterations.
 
@@ -312,7 +357,7 @@ def svd_lowrank(A, q: int = 6, niter: int = 2, M=None) -> SVD:
     return SVD(matmul(basis, u), s, v)
 
 
-def pca_lowrank(A, q=None, center: bool = True, niter: int = 2) -> SVD:
+def pca_lowrank(A: ArrayLike, q: Any = None, center: bool = True, niter: int = 2) -> SVD:
     """The first q principal components of the rows of A, its columns centred: U, S and V.
 
     Shapes: (..., m, n) -> (..., m, q), (..., q), (..., n, q); q is at most 6 unless given.

@@ -1,12 +1,13 @@
 """Products of matrices and vectors with something added, and their kin, under PyTorch's names."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, adopt, as_value
+from glasshouse.dispatch.value import ArrayLike, adopt, as_value
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
@@ -15,11 +16,15 @@ from glasshouse.tensor.standard import contract, elementwise, reduce
 from glasshouse.tensor.standard.arithmetic import scaled
 from glasshouse.tensor.standard.manipulate import expand_dims
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cdist", "dist", "dot", "ger",
            "mm", "mv", "pdist", "renorm", "vdot"]  # fmt: skip
 
 
-def product(name: str, ndims: tuple[int, int], multiply, about: str, shapes: str):
+def product(name: str, ndims: tuple[int, int], multiply: Any, about: str, shapes: str) -> Any:
     """A product of operands with fixed numbers of axes."""
 
     def function(x, other, /):
@@ -35,7 +40,7 @@ def product(name: str, ndims: tuple[int, int], multiply, about: str, shapes: str
     return composed(function)
 
 
-def rows_times(x: Value, other: Value) -> Value:
+def rows_times(x: "Tensor", other: "Tensor") -> "Tensor":
     return contract.matmul(x, other)
 
 
@@ -53,7 +58,7 @@ vdot = product("vdot", (1, 1), contract.vecdot, "The sum of conj(x) · other.", 
 ger = product("ger", (1, 1), contract.outer, "All products x_i · other_j.", "(m,), (n,) -> (m, n)")
 
 
-def added(name: str, multiply, about: str, shapes: str):
+def added(name: str, multiply: Any, about: str, shapes: str) -> Any:
     """beta · x + alpha · a product; with beta = 0, x is not read."""
 
     def function(x, a, b, *, beta=1, alpha=1):
@@ -74,7 +79,7 @@ def added(name: str, multiply, about: str, shapes: str):
     return composed(function)
 
 
-def summed_products(a: Value, b: Value) -> Value:
+def summed_products(a: "Tensor", b: "Tensor") -> "Tensor":
     return reduce.sum(bmm(a, b), axis=0)
 
 
@@ -89,7 +94,7 @@ addbmm = added(
 
 
 @rounded_once
-def power_norm(x: Value, p: float, axis=None, keepdims: bool = False) -> Value:
+def power_norm(x: "Tensor", p: float, axis: int | None = None, keepdims: bool = False) -> "Tensor":
     """The p-norm, whose derivative is 0 where it is 0 and where x is."""
     if p in (0, 1, math.inf):
         return linalg.vector_norm(x, axis=axis, ord=p, keepdims=keepdims)
@@ -105,7 +110,7 @@ def power_norm(x: Value, p: float, axis=None, keepdims: bool = False) -> Value:
 
 @composed
 @rounded_once
-def dist(x, other, p: float = 2):
+def dist(x: ArrayLike, other: ArrayLike, p: float = 2) -> "Tensor":
     """The p-norm of x - other.
 
     Shapes: (...), (...), which broadcast -> ().
@@ -123,7 +128,7 @@ MODES = (
 
 @composed
 @rounded_once
-def cdist(x1, x2, p: float = 2.0, compute_mode: str = MODES[0]):
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = MODES[0]) -> Any:
     """The p-norms of all differences of a row of x1 and a row of x2. All are computed as they are
     written, whatever the mode, which only trades accuracy for speed in PyTorch.
 
@@ -138,7 +143,7 @@ def cdist(x1, x2, p: float = 2.0, compute_mode: str = MODES[0]):
 
 
 @rounded_once
-def pdist(x, p: float = 2.0):
+def pdist(x: ArrayLike, p: float = 2.0) -> Any:
     """The p-norms of the differences of all pairs of rows, the first with each later one and so on.
 
     Shapes: (n, k) -> (n · (n - 1) / 2,).
@@ -154,7 +159,7 @@ def pdist(x, p: float = 2.0):
 
 @composed
 @rounded_once
-def renorm(x, p: float, axis: int, maxnorm: float):
+def renorm(x: ArrayLike, p: float, axis: int, maxnorm: float) -> Any:
     """x with each slice along an axis whose p-norm exceeds `maxnorm` scaled down to it.
 
     Shapes: (..., n, ...) -> (..., n, ...).

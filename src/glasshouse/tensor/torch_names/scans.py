@@ -1,8 +1,11 @@
 """Scans along an axis: running extremes, running logarithms of sums, integrals, differences."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 from glasshouse.base import OptionError, ShapeError, check_axis, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
@@ -12,16 +15,30 @@ from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import section
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.elementary import is_nan
-from glasshouse.tensor.standard.search import result
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["cummax", "cummin", "cumulative_trapezoid", "gradient", "logcumsumexp",
            "trapezoid"]  # fmt: skip
 
-CumMax = result("CumMax", "values indices", "The largest element so far, and where.", __name__)
-CumMin = result("CumMin", "values indices", "The smallest element so far, and where.", __name__)
+
+class CumMax(NamedTuple):
+    """The largest element so far, and where."""
+
+    values: "Tensor"
+    indices: "Tensor"
 
 
-def scan(x: Value, axis: int, join) -> Value:
+class CumMin(NamedTuple):
+    """The smallest element so far, and where."""
+
+    values: "Tensor"
+    indices: "Tensor"
+
+
+def scan(x: "Tensor", axis: int, join: Any) -> "Tensor":
     """y[i] = x[0] joined with … x[i], in log2(n) doubling steps.
 
     Source: Hillis & Steele 1986, Data parallel algorithms.
@@ -34,12 +51,12 @@ def scan(x: Value, axis: int, join) -> Value:
     return x
 
 
-def line(where_: str, x, axis: int) -> tuple[Value, int]:
+def line(where_: str, x: ArrayLike, axis: int) -> "tuple[Tensor, int]":
     x = as_value(x, where=where_)
     return x, check_axis(where_, axis, max(x.ndim, 1))
 
 
-def extreme_so_far(name: str, kind, join, about: str):
+def extreme_so_far(name: str, kind: Any, join: Any, about: str) -> Any:
     def function(x, axis: int):
         x, axis = line(name, x, axis)
         elementwise.check_real(name, x)
@@ -68,7 +85,7 @@ def extreme_so_far(name: str, kind, join, about: str):
     return composed(function)
 
 
-def place_along(shape, axis: int) -> Value:
+def place_along(shape: Any, axis: int) -> "Tensor":
     return movement.reshape(iota(size=shape[axis], dtype=int64), shape=shape)
 
 
@@ -78,7 +95,7 @@ cummin = extreme_so_far("cummin", CumMin, cards.minimum, "the smallest element")
 
 @composed
 @rounded_once
-def logcumsumexp(x, axis: int):
+def logcumsumexp(x: Any, axis: int) -> Any:
     """The logarithms of running sums of exponentials along an axis, without overflow on the way.
     y[i] = log(e^x[0] + … + e^x[i])
 
@@ -92,7 +109,7 @@ def logcumsumexp(x, axis: int):
     return scan(x, axis, elementwise.logaddexp) if x.ndim else x
 
 
-def widths(where_: str, y: Value, x, dx, axis: int):
+def widths(where_: str, y: "Tensor", x: ArrayLike, dx: float, axis: int) -> "Tensor":
     """The distances between neighbours along the axis, as they multiply y's neighbours."""
     if x is None:
         return dx
@@ -103,7 +120,7 @@ def widths(where_: str, y: Value, x, dx, axis: int):
     return steps
 
 
-def trapezoids(where_: str, y, x, dx, axis: int):
+def trapezoids(where_: str, y: "Tensor", x: Any, dx: float, axis: int) -> "tuple[Tensor, int]":
     y, axis = line(where_, y, axis)
     if not y.ndim:
         raise ShapeError(where_, "an axis or more", y.shape, "Reshape it.")
@@ -114,7 +131,7 @@ def trapezoids(where_: str, y, x, dx, axis: int):
 
 @composed
 @rounded_once
-def trapezoid(y, x=None, *, dx=1.0, axis: int = -1):
+def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of y along an axis by the trapezoidal rule, at points x, or dx apart.
     Σ (y[i] + y[i + 1]) / 2 · (x[i + 1] - x[i])
 
@@ -131,7 +148,9 @@ def trapezoid(y, x=None, *, dx=1.0, axis: int = -1):
 
 @composed
 @rounded_once
-def cumulative_trapezoid(y, x=None, *, dx=1.0, axis: int = -1):
+def cumulative_trapezoid(
+    y: "Tensor", x: "Tensor | None" = None, *, dx: float = 1.0, axis: int = -1
+) -> "Tensor":
     """The integral of y from its first point to each later one, by the trapezoidal rule.
 
     Shapes: y (..., n, ...), x (n,) or as y -> (..., n - 1, ...).
@@ -144,7 +163,13 @@ def cumulative_trapezoid(y, x=None, *, dx=1.0, axis: int = -1):
 
 @composed
 @rounded_once
-def gradient(x, *, spacing=1.0, axis=None, edge_order: int = 1):
+def gradient(
+    x: ArrayLike,
+    *,
+    spacing: float = 1.0,
+    axis: int | Sequence[int] | None = None,
+    edge_order: int = 1,
+) -> Any:
     """The slope of x along each axis: by central differences inside, by one-sided ones at the ends,
     which are exact for straight lines, or with edge_order 2 for parabolas. `spacing` is a distance,
     one for each axis, or the coordinates along each.
@@ -166,7 +191,7 @@ def gradient(x, *, spacing=1.0, axis=None, edge_order: int = 1):
     return tuple(slope(x, i, step, edge_order) for i, step in zip(axes, spacings, strict=True))
 
 
-def slope(x: Value, axis: int, spacing, edge_order: int) -> Value:
+def slope(x: "Tensor", axis: int, spacing: Any, edge_order: int) -> "Tensor":
     n = x.shape[axis]
     if n <= edge_order:
         expected = f"{edge_order + 1} elements or more along axis {axis}"

@@ -5,6 +5,7 @@ All become places in x flattened, and one gather or scatter there."""
 import math
 import operator
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import (
     SCALARS,
-    Value,
+    ArrayLike,
     adopt,
     as_value,
     broadcast_to,
@@ -39,17 +40,21 @@ from glasshouse.tensor.standard.index import contents, explained, places_in
 from glasshouse.tensor.torch_names.arrange import diagonal_places
 from glasshouse.tensor.torch_names.joining import strided_places
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["as_strided_scatter", "diagonal_scatter", "gather", "index_add", "index_copy",
            "index_fill", "index_put", "index_reduce", "index_select", "masked_fill",
            "masked_scatter", "masked_select", "put", "scatter", "scatter_add", "scatter_reduce",
            "select_scatter", "slice_scatter", "take_along_dim"]  # fmt: skip
 
 
-def flat(x: Value) -> Value:
+def flat(x: "Tensor") -> "Tensor":
     return reshape(x, (x.size,))
 
 
-def index_of(where_: str, x: Value, indices) -> Value:
+def index_of(where_: str, x: "Tensor", indices: ArrayLike) -> "Tensor":
     indices = as_value(indices, where=where_)
     return cast(check_integers(where_, indices), int64)
 
@@ -58,7 +63,7 @@ class Lines:
     """Places along one axis of x that `indices` name, element by element, in x flattened. On the
     other axes the indices may be smaller than x: x's elements past them are left alone."""
 
-    def __init__(self, where_: str, x: Value, axis: int, indices):
+    def __init__(self, where_: str, x: "Tensor", axis: int, indices: Any) -> None:
         self.where, self.shape, size = where_, x.shape, x.size
         x, indices = (reshape(v, v.shape or (1,)) for v in (x, index_of(where_, x, indices)))
         axis = check_axis(where_, axis, x.ndim)
@@ -78,10 +83,10 @@ class Lines:
             total, step = total + at * step, step * x.shape[i]
         self.places = where(inside, total, full(total.shape, size, int64))
 
-    def explained(self, run):
+    def explained(self, run: Any) -> Any:
         return explained(self.where, run, self.named)
 
-    def updates_from(self, source, x: Value) -> Value:
+    def updates_from(self, source: ArrayLike, x: "Tensor") -> "Tensor":
         """`source`, a number or a tensor at least as large as the index, as updates."""
         if type(source) in SCALARS:
             return full((math.prod(self.index_shape),), source, x.dtype, self.where)
@@ -98,7 +103,7 @@ class Lines:
         return flat(cast(source, x.dtype))
 
 
-def along_axis(shape, axis: int) -> Value:
+def along_axis(shape: Any, axis: int) -> "Tensor":
     """The position along one axis of each element of a tensor of this shape."""
     line = iota(size=shape[axis], dtype=int64)
     apart = reshape(line, tuple(n if i == axis else 1 for i, n in enumerate(shape)))
@@ -106,7 +111,7 @@ def along_axis(shape, axis: int) -> Value:
 
 
 @takes_names_of_pytorch
-def gather(x, axis: int, index, *, sparse_grad: bool = False):
+def gather(x: ArrayLike, axis: int, index: ArrayLike, *, sparse_grad: bool = False) -> Any:
     """The elements of x that `index` names along an axis, element by element.
 
     Shapes: x (..., n, ...), index of as many axes, no larger but for `axis` -> that of index.
@@ -123,7 +128,7 @@ def gather(x, axis: int, index, *, sparse_grad: bool = False):
     return reshape(lines.explained(run), shape)
 
 
-def scattered(where_: str, card, x: Value, axis: int, index, source) -> Value:
+def scattered(where_: str, card: Any, x: "Tensor", axis: int, index: Any, source: Any) -> "Tensor":
     lines = Lines(where_, x, axis, index)
     updates = lines.updates_from(source, x)
     run = partial(card, flat(x), flat(lines.places), updates, axis=0)
@@ -131,7 +136,9 @@ def scattered(where_: str, card, x: Value, axis: int, index, source) -> Value:
 
 
 @takes_names_of_pytorch
-def scatter(x, axis: int, index, src=None, *, value=None, reduce=None):
+def scatter(
+    x: ArrayLike, axis: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
     """x with the elements of `src`, or one number, written where `index` names places along an
     axis; of places named twice, the last. With `reduce`, "add" or "multiply", joined to x instead.
 
@@ -152,7 +159,7 @@ def scatter(x, axis: int, index, src=None, *, value=None, reduce=None):
 
 
 @takes_names_of_pytorch
-def scatter_add(x, axis: int, index, src):
+def scatter_add(x: ArrayLike, axis: int, index: Any, src: Any) -> Any:
     """x with the elements of `src` added where `index` names places along an axis.
 
     Shapes: x (..., n, ...); index no larger than x but for `axis`, nor than src.
@@ -169,7 +176,7 @@ JOINS = {"prod": arithmetic.mul, "amax": arithmetic.maximum, "amin": arithmetic.
 REDUCTIONS = ("sum", "mean", *JOINS)
 
 
-def joined_by_place(join, places: Value, values: Value, size: int):
+def joined_by_place(join: Any, places: "Tensor", values: "Tensor", size: int) -> Any:
     """(at each place the values that name it joined, how many they are). Sorted by place, runs are
     joined by doubling steps; the last of each holds its whole.
 
@@ -187,18 +194,20 @@ def joined_by_place(join, places: Value, values: Value, size: int):
     return joined, counted(places, size)
 
 
-def moved_on(x: Value, step: int) -> tuple[Value, Value]:
+def moved_on(x: "Tensor", step: int) -> "tuple[Tensor, Tensor]":
     """(all but the first `step` elements, all but the last)."""
     return section(x, 0, step, x.size), section(x, 0, 0, x.size - step)
 
 
-def counted(places: Value, size: int) -> Value:
+def counted(places: "Tensor", size: int) -> "Tensor":
     ones = full(places.shape, 1, int64)
     return cards.scatter_add(full((size,), 0, int64), places, ones, axis=0)
 
 
 @rounded_once
-def reduced_at(where_: str, x: Value, places: Value, updates: Value, reduce: str, with_x: bool):
+def reduced_at(
+    where_: str, x: "Tensor", places: "Tensor", updates: "Tensor", reduce: str, with_x: bool
+) -> Any:
     """x (n,) with updates joined at places; `with_x`: what x has there counts too."""
     check_option(where_, "reduce", reduce, REDUCTIONS)
     size = x.size
@@ -216,7 +225,9 @@ def reduced_at(where_: str, x: Value, places: Value, updates: Value, reduce: str
 
 
 @takes_names_of_pytorch
-def scatter_reduce(x, axis: int, index, src, reduce: str, *, include_self: bool = True):
+def scatter_reduce(
+    x: ArrayLike, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
     """x with the elements of `src` joined to it where `index` names places along an axis: by "sum",
     "prod", "mean", "amax" or "amin". Without `include_self` what x has there does not count.
 
@@ -234,7 +245,7 @@ def scatter_reduce(x, axis: int, index, src, reduce: str, *, include_self: bool 
 # -- along one axis, whole slices ------------------------------------------------------------------
 
 
-def slices(where_: str, x, axis: int, index):
+def slices(where_: str, x: ArrayLike, axis: int, index: Any) -> Any:
     """(x, with an axis or more, the axis, the index as a vector)."""
     x = as_value(x, where=where_)
     index = index_of(where_, x, index)
@@ -244,7 +255,7 @@ def slices(where_: str, x, axis: int, index):
 
 
 @takes_names_of_pytorch
-def index_select(x, axis: int, index):
+def index_select(x: ArrayLike, axis: int, index: Any) -> Any:
     """The slices of x that `index` names along an axis.
 
     Shapes: x (..., n, ...), index (k,) -> (..., k, ...).
@@ -261,7 +272,9 @@ def index_select(x, axis: int, index):
     return out if shape else reshape(out, ())
 
 
-def written_slices(where_: str, card, x, axis: int, index, source) -> Value:
+def written_slices(
+    where_: str, card: Any, x: ArrayLike, axis: int, index: Any, source: Any
+) -> "Tensor":
     shape = as_value(x, where=where_).shape
     x, axis, index = slices(where_, x, axis, index)
     expected = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
@@ -273,7 +286,7 @@ def written_slices(where_: str, card, x, axis: int, index, source) -> Value:
 
 
 @takes_names_of_pytorch
-def index_add(x, axis: int, index, source, *, alpha=1):
+def index_add(x: ArrayLike, axis: int, index: Any, source: ArrayLike, *, alpha: int = 1) -> Any:
     """x with alpha times the slices of `source` added to those that `index` names along an axis.
 
     Shapes: x (..., n, ...), index (k,), source (..., k, ...).
@@ -288,7 +301,7 @@ def index_add(x, axis: int, index, source, *, alpha=1):
 
 
 @takes_names_of_pytorch
-def index_copy(x, axis: int, index, source):
+def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     """x with its slices that `index` names along an axis replaced by those of `source`.
 
     Shapes: x (..., n, ...), index (k,), source (..., k, ...).
@@ -299,7 +312,7 @@ def index_copy(x, axis: int, index, source):
 
 
 @takes_names_of_pytorch
-def index_fill(x, axis: int, index, value):
+def index_fill(x: Any, axis: int, index: Any, value: Any) -> Any:
     """x with one number in all slices that `index` names along an axis.
 
     Shapes: x (..., n, ...), index (k,), value a number or ().
@@ -310,7 +323,15 @@ def index_fill(x, axis: int, index, value):
 
 
 @takes_names_of_pytorch
-def index_reduce(x, axis: int, index, source, reduce: str, *, include_self: bool = True):
+def index_reduce(
+    x: ArrayLike,
+    axis: int,
+    index: Any,
+    source: ArrayLike,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Any:
     """x with the slices of `source` joined to those that `index` names along an axis: by "prod",
     "mean", "amax" or "amin".
 
@@ -328,7 +349,7 @@ def index_reduce(x, axis: int, index, source, reduce: str, *, include_self: bool
     return reshape(reduced, full_shape)
 
 
-def index_put(x, indices, values, accumulate: bool = False):
+def index_put(x: ArrayLike, indices: Any, values: Any, accumulate: bool = False) -> Any:
     """x with `values` at x[indices], written, or added if they accumulate.
 
     Shapes: values broadcast to x[indices].
@@ -342,7 +363,7 @@ def index_put(x, indices, values, accumulate: bool = False):
     return write(as_value(x, where="index_put"), tuple(indices), values)
 
 
-def put(x, index, source, accumulate: bool = False):
+def put(x: ArrayLike, index: Any, source: ArrayLike, accumulate: bool = False) -> Any:
     """x with the elements of `source` at positions of x flattened, written, or added.
 
     Shapes: index and source of as many elements.
@@ -358,7 +379,7 @@ def put(x, index, source, accumulate: bool = False):
 
 
 @takes_names_of_pytorch
-def take_along_dim(x, indices, axis=None):
+def take_along_dim(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Any:
     """The elements of x that `indices` name along an axis, line by line; without an axis, of x
     flattened.
 
@@ -375,7 +396,7 @@ def take_along_dim(x, indices, axis=None):
 # -- masks -----------------------------------------------------------------------------------------
 
 
-def check_mask(where_: str, mask) -> Value:
+def check_mask(where_: str, mask: ArrayLike) -> "Tensor":
     mask = as_value(mask, where=where_)
     if mask.dtype is not bool_:
         raise OptionError(where_, "a mask of booleans", mask.dtype.name, "Compare it with 0.")
@@ -383,7 +404,7 @@ def check_mask(where_: str, mask) -> Value:
 
 
 @composed
-def masked_fill(x, mask, value):
+def masked_fill(x: ArrayLike, mask: Any, value: Any) -> Any:
     """x with one number wherever the mask is true.
 
     Shapes: x (...), mask (...) -> their common broadcast shape.
@@ -398,7 +419,7 @@ def masked_fill(x, mask, value):
     return where(mask, contents("masked_fill", value, x, x.shape), x)
 
 
-def masked_scatter(x, mask, source):
+def masked_scatter(x: ArrayLike, mask: Any, source: ArrayLike) -> Any:
     """x with the places where the mask is true filled, in order, with the elements of `source`.
 
     Shapes: x (...), mask (...), which broadcasts to x; source of enough elements.
@@ -420,7 +441,7 @@ def masked_scatter(x, mask, source):
     return where(mask, reshape(elements, x.shape), x)
 
 
-def masked_select(x, mask):
+def masked_select(x: ArrayLike, mask: Any) -> Any:
     """The elements of x where the mask is true, as a vector. The mask is read at once.
 
     Shapes: x (...), mask (...), which broadcast -> (count,).
@@ -440,7 +461,7 @@ def masked_select(x, mask):
 # -- parts replaced --------------------------------------------------------------------------------
 
 
-def at_places(where_: str, x: Value, places: np.ndarray, source) -> Value:
+def at_places(where_: str, x: "Tensor", places: np.ndarray, source: Any) -> "Tensor":
     """x with `source` written at these positions of x flattened."""
     source = contents(where_, source, x, places.shape)
     out = cards.scatter_set(flat(x), adopt(places.reshape(-1)), flat(source), axis=0)
@@ -448,7 +469,7 @@ def at_places(where_: str, x: Value, places: np.ndarray, source) -> Value:
 
 
 @composed
-def select_scatter(x, source, axis: int, index: int):
+def select_scatter(x: ArrayLike, source: Any, axis: int, index: int) -> Any:
     """x with the slice at one position of an axis replaced by `source`.
 
     Shapes: x (..., n, ...), source (..., ...).
@@ -461,7 +482,9 @@ def select_scatter(x, source, axis: int, index: int):
 
 
 @composed
-def slice_scatter(x, source, axis: int = 0, start=None, end=None, step: int = 1):
+def slice_scatter(
+    x: ArrayLike, source: Any, axis: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
     """x with the slices from `start` to `end` of an axis replaced by `source`.
 
     Shapes: x (..., n, ...), source (..., k, ...).
@@ -473,7 +496,9 @@ def slice_scatter(x, source, axis: int = 0, start=None, end=None, step: int = 1)
     return indexing.setitem(x, (*key, slice(start, end, step)), source)
 
 
-def diagonal_scatter(x, source, offset: int = 0, dim1: int = 0, dim2: int = 1):
+def diagonal_scatter(
+    x: ArrayLike, source: "Tensor", offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> "Tensor":
     """x with a diagonal of two axes replaced by `source`.
 
     Shapes: x (..., m, ..., n, ...), source (..., k).
@@ -487,7 +512,9 @@ def diagonal_scatter(x, source, offset: int = 0, dim1: int = 0, dim2: int = 1):
     return at_places("diagonal_scatter", x, places[..., row + line, column + line], source)
 
 
-def as_strided_scatter(x, source, size, stride, storage_offset: int = 0):
+def as_strided_scatter(
+    x: ArrayLike, source: Any, size: Any, stride: Any, storage_offset: int = 0
+) -> Any:
     """x with the elements at offset + Σ i_k · stride_k, in row-major order, replaced by `source`.
 
     Shapes: x (...), source of shape `size`.

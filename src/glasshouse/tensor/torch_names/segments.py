@@ -1,22 +1,27 @@
 """Reductions of segments that follow each other along an axis."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, ShapeError, int64
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.reduce import cumulative_sum, diff
 from glasshouse.tensor.torch_names.scatter import scatter_add, scatter_reduce
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["segment_reduce"]
 
 NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "max": -math.inf, "min": math.inf}
 
 
-def lengths_of(lengths, offsets) -> Value:
+def lengths_of(lengths: Any, offsets: ArrayLike) -> "Tensor":
     """The lengths of the segments, from `lengths` or from `offsets`, where segments begin and the
     last ends."""
     if (lengths is None) == (offsets is None):
@@ -27,7 +32,7 @@ def lengths_of(lengths, offsets) -> Value:
     return diff(values) if lengths is None else values
 
 
-def segment_numbers(lengths: Value, size: int) -> Value:
+def segment_numbers(lengths: "Tensor", size: int) -> "Tensor":
     """Of each place of (..., size), in which segment it lies: how many ended at or before it."""
     ends = cumulative_sum(lengths, axis=-1)[..., :-1]
     zero = full((*lengths.shape[:-1], size + 1), 0, int64)
@@ -38,8 +43,8 @@ def segment_numbers(lengths: Value, size: int) -> Value:
 
 @takes_names_of_pytorch
 @rounded_once
-def segment_reduce(data, reduce: str, *, lengths=None, offsets=None, axis: int = 0,
-                   unsafe: bool = False, initial=None):  # fmt: skip
+def segment_reduce(data: ArrayLike, reduce: str, *, lengths: Any=None, offsets: Any=None, axis: int = 0,
+                   unsafe: bool = False, initial: Any=None) -> Any:  # fmt: skip
     """The segments along an axis, each reduced to one slice: by "sum", "mean", "max", "min" or
     "prod". `lengths` says how long they are, or `offsets` where they begin and the last one ends.
     `initial` counts as one more element, but not in the number that a mean divides by; an empty
@@ -77,6 +82,6 @@ def segment_reduce(data, reduce: str, *, lengths=None, offsets=None, axis: int =
     return total / cast(divisor, data.dtype)
 
 
-def adds_up(lengths: Value, size: int) -> bool:
+def adds_up(lengths: "Tensor", size: int) -> bool:
     counts = lengths.numpy()
     return bool((counts >= 0).all() and (counts.sum(axis=-1) == size).all())

@@ -1,28 +1,33 @@
 """Fourier transforms of overlapping frames, and back."""
 
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, real_dtype
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import window as cards
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.tensor import fft
 from glasshouse.tensor.standard.arithmetic import view_as_real
 from glasshouse.tensor.standard.manipulate import pad
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["istft", "stft"]
 
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def frames_of(x: Value, size: int, hop: int) -> Value:
+def frames_of(x: "Tensor", size: int, hop: int) -> "Tensor":
     """(..., n) -> (..., 1 + (n - size) // hop, size): pieces that start `hop` elements apart."""
     rows = reshape(x, (prod(x.shape[:-1]), 1, x.shape[-1]))
     pieces = cards.windows(rows, size=(size,), stride=(hop,), dilation=(1,))
     return reshape(pieces, (*x.shape[:-1], *pieces.shape[-2:]))
 
 
-def added_frames(frames: Value, hop: int) -> Value:
+def added_frames(frames: "Tensor", hop: int) -> "Tensor":
     """The transpose of `frames_of`: (..., t, size) -> (..., size + hop · (t - 1))."""
     *lead, count, size = frames.shape
     rows = reshape(frames, (prod(lead), 1, count, size))
@@ -31,7 +36,9 @@ def added_frames(frames: Value, hop: int) -> Value:
     return reshape(added, (*lead, length))
 
 
-def window_of(where: str, window, win_length: int | None, n_fft: int, dtype) -> Value:
+def window_of(
+    where: str, window: ArrayLike, win_length: int | None, n_fft: int, dtype: Any
+) -> "Tensor":
     """The window, ones unless given, in the middle of n_fft places."""
     size = n_fft if win_length is None else check_integer(where, "win_length", win_length, 1)
     window = full((size,), 1, dtype) if window is None else cast(as_value(window), dtype)
@@ -47,7 +54,7 @@ def hop_of(where: str, hop_length: int | None, n_fft: int) -> int:
     return check_integer(where, "hop_length", hop, 1)
 
 
-def centred(where: str, x: Value, n_fft: int, pad_mode: str) -> Value:
+def centred(where: str, x: "Tensor", n_fft: int, pad_mode: str) -> "Tensor":
     """x with n_fft // 2 more elements at each end."""
     check_option(where, "pad_mode", pad_mode, tuple(PAD_MODES))
     width = n_fft // 2
@@ -57,9 +64,9 @@ def centred(where: str, x: Value, n_fft: int, pad_mode: str) -> Value:
     return pad(x, (*((0, 0),) * (x.ndim - 1), (width, width)), PAD_MODES[pad_mode])
 
 
-def stft(x, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window=None,
+def stft(x: ArrayLike, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any=None,
          center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
-         onesided: bool | None = None, return_complex: bool = True):  # fmt: skip
+         onesided: bool | None = None, return_complex: bool = True) -> "Tensor":  # fmt: skip
     """The Fourier transforms of frames of x, `hop_length` (n_fft // 4) samples apart, each
     multiplied by the window (ones), which is centred in a frame. `center` pads x, so
     that frame t is around sample t · hop_length; `normalized` divides by √n_fft. Of real x the
@@ -93,7 +100,7 @@ def stft(x, n_fft: int, hop_length: int | None = None, win_length: int | None = 
     return spectrum if return_complex else view_as_real(spectrum)
 
 
-def signal(where: str, x) -> Value:
+def signal(where: str, x: ArrayLike) -> "Tensor":
     x = as_value(x, where=where)
     if not x.dtype.is_inexact or not x.ndim:
         got = f"{x.dtype.name} {x.shape}"
@@ -101,9 +108,9 @@ def signal(where: str, x) -> Value:
     return x
 
 
-def istft(x, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window=None,
+def istft(x: ArrayLike, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any=None,
           center: bool = True, normalized: bool = False, onesided: bool | None = None,
-          length: int | None = None, return_complex: bool = False):  # fmt: skip
+          length: int | None = None, return_complex: bool = False) -> Any:  # fmt: skip
     """The signal whose stft is nearest to x: frames transformed back, multiplied by the window,
     added, and divided by the sum of the squared windows. Samples that no window reaches are NaN.
 

@@ -1,12 +1,15 @@
 """Order statistics and moments, under PyTorch's names."""
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, int64
-from glasshouse.base.dtype import as_dtype, inexact_dtype
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.base.dtype import DTypeLike, as_dtype, inexact_dtype
+from glasshouse.dispatch import as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.ops import reduce as reductions
 from glasshouse.ops import sort as sorting
@@ -18,28 +21,58 @@ from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, matrix_transpose
 from glasshouse.tensor.standard.elementary import choose, is_nan, join
 from glasshouse.tensor.standard.manipulate import concat, squeeze
-from glasshouse.tensor.standard.search import result
 from glasshouse.tensor.torch_names.arrange import diagonal
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["amax", "amin", "aminmax", "corrcoef", "cov", "kthvalue", "median", "mode", "nanmean",
            "nanmedian", "nanquantile", "nansum", "quantile", "std_mean", "var_mean"]  # fmt: skip
 
 
-def pair(name: str, about: str) -> type:
-    return result(name, "values indices", about, __name__)
+class KthValue(NamedTuple):
+    """The k-th smallest element along an axis, and where it is."""
+
+    values: "Tensor"
+    indices: "Tensor"
 
 
-KthValue = pair("KthValue", "The k-th smallest element along an axis, and where it is.")
-Median = pair("Median", "The lower median along an axis, and where it is.")
-NanMedian = pair("NanMedian", "The lower median of what is not NaN, and where it is.")
-Mode = pair("Mode", "The smallest of the most frequent elements along an axis, and where.")
-AMinMax = result("AMinMax", "min max", "The smallest and the largest element.", __name__)
+class Median(NamedTuple):
+    """The lower median along an axis, and where it is."""
+
+    values: "Tensor"
+    indices: "Tensor"
+
+
+class NanMedian(NamedTuple):
+    """The lower median of what is not NaN, and where it is."""
+
+    values: "Tensor"
+    indices: "Tensor"
+
+
+class Mode(NamedTuple):
+    """The smallest of the most frequent elements along an axis, and where."""
+
+    values: "Tensor"
+    indices: "Tensor"
+
+
+class AMinMax(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: "Tensor"
+    max: "Tensor"
+
 
 amax, amin = reduce.max, reduce.min
 
 
 @composed
-def aminmax(x, /, *, axis=None, keepdims: bool = False):
+def aminmax(
+    x: "Tensor", /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> AMinMax:
     """(min, max) over an axis, or over all.
 
     Raises: DTypeError for complex values, ShapeError for an empty axis.
@@ -55,7 +88,7 @@ def aminmax(x, /, *, axis=None, keepdims: bool = False):
 # -- order statistics --------------------------------------------------------------------------
 
 
-def ordered(where_: str, x, axis: int):
+def ordered(where_: str, x: ArrayLike, axis: int) -> Any:
     """(x with an axis or more, the axis, the positions that sort x along it)."""
     x = as_value(x, where=where_)
     elementwise.check_real(where_, x)
@@ -66,7 +99,7 @@ def ordered(where_: str, x, axis: int):
     return x, axis, sorting.sort(x, axis=axis, descending=False)[1]
 
 
-def picked(kind, shape, x: Value, places: Value, axis: int, keepdims: bool):
+def picked(kind: Any, shape: Any, x: "Tensor", places: "Tensor", axis: int, keepdims: bool) -> Any:
     """(values, indices) at one place for each line, in the shape of a reduction."""
     both = gather_along(x, places, axis), places
     if not shape:
@@ -75,7 +108,7 @@ def picked(kind, shape, x: Value, places: Value, axis: int, keepdims: bool):
 
 
 @composed
-def kthvalue(x, k: int, axis: int = -1, keepdims: bool = False):
+def kthvalue(x: ArrayLike, k: int, axis: int = -1, keepdims: bool = False) -> Any:
     """(values, indices): the k-th smallest elements along an axis, k from 1; NaN is largest.
 
     Shapes: (..., n, ...) -> (..., ...), twice.
@@ -92,7 +125,7 @@ def kthvalue(x, k: int, axis: int = -1, keepdims: bool = False):
     return picked(KthValue, shape, x, section(order, axis, k - 1, k), axis, keepdims)
 
 
-def middle(kind, where_: str, x, axis, keepdims: bool, skips_nan: bool):
+def middle(kind: Any, where_: str, x: ArrayLike, axis: Any, keepdims: bool, skips_nan: bool) -> Any:
     x = as_value(x, where=where_)
     if axis is None:
         return middle(kind, where_, reshape(x, (x.size,)), 0, False, skips_nan).values
@@ -110,7 +143,7 @@ def middle(kind, where_: str, x, axis, keepdims: bool, skips_nan: bool):
 
 
 @composed
-def median(x, axis=None, keepdims: bool = False):
+def median(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """The middle element, the lower one of two; NaN if there is one. Along an axis (values,
     indices).
 
@@ -125,7 +158,7 @@ def median(x, axis=None, keepdims: bool = False):
 
 
 @composed
-def nanmedian(x, axis=None, keepdims: bool = False):
+def nanmedian(x: Any, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """The middle element of those that are not NaN; along an axis (values, indices).
 
     Shapes: as median.
@@ -136,7 +169,7 @@ def nanmedian(x, axis=None, keepdims: bool = False):
 
 
 @composed
-def mode(x, axis: int = -1, keepdims: bool = False):
+def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
     """(values, indices): the most frequent element along an axis, the smallest of equally frequent
     ones, and where it is last.
 
@@ -162,7 +195,7 @@ def mode(x, axis: int = -1, keepdims: bool = False):
     return picked(Mode, shape, x, places, axis, keepdims)
 
 
-def differs(x: Value, axis: int) -> Value:
+def differs(x: "Tensor", axis: int) -> "Tensor":
     """Where an element differs from the one before: one less along the axis."""
     n = x.shape[axis]
     return section(x, axis, min(1, n), n) != section(x, axis, 0, max(n - 1, 0))
@@ -171,7 +204,9 @@ def differs(x: Value, axis: int) -> Value:
 BETWEEN = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
+def quantiles(
+    where_: str, x: ArrayLike, q: ArrayLike, axis: Any, keepdims: bool, interpolation: str
+) -> Any:
     skips_nan = where_ == "nanquantile"
     check_option(where_, "interpolation", interpolation, BETWEEN)
     x = as_value(x, where=where_)
@@ -203,7 +238,7 @@ def quantiles(where_: str, x, q, axis, keepdims: bool, interpolation: str):
     return cast(reshape(between_ranks, (*q.shape, *shape)), dtype)
 
 
-def between(lines: Value, rank: Value, interpolation: str) -> Value:
+def between(lines: "Tensor", rank: "Tensor", interpolation: str) -> "Tensor":
     """Values at fractional ranks (..., k) of sorted lines (..., n), interpolated."""
     below = elementwise.floor(rank)
     above = elementwise.ceil(rank)
@@ -219,7 +254,14 @@ def between(lines: Value, rank: Value, interpolation: str) -> Value:
 
 
 @composed
-def quantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str = "linear"):
+def quantile(
+    x: Any,
+    q: Any,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Any:
     """Quantiles of the elements at the fractions q, from 0 to 1; NaN if an element is NaN.
     Between two by interpolation: linear, lower, higher, midpoint or nearest.
 
@@ -235,7 +277,14 @@ def quantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str = "l
 
 
 @composed
-def nanquantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str = "linear"):
+def nanquantile(
+    x: Any,
+    q: Any,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Any:
     """As quantile, of the elements that are not NaN.
 
     Shapes: x (..., n, ...), q () or (k,) -> (..., ...) or (k, ..., ...).
@@ -249,7 +298,13 @@ def nanquantile(x, q, axis=None, keepdims: bool = False, *, interpolation: str =
 
 
 @composed
-def nansum(x, axis=None, keepdims: bool = False, *, dtype=None):
+def nansum(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+) -> Any:
     """The sum over axes of what is not NaN.
 
     Source: NumPy, PyTorch.
@@ -264,7 +319,13 @@ def nansum(x, axis=None, keepdims: bool = False, *, dtype=None):
 
 @composed
 @rounded_once
-def nanmean(x, axis=None, keepdims: bool = False, *, dtype=None):
+def nanmean(
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+) -> Any:
     """The mean over axes of what is not NaN; NaN over none.
 
     Source: NumPy, PyTorch.
@@ -276,7 +337,7 @@ def nanmean(x, axis=None, keepdims: bool = False, *, dtype=None):
     return total / cast(count, x.dtype)
 
 
-def with_mean(name: str, spread, about: str):
+def with_mean(name: str, spread: Any, about: str) -> Any:
     def function(x, axis=None, *, unbiased=None, correction=None, keepdims: bool = False):
         if isinstance(axis, bool):
             axis, unbiased = None, axis
@@ -299,7 +360,9 @@ var_mean = with_mean("var_mean", reduce.var, "variance")
 
 
 @rounded_once
-def cov(x, /, *, correction: int = 1, fweights=None, aweights=None):
+def cov(
+    x: ArrayLike, /, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> "Tensor":
     """The covariances of variables, one in each row, over observations, one in each column.
     Σ w (x_i - mean_i) conj(x_j - mean_j) / (Σ w - correction)
 
@@ -330,7 +393,7 @@ def cov(x, /, *, correction: int = 1, fweights=None, aweights=None):
 
 
 @rounded_once
-def corrcoef(x, /):
+def corrcoef(x: "Tensor", /) -> "Tensor":
     """The correlations of variables, one in each row, over observations, one in each column.
     cov_ij / sqrt(cov_ii cov_jj), cut to the range from -1 to 1
 
