@@ -102,8 +102,10 @@ def stub() -> str:
     return HEAD + imports_of(body) + "\nclass AttachedMethods(Value):\n" + body + "\n"
 
 
-OPERATORS = set("""add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow
-and rand or ror xor rxor lshift rlshift rshift rrshift lt gt le ge eq ne invert neg pos""".split())
+OPERATORS = set(
+    """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow
+and rand or ror xor rxor lshift rlshift rshift rrshift lt gt le ge eq ne invert neg pos""".split()
+)
 
 
 def imports_of(body: str) -> str:
@@ -113,7 +115,9 @@ def imports_of(body: str) -> str:
     lines += ["from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence"]
     lines += ["import numpy as np", "from glasshouse.dispatch.value import Value"]
     modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("glasshouse.")]
-    for name in sorted(names - {"Any", "Self", "Callable", "Iterable", "Iterator", "Mapping", "Sequence"}):
+    for name in sorted(
+        names - {"Any", "Self", "Callable", "Iterable", "Iterator", "Mapping", "Sequence"}
+    ):
         module = next((m.__name__ for m in modules if defines(m, name)), None)
         if module is not None and name != "Value":
             lines.append(f"from {module} import {name}")

@@ -13,7 +13,7 @@ from glasshouse.tensor.random import Generator
 from glasshouse.tensor.torch_names.matrices import GeqrfResult
 from glasshouse.tensor.torch_names.matrices import QR
 from glasshouse.tensor.torch_names.matrices import SVD
-from glasshouse.tensor.linalg.standard import SlogdetResult
+from glasshouse.tensor.linalg.results import SlogdetResult
 from glasshouse.tensor.handle import Tensor
 from glasshouse.metrics.accuracy import TopK
 

@@ -2,7 +2,7 @@
 blocks of 1 and 2 on the diagonal of D."""
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from glasshouse.dispatch.value import ArrayLike, adopt, as_value, broadcast_to, 
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor.linalg.more import checked, conj_transposed, transposed
+from glasshouse.tensor.linalg.results import LDLExResult, LDLResult
 from glasshouse.tensor.linalg.standard import matrices, solve
 from glasshouse.tensor.standard import elementwise
 from glasshouse.tensor.standard.contract import promoted
@@ -18,21 +19,6 @@ from glasshouse.tensor.standard.creation import asarray, tril
 
 if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
-
-
-class LDLResult(NamedTuple):
-    """L and D in one triangle, and the rows exchanged."""
-
-    LD: "Tensor"
-    pivots: "Tensor"
-
-
-class LDLExResult(NamedTuple):
-    """As ldl_factor, and where D has a 0, from 1."""
-
-    LD: "Tensor"
-    pivots: "Tensor"
-    info: "Tensor"
 
 
 GROWTH = (1 + math.sqrt(17)) / 8  # a block of 2 is taken where one of 1 would let L grow more

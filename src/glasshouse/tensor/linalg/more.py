@@ -2,7 +2,7 @@
 an `info`, matrix functions, tensors as matrices."""
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import LinAlgError, OptionError, ShapeError, check_axis, int32, int64
 from glasshouse.base.shape import broadcast_shapes
@@ -15,6 +15,14 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor.linalg import standard
+from glasshouse.tensor.linalg.results import (
+    CholeskyExResult,
+    EigResult,
+    InvExResult,
+    LUFactorExResult,
+    LUFactorResult,
+    SolveExResult,
+)
 from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, promoted
@@ -28,49 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu_factor",
            "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex", "tensorinv",
            "tensorsolve", "vander"]  # fmt: skip
-
-
-class EigResult(NamedTuple):
-    """Complex values, vectors as columns."""
-
-    eigenvalues: "Tensor"
-    eigenvectors: "Tensor"
-
-
-class CholeskyExResult(NamedTuple):
-    """The lower triangle; the info is 0 where it worked, else where it failed, from 1."""
-
-    L: "Tensor"
-    info: "Tensor"
-
-
-class InvExResult(NamedTuple):
-    """The inverse; the info is 0 where it worked, else the position, from 1, where it failed."""
-
-    inverse: "Tensor"
-    info: "Tensor"
-
-
-class SolveExResult(NamedTuple):
-    """The solution; the info is 0 where it worked, else the position, from 1, where it failed."""
-
-    result: "Tensor"
-    info: "Tensor"
-
-
-class LUFactorResult(NamedTuple):
-    """L and U in one, row swaps counted from 1."""
-
-    LU: "Tensor"
-    pivots: "Tensor"
-
-
-class LUFactorExResult(NamedTuple):
-    """As lu_factor; the info is 0 where it worked, else the position, from 1, where it failed."""
-
-    LU: "Tensor"
-    pivots: "Tensor"
-    info: "Tensor"
 
 
 def eig(x: ArrayLike, /) -> EigResult:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
 from glasshouse.base.dtype import DTypeLike
@@ -18,6 +18,14 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.contract import adjoint
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import section
+from glasshouse.tensor.linalg.results import (
+    EighResult,
+    LstsqResult,
+    LUResult,
+    QRResult,
+    SlogdetResult,
+    SVDResult,
+)
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import (
     matmul,
@@ -40,52 +48,6 @@ __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "l
            "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
            "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
            "tensordot", "trace", "vecdot", "vector_norm"]  # fmt: skip
-
-
-class EighResult(NamedTuple):
-    """Ascending values; vectors as columns."""
-
-    eigenvalues: "Tensor"
-    eigenvectors: "Tensor"
-
-
-class QRResult(NamedTuple):
-    """An orthonormal Q and an upper triangular R."""
-
-    Q: "Tensor"
-    R: "Tensor"
-
-
-class SlogdetResult(NamedTuple):
-    """The determinant: sign · exp(logabsdet)."""
-
-    sign: "Tensor"
-    logabsdet: "Tensor"
-
-
-class SVDResult(NamedTuple):
-    """Left vectors, descending values, right vectors as rows."""
-
-    U: "Tensor"
-    S: "Tensor"
-    Vh: "Tensor"
-
-
-class LUResult(NamedTuple):
-    """The input's rows in this order are L @ U."""
-
-    permutation: "Tensor"
-    L: "Tensor"
-    U: "Tensor"
-
-
-class LstsqResult(NamedTuple):
-    """The solution, and the squared residuals by column."""
-
-    solution: "Tensor"
-    residuals: "Tensor"
-    rank: "Tensor"
-    singular_values: "Tensor"
 
 
 def stacked(where_: str, x: ArrayLike, square: bool = False) -> "Tensor":
