@@ -3,6 +3,7 @@ Tensor when it is imported: `python tools/documents/make_tensor_stub.py`. A test
 
 import ast
 import builtins
+import collections.abc
 import inspect
 import re
 import sys

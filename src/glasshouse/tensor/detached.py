@@ -44,12 +44,12 @@ class DetachedView(Tensor):
     def backend(self, backend: Any) -> None:
         self.base.backend = backend
 
-    @property
+    @property  # type: ignore[override]
     def spec(self) -> Any:
         return self.base.spec
 
     @property
-    def mode(self) -> Any:  # type: ignore[override]
+    def mode(self) -> Any:
         return self.base.mode
 
     @property

@@ -62,7 +62,7 @@ def argsort(
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
-class TopK(NamedTuple):
+class TopKResult(NamedTuple):
     """The k extreme elements along an axis, their positions."""
 
     values: "Tensor"
@@ -72,7 +72,7 @@ class TopK(NamedTuple):
 @takes_names_of_pytorch
 def topk(
     x: ArrayLike, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> TopK:
+) -> TopKResult:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
     NaN is the largest.
 
@@ -91,8 +91,10 @@ def topk(
         got = f"{k} for shape {x.shape} and axis {axis}"
         raise OptionError("topk", f"k from 0 to {x.shape[axis]}", got, "Choose a smaller k.")
     if largest:
-        return TopK(*(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k)))
-    return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
+        return TopKResult(
+            *(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k))
+        )
+    return TopKResult(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
 class UniqueAll(NamedTuple):

@@ -20,9 +20,18 @@ __all__ = ["lobpcg"]
 METHODS = ("ortho", "basic")
 
 
-def lobpcg(A: ArrayLike, k: int | None = None, B: Any=None, X: Any=None, n: int | None = None, iK: Any=None,
-           niter: int | None = None, tol: float | None = None, largest: bool = True,
-           method: str | None = None) -> Any:  # fmt: skip
+def lobpcg(
+    A: ArrayLike,
+    k: int | None = None,
+    B: Any = None,
+    X: Any = None,
+    n: int | None = None,
+    iK: Any = None,
+    niter: int | None = None,
+    tol: float | None = None,
+    largest: bool = True,
+    method: str | None = None,
+) -> Any:
     """The k largest (or smallest) eigenvalues and their vectors, A @ x = λ · B @ x, A and B being
     symmetric, B positive definite, by default 1. Each step chooses the best n vectors among the
     ones before, their residuals (times `iK`, which is to be near A's inverse) and the last

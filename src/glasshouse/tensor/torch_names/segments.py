@@ -43,8 +43,16 @@ def segment_numbers(lengths: "Tensor", size: int) -> "Tensor":
 
 @takes_names_of_pytorch
 @rounded_once
-def segment_reduce(data: ArrayLike, reduce: str, *, lengths: Any=None, offsets: Any=None, axis: int = 0,
-                   unsafe: bool = False, initial: Any=None) -> Any:  # fmt: skip
+def segment_reduce(
+    data: ArrayLike,
+    reduce: str,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Any:
     """The segments along an axis, each reduced to one slice: by "sum", "mean", "max", "min" or
     "prod". `lengths` says how long they are, or `offsets` where they begin and the last one ends.
     `initial` counts as one more element, but not in the number that a mean divides by; an empty

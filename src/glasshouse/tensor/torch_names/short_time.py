@@ -64,9 +64,18 @@ def centred(where: str, x: "Tensor", n_fft: int, pad_mode: str) -> "Tensor":
     return pad(x, (*((0, 0),) * (x.ndim - 1), (width, width)), PAD_MODES[pad_mode])
 
 
-def stft(x: ArrayLike, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any=None,
-         center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
-         onesided: bool | None = None, return_complex: bool = True) -> "Tensor":  # fmt: skip
+def stft(
+    x: ArrayLike,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool = True,
+) -> "Tensor":
     """The Fourier transforms of frames of x, `hop_length` (n_fft // 4) samples apart, each
     multiplied by the window (ones), which is centred in a frame. `center` pads x, so
     that frame t is around sample t · hop_length; `normalized` divides by √n_fft. Of real x the
@@ -108,9 +117,18 @@ def signal(where: str, x: ArrayLike) -> "Tensor":
     return x
 
 
-def istft(x: ArrayLike, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any=None,
-          center: bool = True, normalized: bool = False, onesided: bool | None = None,
-          length: int | None = None, return_complex: bool = False) -> Any:  # fmt: skip
+def istft(
+    x: ArrayLike,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Any:
     """The signal whose stft is nearest to x: frames transformed back, multiplied by the window,
     added, and divided by the sum of the squared windows. Samples that no window reaches are NaN.
 

@@ -52,7 +52,7 @@ class NanMedian(NamedTuple):
     indices: "Tensor"
 
 
-class Mode(NamedTuple):
+class ModeResult(NamedTuple):
     """The smallest of the most frequent elements along an axis, and where."""
 
     values: "Tensor"
