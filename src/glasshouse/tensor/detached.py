@@ -44,8 +44,8 @@ class DetachedView(Tensor):
     def backend(self, backend: Any) -> None:
         self.base.backend = backend
 
-    @property  # type: ignore[override]
-    def spec(self) -> Any:
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
         return self.base.spec
 
     @property

@@ -192,7 +192,7 @@ def mode(x: Any, axis: int = -1, keepdims: bool = False) -> Any:
     best = reduce.argmax(length, axis=last, keepdims=True)
     end = best + gather_along(length, best, last) - 1
     places = gather_along(order, move_axes(end, (last,), (axis,)), axis)
-    return picked(Mode, shape, x, places, axis, keepdims)
+    return picked(ModeResult, shape, x, places, axis, keepdims)
 
 
 def differs(x: "Tensor", axis: int) -> "Tensor":
