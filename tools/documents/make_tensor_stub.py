@@ -4,6 +4,7 @@ Tensor when it is imported: `python tools/documents/make_tensor_stub.py`. A test
 import ast
 import builtins
 import collections.abc
+import collections.abc
 import inspect
 import re
 import sys
@@ -95,6 +96,27 @@ def stub() -> str:
         elif callable(function):
             lines.append(method_text(name, function, attached))
     operators = [n for n in vars(value.Value) if n.startswith("__") and n[2:-2] in OPERATORS]
+    for name in sorted(operators):
+        other = "" if name in ("__invert__", "__neg__", "__pos__") else ", other: Any"
+        ignored = "  # type: ignore[override]" if name in ("__eq__", "__ne__") else ""
+        lines.append(f"    def {name}(self{other}) -> Tensor: ...{ignored}")
+    body = "\n".join(["    data: Any", "    def __abs__(self) -> Tensor: ...", *lines])
+    return HEAD + imports_of(body) + "\nclass AttachedMethods(Value):\n" + body + "\n"
+
+
+OPERATORS = set(
+    """add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow
+and rand or ror xor rxor lshift rlshift rshift rrshift lt gt le ge eq ne invert neg pos""".split()
+)
+
+
+def imports_of(body: str) -> str:
+    """The imports of the names in the body's annotations."""
+    names = set(re.findall(r"(?<![\w.])([A-Z]\w*)", re.sub(r"def \w+|\w+: (?!\.)", "", body)))
+    lines = ["import builtins", "from typing import Any, Self"]
+    lines += ["from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence"]
+    lines += ["import numpy as np", "from glasshouse.dispatch.value import Value"]
+    modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("glasshouse.")]
     of_python = {"Any", "Self", *vars(collections.abc)}
     for name in sorted(names - of_python):
         module = next((m.__name__ for m in modules if defines(m, name)), None)
