@@ -3,8 +3,6 @@ Tensor when it is imported: `python tools/documents/make_tensor_stub.py`. A test
 
 import ast
 import builtins
-import collections.abc
-import collections.abc
 import inspect
 import re
 import sys
@@ -117,7 +115,7 @@ def imports_of(body: str) -> str:
     lines += ["from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence"]
     lines += ["import numpy as np", "from glasshouse.dispatch.value import Value"]
     modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("glasshouse.")]
-    of_python = {"Any", "Self", *vars(collections.abc)}
+    of_python = set("Any Self Callable Iterable Iterator Mapping Sequence".split())
     for name in sorted(names - of_python):
         module = next((m.__name__ for m in modules if defines(m, name)), None)
         if module is not None and name != "Value":

@@ -9,6 +9,7 @@ from glasshouse.dispatch.value import Value
 from glasshouse.tensor.torch_names.statistics import AMinMax
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.base.dtype import DType
+from glasshouse.tensor.random import Generator
 from glasshouse.tensor.torch_names.matrices import GeqrfResult
 from glasshouse.tensor.torch_names.matrices import QR
 from glasshouse.tensor.torch_names.matrices import SVD

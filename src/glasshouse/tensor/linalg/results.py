@@ -1,4 +1,4 @@
-"""What functions of linear algebra give where they give several tensors."""
+"""Results of functions of linear algebra that give several tensors."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
