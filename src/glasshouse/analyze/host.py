@@ -14,16 +14,19 @@ class HostWork(NamedTuple):
 
     calls     calls of functions, built-in ones among them, outside runs of Programs
     nodes     primitives that are recorded, and belong to a Program that runs
-    programs  runs of Programs
-    arrays    those that Programs of recorded nodes read and make; those of captured ones are handed
-              on by calls
-    checks    primitives that are computed at once as well, to check indices"""
+    programs  runs of Programs of recorded nodes
+    arrays    those that such Programs read and make
+    checks    primitives that are computed at once as well, to check indices
+    captured  runs of captured Programs
+    handed    arrays that captured Programs read and make"""
 
     calls: int = 0
     nodes: int = 0
     programs: int = 0
     arrays: int = 0
     checks: int = 0
+    captured: int = 0
+    handed: int = 0
 
 
 class CallCounter(AbstractContextManager):

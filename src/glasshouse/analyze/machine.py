@@ -25,7 +25,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.building.toolchain import count_threads
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.lowering.target import current_target, use_target
-from glasshouse.compile.steps.work import DRAWS, FLAT, StepKind
+from glasshouse.compile.steps.work import DRAWS, FLAT, RESTS, StepKind
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin
@@ -33,13 +33,17 @@ from glasshouse.graph.node import Node
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
-from glasshouse.tensor import exp, matmul, permute_dims, random
+from glasshouse.tensor import exp, matmul, permute_dims, random, tanh
 from glasshouse.tensor.standard import creation
 
-HOST_COSTS = ("call_ns", "node_ns", "program_ns", "array_ns", "check_ns")  # as in HostWork
+# As in HostWork.
+HOST_COSTS = (
+    *("call_ns", "node_ns", "program_ns", "array_ns", "check_ns", "captured_ns", "handed_ns"),
+)
 REPEATS = 6  # the fastest counts
 NEW_BYTES = 64 << 20  # bytes for measuring the rate of new pages
 UNCACHED_BYTES = 128 << 20  # more than caches hold
+STACKED, LARGEST_OF_STACK = 32, 128  # matrices in a stack, and rows of the largest
 FEWEST_COPIES, MOST_COPIES = 3, 12
 ROUNDS = 3  # runs of a calibration, seconds apart; the median counts
 
@@ -69,6 +73,8 @@ class MachineProfile:
     program_ns: float = 0.0  # of running a Program, beside its kernels
     array_ns: float = 0.0  # of handing an array to a Program, or taking one from it
     check_ns: float = 0.0  # of computing a primitive at once, to check indices
+    captured_ns: float = 0.0  # of running a captured Program, beside its kernels
+    handed_ns: float = 0.0  # of handing an array to a captured Program, or taking one from it
 
     def ns(self, info: StepInfo) -> float:
         """Ns of the step's kernels."""
@@ -119,6 +125,8 @@ class MachineProfile:
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """Rates of a matrix primitive: its own, or else those of the most similar name, which lacks
         the fewest of its words."""
+        if primitive == RESTS and f"{RESTS} {dtype}" not in self.matrix:
+            return [(1.0, self.elementwise)]
         words = primitive.split()
         names = [" ".join(words[:n]) for n in range(len(words), 0, -1)]
         keys = [f"{name} {dtype}" for name in (*names, "matmul")]
@@ -197,6 +205,8 @@ CPU2 = MachineProfile(
     program_ns=120_000.0,
     array_ns=5_000.0,
     check_ns=20_000.0,
+    captured_ns=40_000.0,
+    handed_ns=2_000.0,
 )
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
@@ -269,6 +279,7 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
     few = [full(8 + i) for i in range(6)]
     overhead = measured(lambda: [x + 1 for x in few]).ns
     elementwise = 1e9 * flops / ns
+    matrix[f"{RESTS} float32"] = [rest_rate(full, elementwise)]
     rates = {
         "handwritten": pool_rate(full),
         "reorder": reorder_rate(full, bandwidth),
@@ -293,6 +304,15 @@ def draw_rate() -> tuple[float, float]:
     count = 1 << 17
     draws = measured(lambda: [random.uniform((count,)) for _ in range(4)], DRAWS)
     return float(count), 1e9 * count / draws.ns
+
+
+def rest_rate(full, elementwise: float) -> tuple[float, float]:
+    """(FLOPs, FLOP/s) of elements that fill no vector, of which each of these rows has some."""
+    xs = [full(1 << 11, 15) for _ in range(4)]
+    rows = measured(lambda: [tanh(exp(tanh(exp(x[:, :14])))) for x in xs])
+    rest = rows.flops * rows.info.rest
+    seconds = max(rows.ns / 1e9 - (rows.flops - rest) / elementwise, rows.ns / 1e10)
+    return rest, rest / seconds
 
 
 def reorder_rate(full, bandwidth) -> float:
@@ -354,9 +374,21 @@ def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, f
             for flops, nbytes, ns, key in rates_by_lowerer(pairs, f"{FLAT} {dtype.name}"):
                 computing = flops / alone(ns, nbytes, bandwidth)
                 rates.setdefault(key, []).append((flops, computing))
-                stacks = key.replace(FLAT, matmul.__name__)
-                rates.setdefault(stacks, []).append((flops, 1e9 * flops / ns))
+            for flops, ns, key in stack_rates(full, size, dtype):
+                rates.setdefault(key, []).append((flops, 1e9 * flops / ns))
     return rates
+
+
+def stack_rates(full, size: int, dtype) -> Iterator[tuple[float, float, str]]:
+    """(FLOPs, ns, name of the rate) of products of stacks of matrices, as attention has them."""
+    if size <= LARGEST_OF_STACK:
+        shape = (STACKED // 4, size, 4, size)  # examples, positions, heads, features of a head
+        pairs = [[full(*shape).astype(dtype) for _ in range(2)] for _ in range(4)]
+        heads = partial(permute_dims, axes=(0, 2, 1, 3))
+        timing = measured(lambda: [matmul(heads(a), heads(b).mT) for a, b in pairs], "matmul")
+        key = timing.info.work.what[1]
+        if dtype_of(key) == dtype.name:
+            yield timing.flops, timing.ns, key
 
 
 def rates_by_lowerer(pairs, usual: str) -> Iterator[tuple[float, float, float, str]]:
@@ -382,13 +414,14 @@ def dtype_of(product: str) -> str:
 
 
 class ConvLayer(NamedTuple):
-    """A convolution with as many channels in as out, on square images."""
+    """A convolution on square images, with as many channels in as out if `outs` is 0."""
 
     batch: int
     channels: int
     size: int
     kernel: int
     stride: int
+    outs: int = 0
 
     def options(self, is_depthwise: bool) -> dict:
         """Attrs of its cards, beside the tensors."""
@@ -405,6 +438,8 @@ class ConvLayer(NamedTuple):
 LAYERS = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
           (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
           (8, 128, 56, 3, 2)]  # fmt: skip
+FEW_CHANNELS = [(16, 1, 28, 3, 1, 16), (16, 6, 14, 5, 1, 16), (8, 3, 64, 3, 1, 32),
+                (8, 3, 32, 3, 2, 16), (8, 3, 112, 7, 2, 64)]  # fmt: skip
 DEPTHWISE = [(8, 32, 14, 3, 1), (8, 512, 14, 3, 1), (8, 128, 56, 3, 1), (8, 512, 7, 5, 1),
              (8, 128, 28, 5, 1), (8, 512, 14, 3, 2), (8, 64, 112, 3, 2), (8, 512, 14, 5, 2),
              (8, 96, 56, 5, 2)]  # fmt: skip
@@ -417,7 +452,7 @@ def conv_rates(
     moving where that comes before, and at most `fastest`, the rate of products: some move while
     they compute."""
     rates: dict[str, list[tuple[float, float]]] = {}
-    for sizes, is_depthwise in ((LAYERS, False), (DEPTHWISE, True)):
+    for sizes, is_depthwise in ((LAYERS, False), (FEW_CHANNELS, False), (DEPTHWISE, True)):
         for layer in sizes[: 2 if smoke else None]:
             for timing in conv_timings(full, ConvLayer(*layer), is_depthwise):
                 (kind, key), _ = timing.info.work
@@ -431,13 +466,14 @@ def conv_rates(
 
 def conv_timings(full, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measured]:
     """A convolution and the gradients of its data and of its weights."""
-    batch, channels, size, kernel, stride = layer
-    shape, of_results = (batch, channels, size, size), (batch, channels, *(size // stride,) * 2)
+    batch, channels, size, kernel, stride, outs = layer
+    outs = outs or channels
+    shape, of_results = (batch, channels, size, size), (batch, outs, *(size // stride,) * 2)
     count = copies(4 * (math.prod(shape) + math.prod(of_results)))
     xs = [full(*shape) for _ in range(count)]
     gs = [full(*of_results) for _ in range(count)]
     group_channels = 1 if is_depthwise else channels
-    w = full(channels, group_channels, kernel, kernel, scale=2 / (group_channels * kernel**2))
+    w = full(outs, group_channels, kernel, kernel, scale=2 / (group_channels * kernel**2))
     for card, pairs, more in (
         (conv, [(x, w) for x in xs], {}),
         (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),

@@ -50,12 +50,14 @@ class MetaRun(NamedTuple):
 @dataclass
 class CountedWork:
     """Counts of nodes in Programs, runs of Programs, arrays that they read and write, and nodes
-    computed early to check indices. For captured Programs only runs are counted."""
+    computed early to check indices; of captured Programs runs, and arrays handed over."""
 
     nodes: int = 0
     programs: int = 0
     arrays: int = 0
     checks: int = 0
+    captured: int = 0
+    handed: int = 0
 
 
 class MetaProgram:
@@ -142,7 +144,8 @@ class MetaBackend(RecordingBackend):
         """The results of a run, without contents, in simulated memory."""
         outputs = self.allocate(plan, values, donated, reference_runs)
         if self.counted is not None:
-            self.counted.programs += 1
+            self.counted.captured += 1
+            self.counted.handed += len(values) + len(plan.outputs)
         return [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
 
     def allocate(

@@ -20,11 +20,13 @@ class WholeTrainingStep(TrainingStep):
 
     def run(self, optimizer, inputs) -> None:
         """One captured step."""
+        if self.captured is None:
+            self.captured = optimize(TrainingStep.run)
         self.captured(self, optimizer, inputs)
 
     def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
         """The StepAnalysis of the steps after the first ones, which capture."""
-        self.captured = optimize(TrainingStep.run)
+        self.captured = None
         try:
             analysis: StepAnalysis = super().analyse(FIRST_STEPS + steps, machine, tape)
         finally:

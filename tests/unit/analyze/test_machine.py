@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile
+from glasshouse.base.flags import flags
 from glasshouse.compile.steps.work import StepKind, product_of
 
 
@@ -34,16 +36,17 @@ def test_rates_stand_in_for_those_with_a_word_more():
 
 
 def test_depthwise_convolutions_are_products_of_their_own():
-    def product(groups, stride=1):
+    def product(groups, stride=1, channels=4):
         with gh.FlopCounter() as counter:
-            x, w = gh.ones((1, 4, 6, 6)), gh.ones((4, 4 // groups, 3, 3))
+            x, w = gh.ones((1, channels, 6, 6)), gh.ones((channels, channels // groups, 3, 3))
             gh.nn.functional.conv2d(x, w, groups=groups, stride=stride)
         counter.digest()
         calls = [call for call, _ in counter.counts if call.primitive.name == "conv"]
         return product_of(calls[0])
 
-    assert product(1) == "conv"
-    assert product(2) == "conv"
+    assert product(1, channels=16) == "conv"
+    assert product(2, channels=16) == "conv"
+    assert product(1) == "conv few" and product(1, stride=2) == "conv few strided"
     assert product(4) == "conv depthwise"
     assert product(4, stride=2) == "conv depthwise strided"
 
@@ -59,3 +62,20 @@ def test_what_moves_first_takes_the_time_of_both():
     assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(3000)
     kind.moves_first = True
     assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(4000)
+
+
+@pytest.mark.parametrize(("width", "rest"), [(7, 1.0), (14, 6 / 14), (16, 0.0), (20, 4 / 20)])
+def test_elements_that_fill_no_vector_have_a_rate_of_their_own(width, rest):
+    x = gh.asarray(np.ones((64, width + 1), np.float32))
+    with gh.profile() as prof, flags.override(compile="always"):
+        gh.tanh(x[:, :width]).numpy()
+    trace = prof.trace
+    info = trace.info(int(trace.steps.program[-1]), int(trace.steps.step[-1]))
+    assert info.rest == pytest.approx(rest)
+    slow = {"rests of rows float32": [(1.0, 1e6)]}
+    machine = replace(MachineProfile.load("cpu2"), elementwise=1e9, overhead_ns=0.0)
+    whole = max(machine.moving_s(info.bytes), info.flops / 1e9)
+    assert machine.ns(info) == pytest.approx(1e9 * whole)  # a profile without that rate
+    machine.matrix = machine.matrix | slow
+    expected = info.flops * (1 - rest) / 1e9 + round(info.flops * rest) / 1e6
+    assert machine.ns(info) == pytest.approx(1e9 * max(machine.moving_s(info.bytes), expected))

@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import step
-from glasshouse.analyze.host import CallCounter
+from glasshouse.analyze.host import CallCounter, HostWork
 from glasshouse.base import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import no_collection
@@ -33,10 +33,10 @@ class Runs(Watcher):
 
 def test_a_whole_step_is_one_program_for_which_nothing_is_recorded():
     found = step(*small(), convention="captured")
-    calls, nodes, programs, arrays, checks = found.host_work
-    assert (nodes, programs, arrays, checks) == (0, 1, 0, 0)  # calls hand arrays on
-    recorded = step(*small()).host_work
-    assert 0 < calls < recorded.calls
+    work, recorded = found.host_work, step(*small()).host_work
+    handed = work.handed
+    assert work == HostWork(work.calls, captured=1, handed=handed)
+    assert 0 < work.calls < recorded.calls and 0 < handed < 2 * recorded.arrays
     assert found.counter.total() == step(*small()).counter.total()
 
 
@@ -62,7 +62,7 @@ def test_what_is_counted_is_what_a_real_one_does():
             runs.unwatch()
         with CallCounter(backends.current()) as counter, no_collection():
             captured()
-    assert told.host_work.programs == runs.programs
+    assert told.host_work.captured == runs.programs
     assert abs(told.host_work.calls - counter.calls) < 0.1 * counter.calls
 
 

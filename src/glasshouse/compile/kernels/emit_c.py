@@ -16,7 +16,6 @@ from glasshouse.compile.kernels.c_text import compute_type, guarded, memory_type
 from glasshouse.compile.kernels.expr_writer import ExprWriter
 from glasshouse.compile.kernels.kernel_cache import IF_PARALLEL
 from glasshouse.compile.kernels.kernel_pattern import (
-    LANES,
     SCRATCH_BYTES,
     KernelPattern,
     KernelTemplate,
@@ -24,7 +23,7 @@ from glasshouse.compile.kernels.kernel_pattern import (
     templates,
 )
 from glasshouse.compile.kernels.kernel_writer import PARALLEL, canonical, size_line
-from glasshouse.compile.kernels.loops import BLOCK, CHUNK, MAX_BLOCKS, KernelLoops, sweeps_of
+from glasshouse.compile.kernels.loops import BLOCK, CHUNK, LANES, MAX_BLOCKS, KernelLoops, sweeps_of
 from glasshouse.compile.kernels.reductions import combined, start, total_type
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
 from glasshouse.compile.steps.expr import walk

@@ -7,14 +7,13 @@ expressions, which of the pointers and strides are equal, and how rows are cut."
 from typing import Any, NamedTuple
 
 from glasshouse.base.dtype import DType
-from glasshouse.compile.kernels.loops import CHUNK, KernelLoops
+from glasshouse.compile.kernels.loops import CHUNK, LANES, KernelLoops
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
 from glasshouse.compile.steps.expr import Expr
 from glasshouse.compile.steps.steps import FusedKernel
 from glasshouse.compile.steps.view import View
 from glasshouse.dispatch.primitive import primitives
 
-LANES = 16  # sums that the elements of a row go to in turn, a power of two
 MAX_WHOLE = 1 << 53  # whole numbers that a float64 has exactly
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps, or drawn at once
 FEW_WORDS = 64  # of a row, below which blocks of random words are drawn word by word

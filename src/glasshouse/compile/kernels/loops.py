@@ -9,6 +9,8 @@ from glasshouse.compile.steps.view import View
 
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
+LANES = 16  # sums that the elements of a row go to in turn, a power of two
+FEW_ROWS = 64  # or elements of a row
 BLOCK = 128  # rows that are added up in float32 before a sum in float64
 MAX_BLOCKS = 256  # of rows whose sums are added up apart
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
@@ -81,6 +83,13 @@ class KernelLoops:
     def has_rows(self) -> bool:
         """Whether cores share the rows, and not the parts of a row."""
         return prod([loop.size for loop in self.kept]) >= 4 or prod(self.domain) <= CHUNK
+
+    @property
+    def rest(self) -> float:
+        """The share of a row's elements that fill no vector, of half of the widest length; none of
+        long rows, nor of few ones, which take next to no time."""
+        size, rows = self.inner[0].size, prod([loop.size for loop in self.kept + self.summed])
+        return size % (LANES // 2) / size if size < FEW_ROWS <= rows else 0.0
 
     @property
     def is_parallel(self) -> bool:

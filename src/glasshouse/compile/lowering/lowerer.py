@@ -80,7 +80,7 @@ class StepDescription(NamedTuple):
     """Description of a planned step: a line of `text`; the `nodes` whose values it makes; its
     `name` if these are none; FLOPs of its primitives' definitions that its algorithm saves; why it
     falls back to the host for want of a kernel; the group of ranks that it exchanges bytes with,
-    and how many bytes it gives."""
+    and how many bytes it gives; the share of its elements that fill no vector."""
 
     text: str
     nodes: list[Node]
@@ -89,6 +89,7 @@ class StepDescription(NamedTuple):
     fallback: str = ""
     group: ProcessGroup | None = None
     given_bytes: int = 0
+    rest: float = 0.0
 
 
 class Lowerer(StepKind):

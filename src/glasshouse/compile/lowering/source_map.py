@@ -39,7 +39,8 @@ class StepInfo(NamedTuple):
     are those that it moves; `saved_flops` those of its primitives' definitions that its algorithm
     saves. A step without sources only copies; `origin` is its reader's. `fallback` is the reason
     why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
-    DtoH or DtoD) and collectives (`group`: its ranks). `arena` and `outputs`: values that lie in
+    DtoH or DtoD) and collectives (`group`: its ranks). `rest` is the share of a kernel's elements
+    that fill no vector of the processor. `arena` and `outputs`: values that lie in
     the arena and in outputs from this step on."""
 
     name: str
@@ -53,6 +54,7 @@ class StepInfo(NamedTuple):
     group: tuple[int, ...] = ()
     saved_flops: int = 0
     fallback: str = ""
+    rest: float = 0.0
     arena: tuple[StoredValue, ...] = ()
     outputs: tuple[StoredValue, ...] = ()
 
@@ -113,6 +115,7 @@ def step_infos(program: Any) -> list[StepInfo]:
                 group=group.ranks if group else (),
                 saved_flops=descriptions[i].saved_flops,
                 fallback=descriptions[i].fallback,
+                rest=descriptions[i].rest,
                 arena=stored_values(program.schedule[i], nodes, arena[i]),
                 outputs=stored_values(program.schedule[i], nodes, outputs[i]),
             )

@@ -10,6 +10,8 @@ from glasshouse.dispatch.call import MATRIX, Call
 from glasshouse.ops.collective_start import sent_bytes_of
 
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
+FEW = 16  # channels below which convolutions have rates of their own
+RESTS = "rests of rows"  # FLOPs of elements that fill no vector of the processor: one by one
 DRAWS = "random_bits"  # a machine has a rate for random numbers, as for FLOPs of products
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
@@ -47,6 +49,10 @@ class StepKind:
                 numbers.append(call.out.size)
             else:
                 numbers[1] += call.cost.flops
+        if alone := round(numbers[1] * info.rest):
+            numbers[1] -= alone
+            products.append(f"{RESTS} float32")
+            numbers.append(alone)
         kind = COPY if self.is_copy_alone and not info.sources else self
         return StepWork((kind, *products), numbers)
 
@@ -116,11 +122,17 @@ def product_of(call: Call) -> str:
         return FLAT if len(shapes[0]) == 2 else name
     weight = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
     strided = any(s > 1 for s in call.attrs["stride"]) and prod(weight) > 1
-    return name + " depthwise" * is_depthwise(call) + " strided" * strided
+    few = not is_depthwise(call) and min(channels_of(call)) < FEW
+    return name + " depthwise" * is_depthwise(call) + " few" * few + " strided" * strided
 
 
 def is_depthwise(call: Call) -> bool:
     """Whether each channel of a convolution has a separate kernel."""
-    results = call.specs[1] if call.primitive.name == "conv_weight_grad" else call.out
     groups = call.attrs["groups"]
-    return groups > 1 and groups == call.specs[0].shape[1] == results.shape[1]
+    return groups > 1 and (groups, groups) == channels_of(call)
+
+
+def channels_of(call: Call) -> tuple[int, int]:
+    """Channels of a convolution's first operand and of its results, or of their gradients."""
+    results = call.specs[1] if call.primitive.name == "conv_weight_grad" else call.out
+    return call.specs[0].shape[1], results.shape[1]

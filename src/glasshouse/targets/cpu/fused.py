@@ -4,6 +4,7 @@
 from typing import Any
 
 from glasshouse.compile.kernels.emit_c import emit
+from glasshouse.compile.kernels.loops import KernelLoops
 from glasshouse.compile.lowering.lower import Lowering, is_fusable
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.steps.emitted import EmittedStep
@@ -33,4 +34,4 @@ class FusedLowerer(Lowerer):
         names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
         text = f"{self.label} over {step.domain}: {', '.join(map(str.strip, names))}"
         nodes = {r.node: None for r in step.roots if r.node is not None}  # a node may fill parts
-        return StepDescription(text, list(nodes))
+        return StepDescription(text, list(nodes), rest=KernelLoops(step).rest)
