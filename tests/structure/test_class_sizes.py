@@ -15,7 +15,7 @@ LARGE_CLASSES = {
     "CachingManager": (29, 16, "its statistics have an attribute each"),
     "Capture": (6, 17, "what a user set for a function, and what all its captures share"),
     "CaptureSession": (33, 16, "one capture from its first frame to its entry"),
-    "CaptureTracer": (326, 49, "waits to be composed of parts: falls with each landing"),
+    "CaptureTracer": (90, 49, "waits to be composed of parts: falls with each landing"),
     "CapturedGenerator": (15, 16, "the states in which a generator can be, as in CPython"),
     "CapturedProgram": (8, 18, "a Program with all that its call reads, looked up once"),
     "Classifier": (12, 16, "a scikit-learn estimator: its parameters are attributes, by its rules"),
@@ -30,7 +30,6 @@ LARGE_CLASSES = {
     "Local": (33, 20, "a transport: each collective is a method"),
     "Lowering": (33, 16, "tables of a graph that is lowered, one for each question"),
     "Module": (62, 1, "the methods of PyTorch's Module, under their names"),
-    "OpcodeHandlers": (81, 1, "a table: one short method for each opcode"),
     "Program": (16, 28, "a compiled recording with all that its run reads, looked up once"),
     "ProgramVariant": (14, 21, "what a call of a Program reads, looked up once"),
     "ReadRecording": (14, 31, "columns of a recording, as its readers know them"),
@@ -76,8 +75,21 @@ def with_bases(name: str, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef
 
 
 def methods_of(node: ast.ClassDef) -> set[str]:
-    """The names of functions that are written in a class."""
-    return {x.name for x in node.body if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    """The names of functions that are written in a class, or taken over from a module."""
+    written = {x.name for x in node.body if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return written | {
+        name.id
+        for x in node.body
+        if isinstance(x, ast.Assign)
+        for target in x.targets
+        for name, value in zip(parts_of(target), parts_of(x.value), strict=False)
+        if isinstance(name, ast.Name) and isinstance(value, ast.Attribute) and value.attr.islower()
+    }
+
+
+def parts_of(node) -> list:
+    """The items of a tuple; any other expression alone."""
+    return node.elts if isinstance(node, ast.Tuple) else [node]
 
 
 def attributes_of(node: ast.ClassDef) -> set[str]:

@@ -14,9 +14,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.capture.guards import read_audit
-from glasshouse.capture.guards.class_reads import ClassReadRules, ReadClasses
+from glasshouse.capture.guards.class_reads import ReadClasses
 from glasshouse.capture.guards.program import GuardSet
 from glasshouse.capture.guards.read_audit import audited
+from glasshouse.capture.rules import inlining
 from glasshouse.capture.rules.attributes import FUNCTION_PARTS
 
 LIMIT = 3
@@ -87,7 +88,7 @@ FUNCTIONS |= {f"{name} of a function": eval(f"lambda x: x * hasattr(helper, {nam
 # What is left out of the guards: where reads must be found that have none.
 PLANTED = {
     "classes": (ReadClasses, "add", ["method", "property", "special method", "absent attribute"]),
-    "functions": (ClassReadRules, "rely_on_function", ["method", "property"]),
+    "functions": (inlining, "rely_on_function", ["method", "property"]),
     "all that is loaded or absent": (GuardSet, "add", [
         "global", "builtin that a global would hide", "item", "item in an item",
         "module", "attribute", "data of a class", "data of a class, read there", "slot",

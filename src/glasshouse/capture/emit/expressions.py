@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from glasshouse.capture.bytecode.tracebacks import without_locals
 from glasshouse.capture.frames.frame import CapturedGenerator
+from glasshouse.capture.rules.constants import is_plain
 from glasshouse.capture.values.plain import (
     attribute_of_c,
     bound_to,
@@ -325,7 +326,7 @@ class ValueEmitter:
         error, cls = var.value, type(var.value)
         builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
         small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
-        plain = self.tracer.is_plain((error.args, error.__dict__))
+        plain = is_plain(self.tracer, (error.args, error.__dict__))
         if not plain or not (small or builtin is cls):
             raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
         copier = alike if small else copy.copy

@@ -79,6 +79,16 @@ class CaptureFrame:
         for items in (self.stack, self.saved, self.handled):
             items.clear()
 
+    def pop_many(self, count: int) -> list[Var]:
+        """Take the last values from the stack, the deepest first."""
+        depth = len(self.stack) - count
+        if depth < 0:
+            got = len(self.stack)
+            raise IndexError(f"{self.where}: expected {count} items on the stack; got {got}")
+        popped = self.stack[depth:]
+        del self.stack[depth:]
+        return popped
+
     def check_stack(self) -> None:
         """Check the number of items on the stack, which a resume function relies on.
 

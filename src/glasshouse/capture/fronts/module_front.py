@@ -6,6 +6,9 @@ import weakref
 
 from glasshouse.autograd.tape import grad_mode
 from glasshouse.capture.fronts.network_front import TABLES, NetworkFront
+from glasshouse.capture.rules.constants import all_foldable, call_concrete
+from glasshouse.capture.rules.descriptors import bound_method
+from glasshouse.capture.rules.objects import write
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
@@ -75,7 +78,7 @@ class ModuleFront(NetworkFront):
         if f is phase or is_class and issubclass(f, (Module, *CONTEXTS)):
             tracer.concretize(fn)
         if f is phase or is_class and issubclass(f, CONTEXTS):
-            var = Var(tracer.call_concrete(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
+            var = Var(call_concrete(tracer, f, args, kwargs), Recipe("call", fn, args, kwargs), {})
             tracer.deliver(then, tracer.track(var))
             return True
         if isinstance(f, Module):
@@ -95,7 +98,7 @@ class ModuleFront(NetworkFront):
     def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
         """Make a layer of the library without tensors; False for another one."""
         cls = fn.value
-        foldable = tracer.all_foldable(args, kwargs) and cls.__module__.startswith("glasshouse.nn")
+        foldable = all_foldable(tracer, args, kwargs) and cls.__module__.startswith("glasshouse.nn")
         if (
             not foldable
             or not issubclass(cls, WITHOUT_DRAWS)
@@ -168,7 +171,7 @@ class ModuleFront(NetworkFront):
         leaving = Var(LeftContext(context))
         tracer.context_nodes[id(leaving)] = node
         tracer.contexts.append(leaving)
-        tracer.write(var, ("method", "__exit__", [Var(None)] * 3))
+        write(tracer, var, ("method", "__exit__", [Var(None)] * 3))
         return True
 
     def call_module(self, tracer, fn, args, kwargs, then, by_class=True):
@@ -177,7 +180,7 @@ class ModuleFront(NetworkFront):
         cls = type(module)
         own_call = cls.__call__
         if by_class and own_call is not Module.__call__:
-            tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+            tracer.call(bound_method(tracer, fn, Var(own_call)), args, kwargs, then)
             return True
         tracer.typed(fn)
         if not call_hooks:

@@ -3,6 +3,8 @@ members in dicts. Schedulers change numbers of optimizers outside the graph."""
 
 from contextlib import contextmanager
 
+from glasshouse.capture.rules.constants import all_foldable
+from glasshouse.capture.rules.objects import write
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_library
@@ -126,11 +128,11 @@ class NetworkFront(FrontEnd):
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
         # Of several writes to one place the last is done, after all steps.
         was_set = from_outside and any(kind != "method" for kind, *_ in var.log or ())
-        if not from_outside or was_set or not tracer.all_foldable(args):
+        if not from_outside or was_set or not all_foldable(tracer, args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
         tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
-        tracer.write(var, ("method", "step", list(args)))
+        write(tracer, var, ("method", "step", list(args)))
         tracer.scheduled = True
         tracer.give(then, None)
         return True

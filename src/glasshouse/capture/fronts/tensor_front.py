@@ -7,6 +7,8 @@ import numpy as np
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base import DType, Spec
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.constants import fix_inputs
+from glasshouse.capture.rules.objects import write
 from glasshouse.capture.trace.front import FrontEnd, is_number
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
@@ -74,7 +76,7 @@ class TensorFront(FrontEnd):
     def computed_shape(self, tracer, var):
         """The shape of a tensor that the graph computes, as nodes of the graph."""
         if has_other_ranks(var.origin):
-            tracer.fix_inputs(var.origin)
+            fix_inputs(tracer, var.origin)
             return constant(var.value.shape)
         node = tracer.graph.call_function(getattr, (var.origin, "shape"))
         node.meta["varies"] = True
@@ -147,7 +149,7 @@ class TensorFront(FrontEnd):
             node.meta["varies"] = node.meta["scalar"] = True
             return Var(getattr(value, name), node)
         if varies and (name == "spec" or name == "ndim" and has_other_ranks(var.origin)):
-            tracer.fix_inputs(self.lift(tracer, var))
+            fix_inputs(tracer, self.lift(tracer, var))
         if name in FIXED:
             return constant(getattr(value, name))
         if name == "__class__":
@@ -220,7 +222,7 @@ class TensorFront(FrontEnd):
         """Set an attribute that the handle has beside the value, and no operation reads."""
         tracer.do(setattr, var.value, name, value.value)
         var.items = {**(var.items or {}), name: value}
-        tracer.write(var, ("attr", name, value))
+        write(tracer, var, ("attr", name, value))
 
     def beside(self, tracer, var, name):
         """An attribute that the handle has beside the value; None where its dict has it."""

@@ -8,6 +8,7 @@ import operator
 from typing import Any, NamedTuple
 
 from glasshouse.capture.guards.program import OutcomeCheck
+from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import SymbolicNumber, ValueSource, Var
 
 WAYS = {  # checks by kind
@@ -102,7 +103,7 @@ class OutcomeWriter:
         if isinstance(origin, SymbolicNumber):
             return self.call(origin.fn, origin.args)
         if isinstance(origin, ValueSource):
-            if self.tracer.was_seen_to_vary(x):
+            if was_seen_to_vary(self.tracer, x):
                 self.read[origin] = x
                 return NUMBER
             self.fixed.append(x)
@@ -138,3 +139,9 @@ def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
         code = WAYS[way].format(outcome.text.replace(NUMBER, "n"))
         test = eval(compile(f"lambda n, wanted: {code}", __file__, "eval"), outcome.names)
         tracer.guards.add("call", source, OutcomeCheck(test, expected, text))
+
+
+def was_seen_to_vary(t, var: Var) -> bool:
+    """Whether a number varied in earlier calls, or may vary by a setting."""
+    varied = t.all_dynamic or var.origin.text in t.dynamic
+    return varied and type(var.value) in (int, float) and t.varies(var)

@@ -23,19 +23,19 @@ UNTOUCHED |= {"__new__"}  # CPython does not restore a class after its deletion
 # Rules that pass a value on without depending on it, by name: later calls use their new value.
 # Identity has separate guards.
 PASSING_ON = set(
-    """ObjectRules.new_list ObjectRules.new_tuple ObjectRules.new_dict ObjectRules.hand_over
-    ObjectRules.foldable ObjectRules.varies ContainerRules.store_item AttributeRules.set_plain
-    MethodRules.list_method OperatorRules.number PolyfillCallRules.call_polyfill resume_call
-    IdentityRules.identical CaptureTracer.end_generators CaptureTracer.keep_apart
-    CaptureSession.unfinished ClassReadRules.place_of is_generator generators_in
+    """new_list new_tuple new_dict hand_over
+    foldable varies store_item set_plain
+    list_method number call_polyfill resume_call
+    identical CaptureTracer.end_generators CaptureTracer.keep_apart
+    CaptureSession.unfinished place_of is_generator generators_in
     CaptureTracer.is_tensor""".split()
 )
 # Rules that depend on the type of a value alone, and on parts of it that are noted separately.
 BY_TYPE = set(
-    """ObjectRules.typed ObjectRules.dict_of OperatorRules.is_number_call
-    AttributeRules.get_attribute AttributeRules.instance_attribute
-    AttributeRules.rely_on_absence ClassReadRules.has
-    ClassReadRules.own_method ClassReadRules.rely_on_data NetworkFront.member is_of_signature
+    """typed dict_of is_number_call
+    get_attribute instance_attribute
+    rely_on_absence has
+    own_method rely_on_data NetworkFront.member is_of_signature
     check_classes on_sum divides_by_constant
     iterator_method function_part dict_entry""".split()
 )
@@ -296,26 +296,23 @@ class TraceReads:
             place.put(before)
 
 
-class ReadNotes:
-    """The part of the tracer that notes reads for an audit."""
+def note_read(t, kind: str, owner, key, holder) -> None:
+    """Note a read of something of `holder`; see `ReadPlace`."""
+    if t.reads is not None and t.live:
+        t.reads.note(ReadPlace(kind, owner, key), holder, t.user_line())
 
-    reads: TraceReads | None
 
-    def note_read(self, kind: str, owner, key, holder) -> None:
-        """Note a read of something of `holder`; see `ReadPlace`."""
-        if self.reads is not None and self.live:
-            self.reads.note(ReadPlace(kind, owner, key), holder, self.user_line())
+def note_global(t, f, name: str) -> None:
+    """Note that a global was looked up in a frame."""
+    if not f.trusted:
+        t.note_read("item", f.globals, name, f.globals)
 
-    def note_global(self, f, name: str) -> None:
-        """Note that a global was looked up in a frame."""
-        if not f.trusted:
-            self.note_read("item", f.globals, name, f.globals)
 
-    def loaded(self, value, source: ValueSource | None) -> Var:
-        """The Var of a value read at a source."""
-        if self.reads is None or source is None:
-            return Var(value, source)
-        return self.reads.loaded(value, source)
+def loaded(t, value, source: ValueSource | None) -> Var:
+    """The Var of a value read at a source."""
+    if t.reads is None or source is None:
+        return Var(value, source)
+    return t.reads.loaded(value, source)
 
 
 def is_valid(entry, slots: tuple) -> bool:

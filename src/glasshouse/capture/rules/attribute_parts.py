@@ -1,9 +1,10 @@
 """Attributes of iterators, functions and an object's own `__dict__`, each read with its guards."""
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
-from glasshouse.capture.values.plain import MISSING
+from glasshouse.capture.rules.class_lookups import dict_of, is_open, source_in
+from glasshouse.capture.values.plain import MISSING, own_dict
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, Var
+from glasshouse.capture.values.var import Break, Recipe, Var, is_new_container
 
 # Parts of a new function that can be changed in place.
 KEPT_PARTS = set("__closure__ __dict__ __defaults__ __kwdefaults__ __annotations__".split())
@@ -33,7 +34,7 @@ def function_part(trace, obj: Var, name: str) -> Var:
     if obj.is_new and name in KEPT_PARTS or obj.items and name == "__dict__":
         raise Break(f"{name} of a new or changed function", Var(getattr), [obj, Var(name)])
     part = trace.do(getattr, obj.value, name)
-    return trace.load(part, trace.source_in(obj, "attr", name))
+    return trace.load(part, source_in(trace, obj, "attr", name))
 
 
 def dict_entry(trace, obj: Var, name: str) -> Var:
@@ -44,12 +45,58 @@ def dict_entry(trace, obj: Var, name: str) -> Var:
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
     if not isinstance(attributes, dict):
         return MISSING
-    table = trace.known_attributes(obj, attributes)
+    table = known_attributes(trace, obj, attributes)
     if table is not None and name in table.items:
         return table.items[name][1]
     if not obj.is_new:
         trace.note_read("item", attributes, name, value)
     if name in attributes:
-        return trace.load(attributes[name], trace.entry_source(trace.dict_of(obj), name))
-    trace.rely_on_absence(obj, name)
+        return trace.load(attributes[name], trace.entry_source(dict_of(trace, obj), name))
+    rely_on_absence(trace, obj, name)
     return MISSING
+
+
+def rely_on_absence(t, obj: Var, name: str) -> None:
+    """Guard that an object itself has no attribute of a name."""
+    source = dict_of(t, obj)
+    if source is not None and is_open(t, type(obj.value)) and own_dict(obj.value) is not None:
+        t.guards.add("absent", source, name)
+
+
+def known_attributes(t, obj: Var, attributes: dict | None) -> Var | None:
+    """The Var of an object's dict, `attributes`, if it was reached as a dict. Guards that in
+    later calls too it is that object's."""
+    table, source = t.tracked.get(id(attributes)), dict_of(t, obj)
+    if table is None or table.items is None:
+        return None
+    return table if source is None else t.load(attributes, source)
+
+
+def object_dict(t, obj: Var) -> Var:
+    """obj.__dict__, as a dict that shares the Vars of the attributes."""
+    if obj.is_made("object") or is_new_container(obj):
+        return attributes_of_new(t, obj)
+    if obj.is_new or obj.items:
+        reason = "the __dict__ of an object that was written to"
+        raise Break(reason, Var(getattr), [obj, Var("__dict__")])
+    return t.load(own_dict(obj.value), dict_of(t, obj))
+
+
+def attributes_of_new(t, obj: Var) -> Var:
+    """The dict with the attributes of a new object, or of a list or dict of a user's class."""
+    attributes = obj.value.__dict__
+    table = t.tracked.get(id(attributes))
+    if table is None:
+        table = t.track(Var(attributes, Recipe("attributes", obj), {}))
+        items = obj.items if obj.is_made("object") else {}
+        for name in [x for x in items if x in attributes]:
+            table.items[name] = Var(name), items.pop(name)
+    return table
+
+
+def class_var(t, cls: type) -> Var:
+    """The Var of a class that is written to."""
+    var = t.tracked.get(id(cls))
+    if var is None:
+        var = t.tracked[id(cls)] = Var(cls)
+    return var

@@ -12,11 +12,26 @@ from itertools import pairwise
 from glasshouse.capture.bytecode.instructions import decoded
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import END, type_of
-from glasshouse.capture.rules.class_checks import on_isinstance
+from glasshouse.capture.rules.attributes import attribute_now, module_attribute
+from glasshouse.capture.rules.builtins.class_checks import on_isinstance
+from glasshouse.capture.rules.builtins.container_methods import container_method
+from glasshouse.capture.rules.class_attributes import make_super
+from glasshouse.capture.rules.class_lookups import derives_from, has_own_text
+from glasshouse.capture.rules.containers import is_merged_as_dict, unpack_pairs
+from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.imports import has_in_its_dict, import_name, loaded_module
-from glasshouse.capture.rules.objects import read_cell
-from glasshouse.capture.rules.operators import BINARY, COMPARE, exact_bool
+from glasshouse.capture.rules.iteration import drained_by, step
+from glasshouse.capture.rules.objects import new_function
+from glasshouse.capture.rules.operators import BINARY, COMPARE, binary, exact_bool, length, unary
 from glasshouse.capture.rules.polyfill_calls import is_iterable
+from glasshouse.capture.rules.subscripts import get_item, search, set_item
+from glasshouse.capture.rules.variables import (
+    cell_get,
+    cell_set,
+    load_global,
+    read_cell,
+    store_global,
+)
 from glasshouse.capture.rules.version_opcodes import VERSION_HANDLERS
 from glasshouse.capture.values.plain import MISSING, type_name
 from glasshouse.capture.values.var import NULL, Break, Recipe, UserError, Var, discarded, pending
@@ -80,683 +95,758 @@ def is_error(value) -> bool:
     )
 
 
-class OpcodeHandlers:
-    """Methods op_NAME(frame, instruction); handlers of one expression are in HANDLERS below."""
+# -- nothing, stack ------------------------------------------------------------------------
 
-    # -- nothing, stack ------------------------------------------------------------------------
 
-    def op_END_FOR(self, f, ins):
-        del f.stack[-bytecode.end_for_pops :]
+def op_END_FOR(t, f, ins):
+    del f.stack[-bytecode.end_for_pops :]
 
-    def op_SWAP(self, f, ins):
-        s = f.stack
-        s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
 
-    # -- names ---------------------------------------------------------------------------------
+def op_SWAP(t, f, ins):
+    s = f.stack
+    s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
 
-    def op_LOAD_FAST(self, f, ins):
-        var = f.locals[ins.arg]
-        if var is None:
-            self.unset_local(f, ins.arg)
-        f.stack.append(var)
 
-    def unset_local(self, f, number):
-        name = f.code.slots[number]
-        text = f"cannot access local variable '{name}' where it is not associated with a value"
-        self.fail(UnboundLocalError(text, name=name))
+# -- names ---------------------------------------------------------------------------------
 
-    op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 
-    def op_LOAD_FAST_AND_CLEAR(self, f, ins):
-        var = f.locals[ins.arg]
-        f.stack.append(NULL if var is None else var)
-        f.locals[ins.arg] = None
+def op_LOAD_FAST(t, f, ins):
+    var = f.locals[ins.arg]
+    if var is None:
+        unset_local(t, f, ins.arg)
+    f.stack.append(var)
 
-    def op_LOAD_FAST_LOAD_FAST(self, f, ins):
-        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg >> 4))
-        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
 
-    def op_STORE_FAST_LOAD_FAST(self, f, ins):
-        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
-        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
+def unset_local(t, f, number):
+    name = f.code.slots[number]
+    text = f"cannot access local variable '{name}' where it is not associated with a value"
+    t.fail(UnboundLocalError(text, name=name))
 
-    def op_STORE_FAST_STORE_FAST(self, f, ins):
-        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
-        self.op_STORE_FAST(f, ins._replace(arg=ins.arg & 15))
 
-    def op_STORE_FAST(self, f, ins):
-        var = f.stack.pop()
-        f.locals[ins.arg] = None if var is NULL else var
+op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 
-    def op_DELETE_FAST(self, f, ins):
-        if f.locals[ins.arg] is None:
-            self.unset_local(f, ins.arg)
-        f.locals[ins.arg] = None
 
-    def op_MAKE_CELL(self, f, ins):
-        f.locals[ins.arg] = self.new_cell(f.locals[ins.arg])
+def op_LOAD_FAST_AND_CLEAR(t, f, ins):
+    var = f.locals[ins.arg]
+    f.stack.append(NULL if var is None else var)
+    f.locals[ins.arg] = None
 
-    def op_LOAD_GLOBAL(self, f, ins):
-        var = self.load_global(f, f.root.co_names[ins.arg >> 1])
-        null = ins.arg & 1
-        if null and not bytecode.null_above:
-            f.stack.append(NULL)
-        f.stack.append(var)
-        if null and bytecode.null_above:
-            f.stack.append(NULL)
 
-    def op_LOAD_ATTR(self, f, ins):
-        shift = bytecode.attribute_shift
-        name = f.root.co_names[ins.arg >> shift]
-        if shift and ins.arg & 1:
-            return self.load_method(f, name)
-        return self.get_attribute(f.stack.pop(), name)
+def op_LOAD_FAST_LOAD_FAST(t, f, ins):
+    op_LOAD_FAST(t, f, ins._replace(arg=ins.arg >> 4))
+    op_LOAD_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
-    def load_method(self, f, name):
-        """Push a bound method, with NULL in place of self."""
-        obj = f.stack.pop()
-        if not bytecode.null_above:
-            f.stack.append(NULL)
-            return self.get_attribute(obj, name)
 
-        def then(tracer, var):
-            f.stack.extend((var, NULL))
+def op_STORE_FAST_LOAD_FAST(t, f, ins):
+    op_STORE_FAST(t, f, ins._replace(arg=ins.arg >> 4))
+    op_LOAD_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
-        return self.get_attribute(obj, name, then)
 
-    def op_LOAD_SUPER_ATTR(self, f, ins):
-        fn, cls, obj = self.pop_many(f, 3)
-        name = f.root.co_names[ins.arg >> 2]
+def op_STORE_FAST_STORE_FAST(t, f, ins):
+    op_STORE_FAST(t, f, ins._replace(arg=ins.arg >> 4))
+    op_STORE_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
-        def then(tracer, sup):
-            if not ins.arg & 1:
-                return tracer.get_attribute(sup, name)
-            f.stack.append(sup)
-            return tracer.load_method(f, name)
 
-        if fn.value is super:
-            return then(self, self.make_super(cls, obj))
-        return self.call(fn, [cls, obj] if ins.arg & 2 else [], {}, then)
+def op_STORE_FAST(t, f, ins):
+    var = f.stack.pop()
+    f.locals[ins.arg] = None if var is NULL else var
 
-    def op_STORE_ATTR(self, f, ins):
-        obj, value = f.stack.pop(), f.stack.pop()
-        self.set_attribute(obj, f.root.co_names[ins.arg], value)
 
-    def op_IMPORT_NAME(self, f, ins):
-        fromlist, level = f.stack.pop(), f.stack.pop()
-        name = f.root.co_names[ins.arg]
-        loaded = loaded_module(f.globals, name, bool(fromlist.value), level.value)
-        if loaded is None:
-            args = [Var(f.globals), Var(name), fromlist, level]
-            raise Break(f"import of {name!r}", Var(import_name), args)
-        module, place = sys.modules[loaded], None
-        if self.live and not f.trusted:
-            table = self.guards.source("const", None, sys.modules, "sys.modules")
-            place = self.guards.source("get", table, loaded)
-            self.guards.add("is", place, module)
-        f.stack.append(self.load(module, place))
+def op_DELETE_FAST(t, f, ins):
+    if f.locals[ins.arg] is None:
+        unset_local(t, f, ins.arg)
+    f.locals[ins.arg] = None
 
-    def op_IMPORT_FROM(self, f, ins):
-        name = f.root.co_names[ins.arg]
-        module = f.stack[-1].value
-        if not has_in_its_dict(module, name):
-            raise Break(f"import of {name!r} from a {type(module).__name__}")
-        self.module_attribute(f.stack[-1], name, None)
 
-    # -- making --------------------------------------------------------------------------------
+def op_MAKE_CELL(t, f, ins):
+    f.locals[ins.arg] = t.new_cell(f.locals[ins.arg])
 
-    def pop_many(self, f, count):
-        if count > len(f.stack):
-            raise IndexError(f"{f.where}: expected {count} items on the stack; got {len(f.stack)}")
-        popped = f.stack[len(f.stack) - count :]
-        del f.stack[len(f.stack) - count :]
-        return popped
 
-    def op_BUILD_MAP(self, f, ins):
-        pairs = self.pop_many(f, 2 * ins.arg)
-        f.stack.append(self.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
+def op_LOAD_GLOBAL(t, f, ins):
+    var = load_global(t, f, f.root.co_names[ins.arg >> 1])
+    null = ins.arg & 1
+    if null and not bytecode.null_above:
+        f.stack.append(NULL)
+    f.stack.append(var)
+    if null and bytecode.null_above:
+        f.stack.append(NULL)
 
-    def op_BUILD_CONST_KEY_MAP(self, f, ins):
-        keys = [Var(k) for k in f.stack.pop().value]
-        f.stack.append(self.new_dict(zip(keys, self.pop_many(f, ins.arg), strict=True)))
 
-    def op_BUILD_STRING(self, f, ins):
-        f.stack.append(Var("".join(self.concretize(x) for x in self.pop_many(f, ins.arg))))
+def op_LOAD_ATTR(t, f, ins):
+    shift = bytecode.attribute_shift
+    name = f.root.co_names[ins.arg >> shift]
+    if shift and ins.arg & 1:
+        return load_method(t, f, name)
+    return t.get_attribute(f.stack.pop(), name)
 
-    def op_LIST_APPEND(self, f, ins):
-        x = f.stack.pop()
-        self.container_method(f.stack[-ins.arg], "append", [x])
 
-    def op_LIST_EXTEND(self, f, ins):
-        x = f.stack.pop()
-        self.must_iterate(x, "Value after * must be an iterable, not {}")
-        return self.extend(f.stack[-ins.arg], "extend", x)
+def load_method(t, f, name):
+    """Push a bound method, with NULL in place of self."""
+    obj = f.stack.pop()
+    if not bytecode.null_above:
+        f.stack.append(NULL)
+        return t.get_attribute(obj, name)
 
-    def op_SET_ADD(self, f, ins):
-        x = f.stack.pop()
-        self.container_method(f.stack[-ins.arg], "add", [x])
+    def then(tracer, var):
+        f.stack.extend((var, NULL))
 
-    def op_SET_UPDATE(self, f, ins):
-        x = f.stack.pop()
-        return self.extend(f.stack[-ins.arg], "update", x)
+    return t.get_attribute(obj, name, then)
 
-    def op_MAP_ADD(self, f, ins):
-        value, key = f.stack.pop(), f.stack.pop()
-        self.store_item(f.stack[-ins.arg], key, value)
 
-    def op_DICT_UPDATE(self, f, ins):
-        x = f.stack.pop()
-        if self.live and not self.is_merged_as_dict(x):
-            return self.unpack_mapping(f, x)
-        target = f.stack[-ins.arg]
-        for key, value in self.unpack_pairs(x):
-            if ins.op == "DICT_MERGE" and key.value in target.value:
-                self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
-            self.store_item(target, key, value)
-        return None
+def op_LOAD_SUPER_ATTR(t, f, ins):
+    fn, cls, obj = f.pop_many(3)
+    name = f.root.co_names[ins.arg >> 2]
 
-    op_DICT_MERGE = op_DICT_UPDATE
+    def then(tracer, sup):
+        if not ins.arg & 1:
+            return tracer.get_attribute(sup, name)
+        f.stack.append(sup)
+        return load_method(tracer, f, name)
 
-    def unpack_mapping(self, f, x):
-        """Ask a mapping for its items in Python, then run the instruction on a dict of them."""
-        if self.look_up(type_of(x.value), "keys") is MISSING:
-            raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
-        self.typed(x)
+    if fn.value is super:
+        return then(t, make_super(t, cls, obj))
+    return t.call(fn, [cls, obj] if ins.arg & 2 else [], {}, then)
 
-        def then(tracer, items):
-            f.stack.append(items)
-            f.ip = f.at
 
-        return self.call(Var(items_of_mapping), [x], {}, then)
+def op_STORE_ATTR(t, f, ins):
+    obj, value = f.stack.pop(), f.stack.pop()
+    t.set_attribute(obj, f.root.co_names[ins.arg], value)
 
-    def op_UNPACK_SEQUENCE(self, f, ins):
-        items = self.iterated(f.stack[-1])
-        x = f.stack.pop()
-        if items is None:
-            return self.unpack_unknown(f, x, draw_for, Var(ins.arg))
-        if len(items) < ins.arg:
-            text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
-            self.fail(ValueError(text))
-        if len(items) > ins.arg:
-            counted = bytecode.counts_unpacked and type(x.value) in (list, tuple, dict)
-            got = f", got {len(items)}" if counted else ""
-            self.fail(ValueError(f"too many values to unpack (expected {ins.arg}{got})"))
-        f.stack.extend(reversed(items))
-        return None
 
-    def unpack_unknown(self, f, x, draw, *count):
-        """Draw the items in Python, then run the instruction on a tuple of them. Its type is
-        another one: else Python would come here again after a break."""
-        self.must_iterate(x, "cannot unpack non-iterable {} object")
-        self.typed(x)
+def op_IMPORT_NAME(t, f, ins):
+    fromlist, level = f.stack.pop(), f.stack.pop()
+    name = f.root.co_names[ins.arg]
+    loaded = loaded_module(f.globals, name, bool(fromlist.value), level.value)
+    if loaded is None:
+        args = [Var(f.globals), Var(name), fromlist, level]
+        raise Break(f"import of {name!r}", Var(import_name), args)
+    module, place = sys.modules[loaded], None
+    if t.live and not f.trusted:
+        table = t.guards.source("const", None, sys.modules, "sys.modules")
+        place = t.guards.source("get", table, loaded)
+        t.guards.add("is", place, module)
+    f.stack.append(t.load(module, place))
+
+
+def op_IMPORT_FROM(t, f, ins):
+    name = f.root.co_names[ins.arg]
+    module = f.stack[-1].value
+    if not has_in_its_dict(module, name):
+        raise Break(f"import of {name!r} from a {type(module).__name__}")
+    module_attribute(t, f.stack[-1], name, None)
+
+
+# -- making --------------------------------------------------------------------------------
+
+
+def op_BUILD_MAP(t, f, ins):
+    pairs = f.pop_many(2 * ins.arg)
+    f.stack.append(t.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+
+def op_BUILD_CONST_KEY_MAP(t, f, ins):
+    keys = [Var(k) for k in f.stack.pop().value]
+    f.stack.append(t.new_dict(zip(keys, f.pop_many(ins.arg), strict=True)))
+
+
+def op_BUILD_STRING(t, f, ins):
+    f.stack.append(Var("".join(t.concretize(x) for x in f.pop_many(ins.arg))))
+
+
+def op_LIST_APPEND(t, f, ins):
+    x = f.stack.pop()
+    container_method(t, f.stack[-ins.arg], "append", [x])
+
+
+def op_LIST_EXTEND(t, f, ins):
+    x = f.stack.pop()
+    must_iterate(t, x, "Value after * must be an iterable, not {}")
+    return t.extend(f.stack[-ins.arg], "extend", x)
+
+
+def op_SET_ADD(t, f, ins):
+    x = f.stack.pop()
+    container_method(t, f.stack[-ins.arg], "add", [x])
+
+
+def op_SET_UPDATE(t, f, ins):
+    x = f.stack.pop()
+    return t.extend(f.stack[-ins.arg], "update", x)
+
+
+def op_MAP_ADD(t, f, ins):
+    value, key = f.stack.pop(), f.stack.pop()
+    t.store_item(f.stack[-ins.arg], key, value)
+
+
+def op_DICT_UPDATE(t, f, ins):
+    x = f.stack.pop()
+    if t.live and not is_merged_as_dict(t, x):
+        return unpack_mapping(t, f, x)
+    target = f.stack[-ins.arg]
+    for key, value in unpack_pairs(t, x):
+        if ins.op == "DICT_MERGE" and key.value in target.value:
+            t.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
+        t.store_item(target, key, value)
+    return None
+
+
+op_DICT_MERGE = op_DICT_UPDATE
+
+
+def unpack_mapping(t, f, x):
+    """Ask a mapping for its items in Python, then run the instruction on a dict of them."""
+    if t.look_up(type_of(x.value), "keys") is MISSING:
+        raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
+    t.typed(x)
+
+    def then(tracer, items):
+        f.stack.append(items)
         f.ip = f.at
-        self.call(Var(draw), [x, *count], {})
 
-    def must_iterate(self, x, message: str) -> None:
-        """Raise Python's error of the instruction if a value is no iterable."""
-        kind = type_of(x.value)
-        if not is_iterable(self, x):
-            self.typed(x)
-            self.fail(TypeError(message.format(type_name(kind))), kind)
+    return t.call(Var(items_of_mapping), [x], {}, then)
 
-    def op_UNPACK_EX(self, f, ins):
-        before, after = ins.arg & 255, ins.arg >> 8
-        items = self.iterated(f.stack[-1])
-        if items is None:
-            return self.unpack_unknown(f, f.stack.pop(), draw_all)
-        f.stack.pop()
-        if len(items) < before + after:
-            text = f"not enough values to unpack (expected at least {before + after}"
-            self.fail(ValueError(f"{text}, got {len(items)})"))
-        rest = self.new_list(items[before : len(items) - after])
-        f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
+
+def op_UNPACK_SEQUENCE(t, f, ins):
+    items = t.iterated(f.stack[-1])
+    x = f.stack.pop()
+    if items is None:
+        return unpack_unknown(t, f, x, draw_for, Var(ins.arg))
+    if len(items) < ins.arg:
+        text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
+        t.fail(ValueError(text))
+    if len(items) > ins.arg:
+        counted = bytecode.counts_unpacked and type(x.value) in (list, tuple, dict)
+        got = f", got {len(items)}" if counted else ""
+        t.fail(ValueError(f"too many values to unpack (expected {ins.arg}{got})"))
+    f.stack.extend(reversed(items))
+    return None
+
+
+def unpack_unknown(t, f, x, draw, *count):
+    """Draw the items in Python, then run the instruction on a tuple of them. Its type is
+    another one: else Python would come here again after a break."""
+    must_iterate(t, x, "cannot unpack non-iterable {} object")
+    t.typed(x)
+    f.ip = f.at
+    t.call(Var(draw), [x, *count], {})
+
+
+def must_iterate(t, x, message: str) -> None:
+    """Raise Python's error of the instruction if a value is no iterable."""
+    kind = type_of(x.value)
+    if not is_iterable(t, x):
+        t.typed(x)
+        t.fail(TypeError(message.format(type_name(kind))), kind)
+
+
+def op_UNPACK_EX(t, f, ins):
+    before, after = ins.arg & 255, ins.arg >> 8
+    items = t.iterated(f.stack[-1])
+    if items is None:
+        return unpack_unknown(t, f, f.stack.pop(), draw_all)
+    f.stack.pop()
+    if len(items) < before + after:
+        text = f"not enough values to unpack (expected at least {before + after}"
+        t.fail(ValueError(f"{text}, got {len(items)})"))
+    rest = t.new_list(items[before : len(items) - after])
+    f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
+    return None
+
+
+def op_MAKE_FUNCTION(t, f, ins):
+    code = f.stack.pop()
+    parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if ins.arg & flag}
+    f.stack.append(new_function(t, f, code.value, parts))
+
+
+def op_SET_FUNCTION_ATTRIBUTE(t, f, ins):
+    fn, value = f.stack.pop(), f.stack.pop()
+    parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
+    f.stack.append(new_function(t, f, fn.value.__code__, parts))
+
+
+def op_FORMAT_VALUE(t, f, ins):
+    spec = f.stack.pop() if ins.arg & 4 else Var("")
+    return format_value(t, f.stack.pop(), CONVERT[ins.arg & 3], spec)
+
+
+def op_FORMAT_WITH_SPEC(t, f, ins):
+    spec = f.stack.pop()
+    return format_value(t, f.stack.pop(), None, spec)
+
+
+def format_value(t, x, conversion, spec):
+    """Push the formatted text."""
+    if t.foldable(x) and not has_own_text(t, x):
+        value, text = t.concretize(x), t.concretize(spec)
+        return t.push(Var(t.do(formatted, value, conversion, text)))
+    if conversion is None and not t.is_tensor(x):
+        if t.call_own(x, "__format__", [spec], None):
+            return None
+        if not spec.value and t.look_up(type(x.value), "__format__") is object.__format__:
+            return t.call(Var(str), [x], {})
+    if conversion in (str, repr) and not spec.value and not t.is_tensor(x):
+        return t.call(Var(conversion), [x], {})
+    raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
+
+
+# -- operators -----------------------------------------------------------------------------
+
+
+def op_BINARY_OP(t, f, ins):
+    rhs, lhs = f.stack.pop(), f.stack.pop()
+    if ins.arg == bytecode.subscript:
+        return get_item(t, lhs, rhs)
+    return binary(t, BINARY[ins.arg], lhs, rhs)
+
+
+def op_COMPARE_OP(t, f, ins):
+    rhs, lhs = f.stack.pop(), f.stack.pop()
+    to_bool = ins.arg & bytecode.truth_flag
+    then = (lambda tracer, var: push_truth(tracer, var)) if to_bool else None
+    return binary(t, COMPARE[ins.arg >> bytecode.compare_shift], lhs, rhs, then)
+
+
+def op_IS_OP(t, f, ins):
+    rhs, lhs = f.stack.pop(), f.stack.pop()
+    f.stack.append(Var(identical(t, lhs, rhs) != bool(ins.arg)))
+
+
+def op_CONTAINS_OP(t, f, ins):
+    container, element = f.stack.pop(), f.stack.pop()
+    return search(t, container, element, bool(ins.arg))
+
+
+def decide(t, x, then, fn=exact_bool, jump=None):
+    """bool(x) to `then`. After a break the result of `fn` is pushed, or decides a jump."""
+    try:
+        return t.truth(x, then)
+    except Break as graph_break:
+        if graph_break.fn is None or graph_break.then is not then:
+            raise
+        flag = checked(t, x, jump or ways_after(t, fn is operator.not_))
+        if flag is None:
+            graph_break.fix_continuation()
+            graph_break.fn, graph_break.jump = Var(fn), jump
+            raise
+    return then(t, flag)
+
+
+def ways_after(t, inverted: bool) -> tuple | None:
+    """The `jump` for a truth that is pushed, perhaps inverted, if the next instruction jumps by
+    it; else None."""
+    f = t.frames[-1]
+    following = f.code.instructions[f.ip]
+    if following.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
         return None
+    ways = (following.target, 0), (f.ip + 1, 0)
+    return ways if (following.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
-    def op_MAKE_FUNCTION(self, f, ins):
-        code = f.stack.pop()
-        parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if ins.arg & flag}
-        f.stack.append(self.new_function(f, code.value, parts))
 
-    def op_SET_FUNCTION_ATTRIBUTE(self, f, ins):
-        fn, value = f.stack.pop(), f.stack.pop()
-        parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
-        f.stack.append(self.new_function(f, fn.value.__code__, parts))
-
-    def op_FORMAT_VALUE(self, f, ins):
-        spec = f.stack.pop() if ins.arg & 4 else Var("")
-        return self.format_value(f.stack.pop(), CONVERT[ins.arg & 3], spec)
-
-    def op_FORMAT_WITH_SPEC(self, f, ins):
-        spec = f.stack.pop()
-        return self.format_value(f.stack.pop(), None, spec)
-
-    def format_value(self, x, conversion, spec):
-        """Push the formatted text."""
-        if self.foldable(x) and not self.has_own_text(x):
-            value, text = self.concretize(x), self.concretize(spec)
-            return self.push(Var(self.do(formatted, value, conversion, text)))
-        if conversion is None and not self.is_tensor(x):
-            if self.call_own(x, "__format__", [spec], None):
-                return None
-            if not spec.value and self.look_up(type(x.value), "__format__") is object.__format__:
-                return self.call(Var(str), [x], {})
-        if conversion in (str, repr) and not spec.value and not self.is_tensor(x):
-            return self.call(Var(conversion), [x], {})
-        raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
-
-    # -- operators -----------------------------------------------------------------------------
-
-    def op_BINARY_OP(self, f, ins):
-        rhs, lhs = f.stack.pop(), f.stack.pop()
-        if ins.arg == bytecode.subscript:
-            return self.get_item(lhs, rhs)
-        return self.binary(BINARY[ins.arg], lhs, rhs)
-
-    def op_COMPARE_OP(self, f, ins):
-        rhs, lhs = f.stack.pop(), f.stack.pop()
-        to_bool = ins.arg & bytecode.truth_flag
-        then = (lambda tracer, var: tracer.push_truth(var)) if to_bool else None
-        return self.binary(COMPARE[ins.arg >> bytecode.compare_shift], lhs, rhs, then)
-
-    def op_IS_OP(self, f, ins):
-        rhs, lhs = f.stack.pop(), f.stack.pop()
-        f.stack.append(Var(self.identical(lhs, rhs) != bool(ins.arg)))
-
-    def op_CONTAINS_OP(self, f, ins):
-        container, element = f.stack.pop(), f.stack.pop()
-        return self.contains(container, element, bool(ins.arg))
-
-    def decide(self, x, then, fn=exact_bool, jump=None):
-        """bool(x) to `then`. After a break the result of `fn` is pushed, or decides a jump."""
-        try:
-            return self.truth(x, then)
-        except Break as graph_break:
-            if graph_break.fn is None or graph_break.then is not then:
-                raise
-            flag = self.checked(x, jump or self.ways_after(fn is operator.not_))
-            if flag is None:
-                graph_break.fix_continuation()
-                graph_break.fn, graph_break.jump = Var(fn), jump
-                raise
-        return then(self, flag)
-
-    def ways_after(self, inverted: bool) -> tuple | None:
-        """The `jump` for a truth that is pushed, perhaps inverted, if the next instruction jumps by
-        it; else None."""
-        f = self.frames[-1]
-        following = f.code.instructions[f.ip]
-        if following.op not in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"):
-            return None
-        ways = (following.target, 0), (f.ip + 1, 0)
-        return ways if (following.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
-
-    def checked(self, x, ways) -> bool | None:
-        """bool() of a tensor or of a number in one, if the graph can check that it stays the same:
-        one of the two ways only raises, or is taken only for values that are not finite. Else
-        None."""
-        if not self.is_tensor(x) and not self.front.is_hidden(x):
-            return None
-        frame = self.frames[-1]
-        code, at = frame.code, frame.ip
-        flag = None
-        if ways is not None:
-            flag = self.front.checked(self, x, lambda flag: code.only_raises(ways[not flag][0]))
-        if flag is not None or self.assumptions.are_doubted(code, at):
-            return flag
-        usual = self.front.truth_where_finite(self, x)
-        if usual is not None:
-            flag = self.front.checked(self, x, lambda _: True)
-        if flag is not None:
-            self.assumptions.note(code, at, flag is usual)
+def checked(t, x, ways) -> bool | None:
+    """bool() of a tensor or of a number in one, if the graph can check that it stays the same:
+    one of the two ways only raises, or is taken only for values that are not finite. Else
+    None."""
+    if not t.is_tensor(x) and not t.front.is_hidden(x):
+        return None
+    frame = t.frames[-1]
+    code, at = frame.code, frame.ip
+    flag = None
+    if ways is not None:
+        flag = t.front.checked(t, x, lambda flag: code.only_raises(ways[not flag][0]))
+    if flag is not None or t.assumptions.are_doubted(code, at):
         return flag
+    usual = t.front.truth_where_finite(t, x)
+    if usual is not None:
+        flag = t.front.checked(t, x, lambda _: True)
+    if flag is not None:
+        t.assumptions.note(code, at, flag is usual)
+    return flag
 
-    def push_truth(self, x, inverted=False):
-        """Push bool(x), or not x."""
 
-        def then(tracer, flag):
-            tracer.push(Var(flag is not inverted))
+def push_truth(t, x, inverted=False):
+    """Push bool(x), or not x."""
 
-        return self.decide(x, then, operator.not_ if inverted else exact_bool)
+    def then(tracer, flag):
+        tracer.push(Var(flag is not inverted))
 
-    def op_BINARY_SUBSCR(self, f, ins):
-        key, obj = f.stack.pop(), f.stack.pop()
-        return self.get_item(obj, key)
+    return decide(t, x, then, operator.not_ if inverted else exact_bool)
 
-    def op_BINARY_SLICE(self, f, ins):
-        key = self.new_slice(self.pop_many(f, 2))
-        return self.get_item(f.stack.pop(), key)
 
-    def op_STORE_SUBSCR(self, f, ins):
-        key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
-        return self.set_item(obj, key, value)
+def op_BINARY_SUBSCR(t, f, ins):
+    key, obj = f.stack.pop(), f.stack.pop()
+    return get_item(t, obj, key)
 
-    def op_STORE_SLICE(self, f, ins):
-        key = self.new_slice(self.pop_many(f, 2))
-        obj, value = f.stack.pop(), f.stack.pop()
-        return self.set_item(obj, key, value)
 
-    def op_DELETE_SUBSCR(self, f, ins):
-        key, obj = f.stack.pop(), f.stack.pop()
-        return self.set_item(obj, key, None)
+def op_BINARY_SLICE(t, f, ins):
+    key = t.new_slice(f.pop_many(2))
+    return get_item(t, f.stack.pop(), key)
 
-    # -- jumps ---------------------------------------------------------------------------------
 
-    def op_JUMP(self, f, ins):
+def op_STORE_SUBSCR(t, f, ins):
+    key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
+    return set_item(t, obj, key, value)
+
+
+def op_STORE_SLICE(t, f, ins):
+    key = t.new_slice(f.pop_many(2))
+    obj, value = f.stack.pop(), f.stack.pop()
+    return set_item(t, obj, key, value)
+
+
+def op_DELETE_SUBSCR(t, f, ins):
+    key, obj = f.stack.pop(), f.stack.pop()
+    return set_item(t, obj, key, None)
+
+
+# -- jumps ---------------------------------------------------------------------------------
+
+
+def op_JUMP(t, f, ins):
+    f.ip = ins.target
+
+
+def jump_if(t, f, ins, expected, keep=False):
+    """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
+
+    def then(tracer, flag):
+        if flag is expected:
+            f.ip = ins.target
+        elif keep:
+            f.stack.pop()
+
+    ways = ((ins.target, 0), (f.ip, int(keep)))
+    x = f.stack[-1] if keep else f.stack.pop()
+    return decide(t, x, then, jump=ways if expected else ways[::-1])
+
+
+def op_POP_JUMP_IF_NONE(t, f, ins):
+    if identical(t, f.stack.pop(), Var(None)):
         f.ip = ins.target
 
-    def jump_if(self, f, ins, expected, keep=False):
-        """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
 
-        def then(tracer, flag):
-            if flag is expected:
-                f.ip = ins.target
-            elif keep:
-                f.stack.pop()
+def op_POP_JUMP_IF_NOT_NONE(t, f, ins):
+    if not identical(t, f.stack.pop(), Var(None)):
+        f.ip = ins.target
 
-        ways = ((ins.target, 0), (f.ip, int(keep)))
-        x = f.stack[-1] if keep else f.stack.pop()
-        return self.decide(x, then, jump=ways if expected else ways[::-1])
 
-    def op_POP_JUMP_IF_NONE(self, f, ins):
-        if self.identical(f.stack.pop(), Var(None)):
+def op_FOR_ITER(t, f, ins):
+    def then(tracer, x, result=None):
+        if x is END:
             f.ip = ins.target
+            drained_by(tracer, f, result)
+        if x is END and bytecode.pops_ended_iterator:
+            f.stack.pop()
+        else:
+            f.stack.append(x)
 
-    def op_POP_JUMP_IF_NOT_NONE(self, f, ins):
-        if not self.identical(f.stack.pop(), Var(None)):
-            f.ip = ins.target
+    try:
+        return step(t, f.stack[-1], then)
+    except Break as graph_break:
+        if graph_break.fn is not None and graph_break.then is then:
+            graph_break.loop = ins.target
+            graph_break.fix_continuation()
+        raise
 
-    def op_FOR_ITER(self, f, ins):
-        def then(tracer, x, result=None):
-            if x is END:
-                f.ip = ins.target
-                tracer.drained_by(f, result)
-            if x is END and bytecode.pops_ended_iterator:
-                f.stack.pop()
-            else:
-                f.stack.append(x)
 
+# -- calls ---------------------------------------------------------------------------------
+
+
+def op_KW_NAMES(t, f, ins):
+    f.kw_names = f.root.co_consts[ins.arg]
+
+
+def op_CALL(t, f, ins):
+    names, f.kw_names = f.kw_names, ()
+    return call_stack(t, f, ins.arg, names)
+
+
+def op_CALL_KW(t, f, ins):
+    names = f.stack.pop().value
+    return call_stack(t, f, ins.arg, names)
+
+
+def call_stack(t, f, count, names):
+    args = f.pop_many(count)
+    second, first = f.stack.pop(), f.stack.pop()
+    if bytecode.null_above:
+        fn, this = first, second
+    elif first is NULL:
+        fn, this = second, NULL
+    else:
+        fn, this = first, second
+    if this is not NULL:
+        args.insert(0, this)
+    kwargs = {}
+    if names:
+        kwargs = dict(zip(names, args[len(args) - len(names) :], strict=True))
+        del args[len(args) - len(names) :]
+    return t.call(fn, args, kwargs)
+
+
+def op_CALL_FUNCTION_EX(t, f, ins):
+    words = f.stack.pop() if bytecode.keywords_or_null or ins.arg & 1 else None
+    has_words, kwargs = words is not None and words is not NULL, {}
+    if has_words:
+        kwargs = {t.concretize(k): v for k, v in t.entries(words)}
+    if not all(isinstance(k, str) for k in kwargs):
+        t.fail(TypeError("keywords must be strings"))
+    args = t.iterated(f.stack[-1])
+    if args is None:
+        iterable = f.stack[-1]
+        if not any(t.has(iterable, n) for n in ("__iter__", "__getitem__")):
+            f.stack.pop()
+            fn = f.stack.pop(-2 if bytecode.null_above else -1)
+            t.do(call_with, t.concretize(fn), iterable.value)
+        keep = [] if words is None else [words]
+        if has_words:
+            keep = [t.new_dict((Var(k), v) for k, v in kwargs.items())]
+
+        def then(tracer, var):
+            f.stack[-1:] = [var, *keep]
+            f.ip = f.at
+
+        return t.call(Var(tuple), [iterable], {}, then)
+    f.stack.pop()
+    fn = f.stack.pop()
+    if bytecode.null_above:
+        fn = f.stack.pop()
+    elif f.stack and f.stack[-1] is NULL:
+        f.stack.pop()
+    return t.call(fn, list(args), kwargs)
+
+
+def op_CALL_INTRINSIC_1(t, f, ins):
+    x = f.stack.pop()
+    if ins.arg == 5:
+        return unary(t, operator.pos, x)
+    if ins.arg == 6:
+        return t.push(t.new_tuple(t.sequence(x)))
+    if ins.arg == 3:  # StopIteration inside a generator
+        return t.push(x)
+    raise Break("an operation that is not captured")
+
+
+def op_SEND(t, f, ins):
+    sent, receiver = f.stack.pop(), f.stack[-1]
+
+    def then(tracer, x, result=None):
+        if x is not END:
+            f.stack.append(x)
+            return
+        result = Var(None) if result is None else result
+        if bytecode.pops_ended_iterator:
+            f.stack.pop()
+        f.stack.append(result)
+        f.ip = ins.target
+
+    return step(t, receiver, then, sent)
+
+
+def op_END_SEND(t, f, ins):
+    del f.stack[-2]
+
+
+def op_CLEANUP_THROW(t, f, ins):
+    error = f.stack[-1]
+    if not isinstance(t.typed(error), StopIteration):
+        raise UserError(error.value)
+    del f.stack[-3:]
+    f.stack.extend((Var(None), Var(error.value.value)))
+
+
+# -- with and exceptions -------------------------------------------------------------------
+
+
+def op_BEFORE_WITH(t, f, ins):
+    manager = f.stack.pop()
+    for name, missed in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
+        if not t.has(manager, name):
+            kind = type_name(type(manager.value))
+            text = f"'{kind}' object does not support the context manager protocol{missed}"
+            t.fail(TypeError(text), manager.value)
+
+    def entered(tracer, enter):
         try:
-            return self.step(f.stack[-1], then)
+            return tracer.call(enter, [], {})
         except Break as graph_break:
-            if graph_break.fn is not None and graph_break.then is then:
-                graph_break.loop = ins.target
+            if graph_break.then is None:
+                # The result goes onto the stack, like that of a call.
                 graph_break.fix_continuation()
             raise
 
-    # -- calls ---------------------------------------------------------------------------------
+    def then(tracer, leave):
+        f.stack.append(leave)
+        return tracer.get_attribute(manager, "__enter__", entered, special=True)
 
-    def op_KW_NAMES(self, f, ins):
-        f.kw_names = f.root.co_consts[ins.arg]
-
-    def op_CALL(self, f, ins):
-        names, f.kw_names = f.kw_names, ()
-        return self.call_stack(f, ins.arg, names)
-
-    def op_CALL_KW(self, f, ins):
-        names = f.stack.pop().value
-        return self.call_stack(f, ins.arg, names)
-
-    def call_stack(self, f, count, names):
-        args = self.pop_many(f, count)
-        second, first = f.stack.pop(), f.stack.pop()
-        if bytecode.null_above:
-            fn, this = first, second
-        elif first is NULL:
-            fn, this = second, NULL
-        else:
-            fn, this = first, second
-        if this is not NULL:
-            args.insert(0, this)
-        kwargs = {}
-        if names:
-            kwargs = dict(zip(names, args[len(args) - len(names) :], strict=True))
-            del args[len(args) - len(names) :]
-        return self.call(fn, args, kwargs)
-
-    def op_CALL_FUNCTION_EX(self, f, ins):
-        words = f.stack.pop() if bytecode.keywords_or_null or ins.arg & 1 else None
-        has_words, kwargs = words is not None and words is not NULL, {}
-        if has_words:
-            kwargs = {self.concretize(k): v for k, v in self.entries(words)}
-        if not all(isinstance(k, str) for k in kwargs):
-            self.fail(TypeError("keywords must be strings"))
-        args = self.iterated(f.stack[-1])
-        if args is None:
-            iterable = f.stack[-1]
-            if not any(self.has(iterable, n) for n in ("__iter__", "__getitem__")):
-                f.stack.pop()
-                fn = f.stack.pop(-2 if bytecode.null_above else -1)
-                self.do(call_with, self.concretize(fn), iterable.value)
-            keep = [] if words is None else [words]
-            if has_words:
-                keep = [self.new_dict((Var(k), v) for k, v in kwargs.items())]
-
-            def then(tracer, var):
-                f.stack[-1:] = [var, *keep]
-                f.ip = f.at
-
-            return self.call(Var(tuple), [iterable], {}, then)
-        f.stack.pop()
-        fn = f.stack.pop()
-        if bytecode.null_above:
-            fn = f.stack.pop()
-        elif f.stack and f.stack[-1] is NULL:
-            f.stack.pop()
-        return self.call(fn, list(args), kwargs)
-
-    def op_CALL_INTRINSIC_1(self, f, ins):
-        x = f.stack.pop()
-        if ins.arg == 5:
-            return self.unary(operator.pos, x)
-        if ins.arg == 6:
-            return self.push(self.new_tuple(self.sequence(x)))
-        if ins.arg == 3:  # StopIteration inside a generator
-            return self.push(x)
-        raise Break("an operation that is not captured")
-
-    def op_SEND(self, f, ins):
-        sent, receiver = f.stack.pop(), f.stack[-1]
-
-        def then(tracer, x, result=None):
-            if x is not END:
-                f.stack.append(x)
-                return
-            result = Var(None) if result is None else result
-            if bytecode.pops_ended_iterator:
-                f.stack.pop()
-            f.stack.append(result)
-            f.ip = ins.target
-
-        return self.step(receiver, then, sent)
-
-    def op_END_SEND(self, f, ins):
-        del f.stack[-2]
-
-    def op_CLEANUP_THROW(self, f, ins):
-        error = f.stack[-1]
-        if not isinstance(self.typed(error), StopIteration):
-            raise UserError(error.value)
-        del f.stack[-3:]
-        f.stack.extend((Var(None), Var(error.value.value)))
-
-    # -- with and exceptions -------------------------------------------------------------------
-
-    def op_BEFORE_WITH(self, f, ins):
-        manager = f.stack.pop()
-        for name, missed in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
-            if not self.has(manager, name):
-                kind = type_name(type(manager.value))
-                text = f"'{kind}' object does not support the context manager protocol{missed}"
-                self.fail(TypeError(text), manager.value)
-
-        def entered(tracer, enter):
-            try:
-                return tracer.call(enter, [], {})
-            except Break as graph_break:
-                if graph_break.then is None:
-                    # The result goes onto the stack, like that of a call.
-                    graph_break.fix_continuation()
-                raise
-
-        def then(tracer, leave):
-            f.stack.append(leave)
-            return tracer.get_attribute(manager, "__enter__", entered, special=True)
-
-        return self.get_attribute(manager, "__exit__", then, special=True)
-
-    def op_WITH_EXCEPT_START(self, f, ins):
-        error = f.stack[-1]
-        args = [
-            Var(type(self.typed(error))),
-            error,
-            Var(error.value.__traceback__, Recipe("traceback", error)),
-        ]
-        return self.call(f.stack[bytecode.exit_place], args, {})
-
-    def op_PUSH_EXC_INFO(self, f, ins):
-        error = f.stack.pop()
-        f.stack.append(self.handled_before())
-        f.stack.append(error)
-        f.handled.append(error)
-
-    def op_POP_EXCEPT(self, f, ins):
-        before = f.stack.pop()
-        if f.handled:
-            f.handled.pop()
-        if not f.handled and before.value is not None:  # handled already before a resume function
-            f.handled.append(before)
-
-    def op_CHECK_EXC_MATCH(self, f, ins):
-        kinds = self.concretize(f.stack.pop())  # no metaclass is asked
-        classes = kinds if isinstance(kinds, tuple) else (kinds,)
-        if not all(isinstance(x, type) and is_error(x) for x in classes):
-            text = "catching classes that do not inherit from BaseException is not allowed"
-            self.fail(TypeError(text))
-        f.stack.append(Var(self.derives_from(f.stack[-1], classes)))
-
-    def op_RAISE_VARARGS(self, f, ins):
-        cause = f.stack.pop() if ins.arg == 2 else None
-        if not ins.arg:
-            if not f.handled and self.live:
-                raise Break("a bare raise")
-            if not f.handled:
-                error = self.handled_now()
-                self.fail(error or RuntimeError("No active exception to reraise"))
-            self.raised = f.handled[-1]
-            raise UserError(self.raised.value)
-        error = f.stack.pop()
-        if isinstance(self.typed(error), type):
-
-            def then(tracer, instance):
-                return tracer.throw(instance, cause)
-
-            return self.call(error, [], {}, then)
-        return self.throw(error, cause)
-
-    def throw(self, error, cause):
-        """Raise a Var."""
-        if not isinstance(error.value, BaseException):
-            self.fail(TypeError("exceptions must derive from BaseException"))
-        if cause is not None and not is_error(cause.value) and cause.value is not None:
-            self.fail(TypeError("exception causes must derive from BaseException"))
-        if cause is not None and isinstance(cause.value, type):
-            return self.call(cause, [], {}, lambda t, new: t.throw_from(error, cause, new))
-        if cause is not None:
-            error.value.__cause__ = cause.value
-        self.raised = error
-        raise self.raising(error.value)
-
-    def throw_from(self, error, cls, cause):
-        """Raise a Var whose cause is made by a call of its class."""
-        if not isinstance(cause.value, BaseException):
-            got = type(cause.value)
-            text = "should have returned an instance of BaseException"
-            self.fail(TypeError(f"calling {cls.value!r} {text}, not {got!r}"), cls.value)
-        return self.throw(error, cause)
-
-    def op_RERAISE(self, f, ins):
-        error = f.stack.pop()
-        self.raised = error
-        raise UserError(error.value)
-
-    # -- match ---------------------------------------------------------------------------------
-
-    def match_kind(self, f, flag):
-        f.stack.append(Var(bool(type(self.typed(f.stack[-1])).__flags__ & flag)))
-
-    def op_MATCH_KEYS(self, f, ins):
-        keys, subject = f.stack[-1], f.stack[-2]
-        entries = {self.concretize(k): v for k, v in self.entries(subject)}
-        names = self.concretize(keys)
-        twice = next((k for i, k in enumerate(names) if k in names[:i]), None)
-        if twice is not None:
-            self.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
-        whole = all(k in entries for k in names)
-        f.stack.append(self.new_tuple([entries[k] for k in names]) if whole else Var(None))
-
-    def op_DELETE_DEREF(self, f, ins):
-        self.delete_variable(f.locals[ins.arg], f.code.slots[ins.arg])
-
-    @pending
-    def delete_variable(self, cell, name, then=discarded):
-        """Delete a variable in a cell; an unset one raises as for a read."""
-        try:
-            self.cell_get(cell, name)
-        except Break as unset:
-            raise Break("an unset cell is deleted", Var(delete_cell), unset.args_) from None
-        self.cell_set(cell, None)
-
-    def op_MATCH_CLASS(self, f, ins):
-        names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
-        if not issubclass(type(self.typed(cls)), type):
-            self.fail(TypeError(f"called match pattern must be a {bytecode.class_pattern}"))
-
-        def decided(tracer, answer):
-            if not answer.value:
-                return tracer.push(Var(None))
-            return tracer.match_parts(subject, tracer.concretize(cls), ins.arg, names)
-
-        return on_isinstance(self, Var(isinstance), [subject, cls], {}, decided)
-
-    def match_parts(self, subject, kind, count, names):
-        """Push the attributes for the patterns of a class; None if one is missing."""
-        attribute_names = (*self.match_args(kind, count), *names.value)
-        attributes = []
-        for at, name in enumerate(attribute_names):
-            if name is not ITSELF and type(name) is not str:
-                got = type(name).__name__
-                self.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
-            if name in attribute_names[:at]:
-                text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
-                self.fail(TypeError(text))
-            var = subject if name is ITSELF else self.attribute_now(subject, name)
-            if var is None:
-                return self.push(Var(None))
-            attributes.append(var)
-        return self.push(self.new_tuple(attributes))
-
-    def match_args(self, kind, count):
-        """The attributes for the first `count` patterns of a class; ITSELF is the object."""
-        if not count:
-            return ()
-        default = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
-        self.look_up(kind, "__match_args__")  # which relies on it
-        names = getattr(kind, "__match_args__", default)
-        if type(names) is not tuple:
-            got = type(names).__name__
-            self.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
-        if len(names) < count:
-            patterns = "sub-pattern" if len(names) == 1 else "sub-patterns"
-            text = f"{kind.__name__}() accepts {len(names)} positional {patterns} ({count} given)"
-            self.fail(TypeError(text))
-        return names[:count]
+    return t.get_attribute(manager, "__exit__", then, special=True)
 
 
-HANDLERS = {
-    name[3:]: getattr(OpcodeHandlers, name)
-    for name in dir(OpcodeHandlers)
-    if name.startswith("op_")
-}
+def op_WITH_EXCEPT_START(t, f, ins):
+    error = f.stack[-1]
+    args = [
+        Var(type(t.typed(error))),
+        error,
+        Var(error.value.__traceback__, Recipe("traceback", error)),
+    ]
+    return t.call(f.stack[bytecode.exit_place], args, {})
+
+
+def op_PUSH_EXC_INFO(t, f, ins):
+    error = f.stack.pop()
+    f.stack.append(t.handled_before())
+    f.stack.append(error)
+    f.handled.append(error)
+
+
+def op_POP_EXCEPT(t, f, ins):
+    before = f.stack.pop()
+    if f.handled:
+        f.handled.pop()
+    if not f.handled and before.value is not None:  # handled already before a resume function
+        f.handled.append(before)
+
+
+def op_CHECK_EXC_MATCH(t, f, ins):
+    kinds = t.concretize(f.stack.pop())  # no metaclass is asked
+    classes = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not all(isinstance(x, type) and is_error(x) for x in classes):
+        text = "catching classes that do not inherit from BaseException is not allowed"
+        t.fail(TypeError(text))
+    f.stack.append(Var(derives_from(t, f.stack[-1], classes)))
+
+
+def op_RAISE_VARARGS(t, f, ins):
+    cause = f.stack.pop() if ins.arg == 2 else None
+    if not ins.arg:
+        if not f.handled and t.live:
+            raise Break("a bare raise")
+        if not f.handled:
+            error = t.handled_now()
+            t.fail(error or RuntimeError("No active exception to reraise"))
+        t.raised = f.handled[-1]
+        raise UserError(t.raised.value)
+    error = f.stack.pop()
+    if isinstance(t.typed(error), type):
+
+        def then(tracer, instance):
+            return throw(tracer, instance, cause)
+
+        return t.call(error, [], {}, then)
+    return throw(t, error, cause)
+
+
+def throw(t, error, cause):
+    """Raise a Var."""
+    if not isinstance(error.value, BaseException):
+        t.fail(TypeError("exceptions must derive from BaseException"))
+    if cause is not None and not is_error(cause.value) and cause.value is not None:
+        t.fail(TypeError("exception causes must derive from BaseException"))
+    if cause is not None and isinstance(cause.value, type):
+        return t.call(cause, [], {}, lambda t, new: throw_from(t, error, cause, new))
+    if cause is not None:
+        error.value.__cause__ = cause.value
+    t.raised = error
+    raise t.raising(error.value)
+
+
+def throw_from(t, error, cls, cause):
+    """Raise a Var whose cause is made by a call of its class."""
+    if not isinstance(cause.value, BaseException):
+        got = type(cause.value)
+        text = "should have returned an instance of BaseException"
+        t.fail(TypeError(f"calling {cls.value!r} {text}, not {got!r}"), cls.value)
+    return throw(t, error, cause)
+
+
+def op_RERAISE(t, f, ins):
+    error = f.stack.pop()
+    t.raised = error
+    raise UserError(error.value)
+
+
+# -- match ---------------------------------------------------------------------------------
+
+
+def match_kind(t, f, flag):
+    f.stack.append(Var(bool(type(t.typed(f.stack[-1])).__flags__ & flag)))
+
+
+def op_MATCH_KEYS(t, f, ins):
+    keys, subject = f.stack[-1], f.stack[-2]
+    entries = {t.concretize(k): v for k, v in t.entries(subject)}
+    names = t.concretize(keys)
+    twice = next((k for i, k in enumerate(names) if k in names[:i]), None)
+    if twice is not None:
+        t.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
+    whole = all(k in entries for k in names)
+    f.stack.append(t.new_tuple([entries[k] for k in names]) if whole else Var(None))
+
+
+def op_DELETE_DEREF(t, f, ins):
+    delete_variable(t, f.locals[ins.arg], f.code.slots[ins.arg])
+
+
+@pending
+def delete_variable(t, cell, name, then=discarded):
+    """Delete a variable in a cell; an unset one raises as for a read."""
+    try:
+        cell_get(t, cell, name)
+    except Break as unset:
+        raise Break("an unset cell is deleted", Var(delete_cell), unset.args_) from None
+    cell_set(t, cell, None)
+
+
+def op_MATCH_CLASS(t, f, ins):
+    names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
+    if not issubclass(type(t.typed(cls)), type):
+        t.fail(TypeError(f"called match pattern must be a {bytecode.class_pattern}"))
+
+    def decided(tracer, answer):
+        if not answer.value:
+            return tracer.push(Var(None))
+        return match_parts(tracer, subject, tracer.concretize(cls), ins.arg, names)
+
+    return on_isinstance(t, Var(isinstance), [subject, cls], {}, decided)
+
+
+def match_parts(t, subject, kind, count, names):
+    """Push the attributes for the patterns of a class; None if one is missing."""
+    attribute_names = (*match_args(t, kind, count), *names.value)
+    attributes = []
+    for at, name in enumerate(attribute_names):
+        if name is not ITSELF and type(name) is not str:
+            got = type(name).__name__
+            t.fail(TypeError(f"__match_args__ elements must be strings (got {got})"))
+        if name in attribute_names[:at]:
+            text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
+            t.fail(TypeError(text))
+        var = subject if name is ITSELF else attribute_now(t, subject, name)
+        if var is None:
+            return t.push(Var(None))
+        attributes.append(var)
+    return t.push(t.new_tuple(attributes))
+
+
+def match_args(t, kind, count):
+    """The attributes for the first `count` patterns of a class; ITSELF is the object."""
+    if not count:
+        return ()
+    default = (ITSELF,) if kind.__flags__ & MATCHES_ITSELF else ()
+    t.look_up(kind, "__match_args__")  # which relies on it
+    names = getattr(kind, "__match_args__", default)
+    if type(names) is not tuple:
+        got = type(names).__name__
+        t.fail(TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {got})"))
+    if len(names) < count:
+        patterns = "sub-pattern" if len(names) == 1 else "sub-patterns"
+        text = f"{kind.__name__}() accepts {len(names)} positional {patterns} ({count} given)"
+        t.fail(TypeError(text))
+    return names[:count]
+
+
+HANDLERS = {name[3:]: rule for name, rule in list(globals().items()) if name.startswith("op_")}
 HANDLERS |= dict.fromkeys(("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS"), lambda t, f, ins: None)
 HANDLERS |= {
     "RETURN_GENERATOR": lambda t, f, ins: f.stack.append(Var(None)),
@@ -764,38 +854,38 @@ HANDLERS |= {
     "PUSH_NULL": lambda t, f, ins: f.stack.append(NULL),
     "COPY": lambda t, f, ins: f.stack.append(f.stack[-ins.arg]),
     "LOAD_CONST": lambda t, f, ins: f.stack.append(Var(f.root.co_consts[ins.arg])),
-    "LOAD_DEREF": lambda t, f, ins: t.push(t.cell_get(f.locals[ins.arg], f.code.slots[ins.arg])),
-    "STORE_DEREF": lambda t, f, ins: t.cell_set(f.locals[ins.arg], f.stack.pop()),
-    "LOAD_NAME": lambda t, f, ins: f.stack.append(t.load_global(f, f.root.co_names[ins.arg])),
-    "STORE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], f.stack.pop()),
-    "DELETE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], None),
-    "LOAD_METHOD": lambda t, f, ins: t.load_method(f, f.root.co_names[ins.arg]),
+    "LOAD_DEREF": lambda t, f, ins: t.push(cell_get(t, f.locals[ins.arg], f.code.slots[ins.arg])),
+    "STORE_DEREF": lambda t, f, ins: cell_set(t, f.locals[ins.arg], f.stack.pop()),
+    "LOAD_NAME": lambda t, f, ins: f.stack.append(load_global(t, f, f.root.co_names[ins.arg])),
+    "STORE_GLOBAL": lambda t, f, ins: store_global(t, f, f.root.co_names[ins.arg], f.stack.pop()),
+    "DELETE_GLOBAL": lambda t, f, ins: store_global(t, f, f.root.co_names[ins.arg], None),
+    "LOAD_METHOD": lambda t, f, ins: load_method(t, f, f.root.co_names[ins.arg]),
     "DELETE_ATTR": lambda t, f, ins: t.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None),
-    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.pop_many(f, ins.arg))),
-    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(t.pop_many(f, ins.arg))),
-    "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(t.pop_many(f, ins.arg))),
-    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(t.pop_many(f, ins.arg))),
+    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(f.pop_many(ins.arg))),
+    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(f.pop_many(ins.arg))),
+    "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(f.pop_many(ins.arg))),
+    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(f.pop_many(ins.arg))),
     "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.sequence(f.stack.pop()))),
     "LOAD_BUILD_CLASS": lambda t, f, ins: f.stack.append(Var(builtins.__build_class__)),
     "LOAD_ASSERTION_ERROR": lambda t, f, ins: f.stack.append(Var(AssertionError)),
-    "FORMAT_SIMPLE": lambda t, f, ins: t.format_value(f.stack.pop(), None, Var("")),
+    "FORMAT_SIMPLE": lambda t, f, ins: format_value(t, f.stack.pop(), None, Var("")),
     "CONVERT_VALUE": lambda t, f, ins: t.call(Var(CONVERT[ins.arg]), [f.stack.pop()], {}),
-    "UNARY_NEGATIVE": lambda t, f, ins: t.unary(operator.neg, f.stack.pop()),
-    "UNARY_POSITIVE": lambda t, f, ins: t.unary(operator.pos, f.stack.pop()),
-    "UNARY_INVERT": lambda t, f, ins: t.unary(operator.invert, f.stack.pop()),
-    "UNARY_NOT": lambda t, f, ins: t.push_truth(f.stack.pop(), True),
-    "TO_BOOL": lambda t, f, ins: t.push_truth(f.stack.pop()),
-    "POP_JUMP_IF_TRUE": lambda t, f, ins: t.jump_if(f, ins, True),
-    "POP_JUMP_IF_FALSE": lambda t, f, ins: t.jump_if(f, ins, False),
-    "JUMP_IF_TRUE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, True, keep=True),
-    "JUMP_IF_FALSE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, False, keep=True),
+    "UNARY_NEGATIVE": lambda t, f, ins: unary(t, operator.neg, f.stack.pop()),
+    "UNARY_POSITIVE": lambda t, f, ins: unary(t, operator.pos, f.stack.pop()),
+    "UNARY_INVERT": lambda t, f, ins: unary(t, operator.invert, f.stack.pop()),
+    "UNARY_NOT": lambda t, f, ins: push_truth(t, f.stack.pop(), True),
+    "TO_BOOL": lambda t, f, ins: push_truth(t, f.stack.pop()),
+    "POP_JUMP_IF_TRUE": lambda t, f, ins: jump_if(t, f, ins, True),
+    "POP_JUMP_IF_FALSE": lambda t, f, ins: jump_if(t, f, ins, False),
+    "JUMP_IF_TRUE_OR_POP": lambda t, f, ins: jump_if(t, f, ins, True, keep=True),
+    "JUMP_IF_FALSE_OR_POP": lambda t, f, ins: jump_if(t, f, ins, False, keep=True),
     "GET_ITER": lambda t, f, ins: t.get_iter(f.stack.pop()),
-    "GET_LEN": lambda t, f, ins: t.length(f.stack[-1], None),
+    "GET_LEN": lambda t, f, ins: length(t, f.stack[-1], None),
     "RETURN_VALUE": lambda t, f, ins: t.leave(f.stack.pop()),
     "RETURN_CONST": lambda t, f, ins: t.leave(Var(f.root.co_consts[ins.arg])),
     "YIELD_VALUE": lambda t, f, ins: t.yield_value(f, f.stack.pop()),
-    "MATCH_MAPPING": lambda t, f, ins: t.match_kind(f, IS_MAPPING),
-    "MATCH_SEQUENCE": lambda t, f, ins: t.match_kind(f, IS_SEQUENCE),
+    "MATCH_MAPPING": lambda t, f, ins: match_kind(t, f, IS_MAPPING),
+    "MATCH_SEQUENCE": lambda t, f, ins: match_kind(t, f, IS_SEQUENCE),
 }
 HANDLERS["LOAD_CLASSDEREF"] = HANDLERS["LOAD_DEREF"]
 HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]

@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 
 from glasshouse.capture.frames.frame import CapturedIterator
 from glasshouse.capture.guards.outcomes import Among, OutcomeWriter, rely_on
-from glasshouse.capture.rules.objects import compares_in_python
+from glasshouse.capture.rules.builtins.container_methods import container_method
+from glasshouse.capture.rules.builtins.methods import builtin_method
+from glasshouse.capture.rules.builtins.set_methods import set_method
+from glasshouse.capture.rules.constants import compares_in_python
+from glasshouse.capture.rules.containers import is_dict, whole_dict
+from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, is_heap, type_name
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
@@ -97,367 +102,379 @@ def as_builtin(fn, x: Var, name: str, then):
     return convert
 
 
-class OperatorRules:
-    """The part of the tracer that applies operators."""
+def may_vary(t, fn) -> bool:
+    """Whether each call may do arithmetic again: it cannot raise, or is the library's."""
+    return fn in SURE or fn in ARITHMETIC and t.frames[-1].trusted
 
-    def may_vary(self, fn) -> bool:
-        """Whether each call may do arithmetic again: it cannot raise, or is the library's."""
-        return fn in SURE or fn in ARITHMETIC and self.frames[-1].trusted
 
-    def is_number_call(self, args) -> bool:
-        return (
-            bool(args)
-            and any(self.varies(x) for x in args)
-            and all(
-                type(x.value) in (int, float, *ARRAY_SCALARS)
-                and (x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber)))
-                for x in args
-            )
+def is_number_call(t, args) -> bool:
+    return (
+        bool(args)
+        and any(t.varies(x) for x in args)
+        and all(
+            type(x.value) in (int, float, *ARRAY_SCALARS)
+            and (x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber)))
+            for x in args
         )
+    )
 
-    def is_size_call(self, args) -> bool:
-        """Whether arithmetic is on sizes that the graph computes."""
-        return any(isinstance(x.origin, IRNode) for x in args) and all(
-            type(x.value) in (int, float) for x in args
-        )
 
-    def of_numbers(self, fn, args) -> Var | None:
-        """An operation on numbers, some of which vary. Later calls do it again, or rely on its
-        outcome; None if they rely on the numbers."""
-        if self.may_vary(fn) or divides_by_constant(fn, args):
-            return self.number(fn, args)
-        tells = fn is bool or fn in COMPARE or isinstance(fn, Among)
-        outcome = OutcomeWriter(self).outcome(fn, args) if tells or fn in ARITHMETIC else None
-        if outcome is None:
-            return None
-        try:
-            value = fn(*(x.value for x in args))
-        except (ArithmeticError, TypeError, ValueError):
-            return None
-        if tells:
-            rely_on(self, outcome, "truth", value)
-            return Var(value)
-        if type(value) not in (int, float):
-            return None
-        rely_on(self, outcome, "type", type(value))
-        return self.number(fn, args)
+def is_size_call(t, args) -> bool:
+    """Whether arithmetic is on sizes that the graph computes."""
+    return any(isinstance(x.origin, IRNode) for x in args) and all(
+        type(x.value) in (int, float) for x in args
+    )
 
-    def number(self, fn, args) -> Var:
-        """The Var of arithmetic that later calls do again."""
-        for x in args:
-            self.typed(x)
-        return Var(self.do(fn, *(x.value for x in args)), SymbolicNumber(fn, tuple(args)))
 
-    @pending
-    def unary(self, fn, x: Var, then=None):
-        """-x, +x, ~x."""
-        if not self.live:
-            return self.give(then, self.do(fn, x.value))
-        if self.is_tensor(x):
-            return self.deliver(then, self.front.operate(self, fn, [x]))
-        if fn in ARITHMETIC and self.is_size_call([x]):
-            result = self.front.apply(self, "call_function", fn, fn, [x], {}, numbers=True)
-            return self.deliver(then, result)
-        result = self.of_numbers(fn, [x]) if self.is_number_call([x]) else None
-        if result is not None:
-            return self.deliver(then, result)
-        if self.foldable(x):
-            return self.deliver(then, computed(self.do(fn, self.concretize(x)), [x.value]))
-        if self.call_own(x, method_name(fn), [], then):
-            return None
-        raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
-
-    @pending
-    def binary(self, fn, lhs: Var, rhs: Var, then=None):
-        """An operator between two values."""
-        if not self.live:
-            return self.give(then, self.do(fn, lhs.value, rhs.value))
-        if self.is_tensor(lhs) or self.is_tensor(rhs):
-            user = [x for x in (lhs, rhs) if not self.is_tensor(x) and self.user_operator(x, fn)]
-            if not user:
-                return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
-        if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
-            result = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
-            return self.deliver(then, result)
-        if fn in COMPARE and self.is_size_call([lhs, rhs]):
-            answer = self.front.of_held_numbers(self, fn, [lhs, rhs])
-            if answer is not None:
-                return self.deliver(then, answer)
-        result = self.of_numbers(fn, [lhs, rhs]) if self.is_number_call([lhs, rhs]) else None
-        if result is not None:
-            return self.deliver(then, result)
-        if self.user_operator(lhs, fn) or self.user_operator(rhs, fn):
-            return self.user_binary(fn, lhs, rhs, then)
-        joined = self.sequence_operator(fn, lhs, rhs)
-        if joined is not None:
-            return self.deliver(then, joined)
-        if self.foldable(lhs) and self.foldable(rhs):
-            a, b = self.concretize(lhs), self.concretize(rhs)
-            if fn is operator.pow and isinstance(b, int) and isinstance(a, int) and b > MAX_REPEAT:
-                raise Break("a very large power", Var(fn), [lhs, rhs])
-            return self.deliver(then, computed(self.do(fn, a, b), [a, b]))
-        if fn in (operator.eq, operator.ne):
-            equal = self.equality(lhs, rhs)
-            if equal is not None:
-                return self.give(then, equal is (fn is operator.eq))
-            if type(lhs.value) is type(rhs.value) and type(lhs.value) in (list, tuple):
-                way = equal_items if fn is operator.eq else unequal_items
-                return self.call_function(Var(way), [lhs, rhs], {}, then)
-        kinds = f"{type(lhs.value).__name__} and {type(rhs.value).__name__}"
-        raise Break(f"{fn.__name__} of {kinds}", Var(fn), [lhs, rhs])
-
-    def user_operator(self, x: Var, fn) -> bool:
-        """Whether a class defines an operator in Python."""
-        if isinstance(x.value, (FUNCTIONS, *SCALARS)) and not isinstance(x.value, type):
-            return False
-        plain = IN_PLACE.get(fn, fn)
-        names = (method_name(fn), REVERSED.get(plain, ""), method_name(plain))
-        return any(self.own_method(x, name) for name in names if name)
-
-    def user_binary(self, fn, lhs: Var, rhs: Var, then):
-        """An operator that a user's class defines: each candidate in Python's order."""
-        plain = IN_PLACE.get(fn, fn)
-        tries = [(lhs, method_name(fn), rhs)]
-        if plain is not fn:
-            tries.append((lhs, method_name(plain), rhs))
-        reverse = (rhs, REVERSED.get(plain, ""), lhs)
-        left_type, right_type = type(self.typed(lhs)), type(self.typed(rhs))
-        late = plain in (operator.add, operator.mul) and issubclass(left_type, SEQUENCES)
-        late = late and not any(self.own_method(lhs, name) for _, name, _ in tries)
-        if late and is_heap(left_type):
-            reason = f"{fn.__name__} of a {left_type.__name__} and a {right_type.__name__}"
-            raise Break(reason, Var(fn), [lhs, rhs])
-        if late or (
-            right_type is not left_type
-            and issubclass(right_type, left_type)
-            and (
-                plain in COMPARE
-                or self.own_method(rhs, reverse[1]) is not self.own_method(lhs, reverse[1])
-            )
-        ):
-            tries.insert(0, reverse)
-        elif right_type is not left_type or plain in COMPARE:
-            tries.append(reverse)
-        tries = [t for t in tries if t[1] and self.has(t[0], t[1])]
-
-        return self.attempt(OperatorAttempt(fn, lhs, rhs, tries, then), 0)
-
-    def attempt(self, tried: "OperatorAttempt", number: int):
-        """Call a candidate method of an operator; the next one if it gives NotImplemented."""
-        if number == len(tried.tries):
-            return self.no_method(tried)
-        x, name, y = tried.tries[number]
-        method = self.look_up(type(x.value), name)
-
-        def after(t, result):
-            if result.value is NotImplemented:
-                return t.attempt(tried, number + 1)
-            return t.deliver(tried.then, result)
-
-        eq = self.own_method(x, "__eq__")
-        if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
-
-            def negate(t, result):
-                if result.value is NotImplemented:
-                    return t.attempt(tried, number + 1)
-                return t.truth(result, lambda t2, flag: t2.give(tried.then, not flag))
-
-            return self.call(Var(eq), [x, y], {}, negate)
-        if not isinstance(method, types.FunctionType):
-            plain = IN_PLACE.get(tried.fn, tried.fn)
-            takes_all = plain in OF_SEQUENCES and issubclass(type(x.value), SEQUENCES)
-            if not (self.foldable(x) and self.foldable(y)) and takes_all:
-                raise Break(f"{name} of a {type(x.value).__name__}", Var(tried.fn), [x, y])
-            if not (self.foldable(x) and self.foldable(y)):
-                return self.attempt(tried, number + 1)  # a builtin refuses a user's class
-            return self.builtin_method(Var(method), x, name, [y], {}, after)
-        return self.call(Var(method), [x, y], {}, after)
-
-    def no_method(self, tried: "OperatorAttempt"):
-        """Apply an operator without a method: == and != compare identities, others raise."""
-        fn, lhs, rhs = tried.fn, tried.lhs, tried.rhs
-        if fn in (operator.eq, operator.ne):
-            return self.give(tried.then, self.identical(lhs, rhs) is (fn is operator.eq))
-        kinds = {type(x.value): x.value for x in (lhs, rhs)}
-        for kind in kinds:
-            if kind.__module__ != "builtins":
-                kinds[kind] = type(kind.__name__, (), {})()  # it defines no operator either
-        return self.do(fn, kinds[type(lhs.value)], kinds[type(rhs.value)])  # raises
-
-    def sequence_operator(self, fn, lhs: Var, rhs: Var) -> Var | None:
-        """+ and * of lists and tuples whose items are Vars."""
-        plain = IN_PLACE.get(fn, fn)
-        a, b = lhs.value, rhs.value
-        if plain is operator.add and type(a) is type(b) and type(a) in (list, tuple):
-            if fn is not plain and type(a) is list:
-                self.extend(lhs, "extend", rhs)
-                return lhs
-            joined = [*self.sequence(lhs), *self.sequence(rhs)]
-            if type(a) is tuple and not (a and b):
-                return lhs if a else rhs
-            return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
-        if fn is operator.iadd and type(a) is list:
-            items = self.iterated(rhs)
-            if items is not None:
-                for x in list(items):
-                    self.container_method(lhs, "append", [x])
-                return lhs
-        if plain is operator.mul:
-            seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
-            counted = isinstance(times.value, int) and self.foldable(times)
-            if type(seq.value) is tuple and counted and self.concretize(times) == 1:
-                return seq
-            if type(seq.value) in (list, tuple) and counted:
-                items = self.sequence(seq) * self.concretize(times)
-                if fn is not plain and seq is lhs and type(seq.value) is list:
-                    return self.replace_all(lhs, items)
-                return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
-        if plain is operator.or_ and type(a) is dict and type(b) is dict:
-            if fn is not plain:
-                self.extend(lhs, "update", rhs)
-                return lhs
-            return self.new_dict([*self.entries(lhs), *self.entries(rhs)])
-        if fn is plain and fn in SET_OPERATORS and KEYS in (type(a), type(b)):
-            return self.operator_of_keys(fn, lhs, rhs)
-        if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
-            if fn is plain:
-                return self.set_method(lhs, SET_OPERATORS[plain], [rhs])
-            self.set_method(lhs, SET_UPDATES[plain], [rhs])
-            return lhs
-        if fn is not plain and isinstance(a, (list, set, dict)):
-            raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
+def of_numbers(t, fn, args) -> Var | None:
+    """An operation on numbers, some of which vary. Later calls do it again, or rely on its
+    outcome; None if they rely on the numbers."""
+    if may_vary(t, fn) or divides_by_constant(fn, args):
+        return t.number(fn, args)
+    tells = fn is bool or fn in COMPARE or isinstance(fn, Among)
+    outcome = OutcomeWriter(t).outcome(fn, args) if tells or fn in ARITHMETIC else None
+    if outcome is None:
         return None
-
-    def operator_of_keys(self, fn, lhs: Var, rhs: Var) -> Var | None:
-        """The set of an operator on keys of dicts, or on keys and another set."""
-        if not all(isinstance(x.value, (KEYS, set, frozenset)) for x in (lhs, rhs)):
-            return None
-        items = [self.iterated(x) for x in (lhs, rhs)]
-        if None in items:
-            return None
-        a, b = (self.new_set(list(x)) for x in items)
-        return self.set_method(a, SET_OPERATORS[fn], [b])
-
-    def replace_all(self, target: Var, items: list[Var]) -> Var:
-        """Replace the contents of a list."""
-        self.container_method(target, "clear", [])
-        for x in items:
-            self.container_method(target, "append", [x])
-        return target
-
-    def equality(self, lhs: Var, rhs: Var) -> bool | None:
-        """== of containers and plain objects; None if unknown."""
-        a, b = self.typed(lhs), self.typed(rhs)
-        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and type(a) is type(b):
-            xs, ys = self.sequence(lhs), self.sequence(rhs)
-            if xs is None or ys is None:
-                return None
-            if len(xs) != len(ys):
-                return False
-            for x, y in zip(xs, ys, strict=True):
-                same = x is y or self.same_item(x, y)
-                if same is not True:
-                    return same
-            return True
-        if self.is_dict(lhs) and self.is_dict(rhs):
-            xs, ys = dict(self.values_by_key(lhs)), dict(self.values_by_key(rhs))
-            if xs.keys() != ys.keys():
-                return False
-            if isinstance(a, OrderedDict) and isinstance(b, OrderedDict) and [*xs] != [*ys]:
-                return False
-            parts = [self.same_item(xs[k], ys[k]) for k in xs]
-            return None if None in parts else all(parts)
-        if self.is_tensor(lhs) or self.is_tensor(rhs):
-            return None
-        if compares_in_python(a) or compares_in_python(b):
-            return None
-        plain = (object.__eq__, type.__eq__)
-        left_eq, right_eq = (self.look_up(type(x), "__eq__") for x in (a, b))
-        unlike = type(a) is not type(b) and (
-            (type(a) in SCALARS and right_eq in (*plain, *UNLIKE_SCALARS))
-            or (type(b) in SCALARS and left_eq in (*plain, *UNLIKE_SCALARS))
-        )
-        by_identity = left_eq in plain and right_eq in plain
-        if by_identity or a is None or b is None or unlike:
-            return self.identical(lhs, rhs)
+    try:
+        value = fn(*(x.value for x in args))
+    except (ArithmeticError, TypeError, ValueError):
         return None
+    if tells:
+        rely_on(t, outcome, "truth", value)
+        return Var(value)
+    if type(value) not in (int, float):
+        return None
+    rely_on(t, outcome, "type", type(value))
+    return t.number(fn, args)
 
-    def same_item(self, x: Var, y: Var) -> bool | None:
-        """Whether two items are equal; None if unknown."""
-        equal = self.of_numbers(operator.eq, [x, y]) if self.is_number_call([x, y]) else None
+
+def number(t, fn, args) -> Var:
+    """The Var of arithmetic that later calls do again."""
+    for x in args:
+        t.typed(x)
+    return Var(t.do(fn, *(x.value for x in args)), SymbolicNumber(fn, tuple(args)))
+
+
+@pending
+def unary(t, fn, x: Var, then=None):
+    """-x, +x, ~x."""
+    if not t.live:
+        return t.give(then, t.do(fn, x.value))
+    if t.is_tensor(x):
+        return t.deliver(then, t.front.operate(t, fn, [x]))
+    if fn in ARITHMETIC and is_size_call(t, [x]):
+        result = t.front.apply(t, "call_function", fn, fn, [x], {}, numbers=True)
+        return t.deliver(then, result)
+    result = of_numbers(t, fn, [x]) if is_number_call(t, [x]) else None
+    if result is not None:
+        return t.deliver(then, result)
+    if t.foldable(x):
+        return t.deliver(then, computed(t.do(fn, t.concretize(x)), [x.value]))
+    if t.call_own(x, method_name(fn), [], then):
+        return None
+    raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
+
+
+@pending
+def binary(t, fn, lhs: Var, rhs: Var, then=None):
+    """An operator between two values."""
+    if not t.live:
+        return t.give(then, t.do(fn, lhs.value, rhs.value))
+    if t.is_tensor(lhs) or t.is_tensor(rhs):
+        user = [x for x in (lhs, rhs) if not t.is_tensor(x) and user_operator(t, x, fn)]
+        if not user:
+            return t.deliver(then, t.front.operate(t, fn, [lhs, rhs]))
+    if fn in ARITHMETIC and is_size_call(t, [lhs, rhs]):
+        result = t.front.apply(t, "call_function", fn, fn, [lhs, rhs], {}, numbers=True)
+        return t.deliver(then, result)
+    if fn in COMPARE and is_size_call(t, [lhs, rhs]):
+        answer = t.front.of_held_numbers(t, fn, [lhs, rhs])
+        if answer is not None:
+            return t.deliver(then, answer)
+    result = of_numbers(t, fn, [lhs, rhs]) if is_number_call(t, [lhs, rhs]) else None
+    if result is not None:
+        return t.deliver(then, result)
+    if user_operator(t, lhs, fn) or user_operator(t, rhs, fn):
+        return user_binary(t, fn, lhs, rhs, then)
+    joined = sequence_operator(t, fn, lhs, rhs)
+    if joined is not None:
+        return t.deliver(then, joined)
+    if t.foldable(lhs) and t.foldable(rhs):
+        a, b = t.concretize(lhs), t.concretize(rhs)
+        if fn is operator.pow and isinstance(b, int) and isinstance(a, int) and b > MAX_REPEAT:
+            raise Break("a very large power", Var(fn), [lhs, rhs])
+        return t.deliver(then, computed(t.do(fn, a, b), [a, b]))
+    if fn in (operator.eq, operator.ne):
+        equal = equality(t, lhs, rhs)
         if equal is not None:
-            return equal.value
-        if self.foldable(x) and self.foldable(y):
-            one, other = self.concretize(x), self.concretize(y)
-            return one is other or one == other
-        return self.equality(x, y)
+            return t.give(then, equal is (fn is operator.eq))
+        if type(lhs.value) is type(rhs.value) and type(lhs.value) in (list, tuple):
+            way = equal_items if fn is operator.eq else unequal_items
+            return t.call_function(Var(way), [lhs, rhs], {}, then)
+    kinds = f"{type(lhs.value).__name__} and {type(rhs.value).__name__}"
+    raise Break(f"{fn.__name__} of {kinds}", Var(fn), [lhs, rhs])
 
-    def values_by_key(self, var: Var):
-        return [(k.value, v) for k, v in self.entries(var)]
 
-    @pending
-    def truth(self, x: Var, then):
-        """bool(x), given to `then(tracer, flag)`."""
-        value = x.value
-        if value is NotImplemented and self.live:  # which warns, or raises
-            raise Break("the truth of NotImplemented", Var(exact_bool), [x])
-        if self.live and self.front.is_hidden(x):
-            reason = "a branch on a number that a tensor holds"
-            raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
-        if value is True or value is False or value is None:
-            self.concretize(x)
-            return then(self, bool(value))
-        if not self.live:
-            return then(self, self.do(bool, value))
-        if self.is_tensor(x):
-            flag = self.front.truth(self, x)
-            if flag is None:
-                hint = "use gh.where, or let it break: each side is captured on its own"
-                raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
-            return then(self, flag)
-        result = self.of_numbers(bool, [x]) if self.is_number_call([x]) else None
-        if result is not None:
-            return then(self, result.value)
-        if self.foldable(x) and type(value) in SCALARS:
-            return then(self, bool(self.concretize(x)))
-        for name, fn in (("__bool__", bool), ("__len__", len)):
-            decide = as_builtin(fn, x, name, lambda t, v: t.truth(v, then))
-            if self.call_own(x, name, [], decide):
-                return None
-            if self.has(x, name):
-                break
-        else:
-            self.typed(x)
-            return then(self, True)
-        if isinstance(value, (list, tuple, dict, set, frozenset)):
-            self.length(x, lambda t, v: None)
-            return then(self, bool(value))
-        if self.foldable(x):
-            return then(self, bool(self.concretize(x)))
-        raise Break(f"the truth of a {type(value).__name__}", Var(exact_bool), [x])
+def user_operator(t, x: Var, fn) -> bool:
+    """Whether a class defines an operator in Python."""
+    if isinstance(x.value, (FUNCTIONS, *SCALARS)) and not isinstance(x.value, type):
+        return False
+    plain = IN_PLACE.get(fn, fn)
+    names = (method_name(fn), REVERSED.get(plain, ""), method_name(plain))
+    return any(t.own_method(x, name) for name in names if name)
 
-    @pending
-    def length(self, x: Var, then):
-        """len(x)."""
-        value = x.value
-        if self.is_tensor(x):
-            return self.deliver(then, self.front.length(self, x))
-        if self.call_own(x, "__len__", [], as_builtin(len, x, "__len__", then)):
+
+def user_binary(t, fn, lhs: Var, rhs: Var, then):
+    """An operator that a user's class defines: each candidate in Python's order."""
+    plain = IN_PLACE.get(fn, fn)
+    tries = [(lhs, method_name(fn), rhs)]
+    if plain is not fn:
+        tries.append((lhs, method_name(plain), rhs))
+    reverse = (rhs, REVERSED.get(plain, ""), lhs)
+    left_type, right_type = type(t.typed(lhs)), type(t.typed(rhs))
+    late = plain in (operator.add, operator.mul) and issubclass(left_type, SEQUENCES)
+    late = late and not any(t.own_method(lhs, name) for _, name, _ in tries)
+    if late and is_heap(left_type):
+        reason = f"{fn.__name__} of a {left_type.__name__} and a {right_type.__name__}"
+        raise Break(reason, Var(fn), [lhs, rhs])
+    if late or (
+        right_type is not left_type
+        and issubclass(right_type, left_type)
+        and (plain in COMPARE or t.own_method(rhs, reverse[1]) is not t.own_method(lhs, reverse[1]))
+    ):
+        tries.insert(0, reverse)
+    elif right_type is not left_type or plain in COMPARE:
+        tries.append(reverse)
+    tries = [x for x in tries if x[1] and t.has(x[0], x[1])]
+
+    return attempt(t, OperatorAttempt(fn, lhs, rhs, tries, then), 0)
+
+
+def attempt(t, tried: "OperatorAttempt", number: int):
+    """Call a candidate method of an operator; the next one if it gives NotImplemented."""
+    if number == len(tried.tries):
+        return no_method(t, tried)
+    x, name, y = tried.tries[number]
+    method = t.look_up(type(x.value), name)
+
+    def after(t, result):
+        if result.value is NotImplemented:
+            return attempt(t, tried, number + 1)
+        return t.deliver(tried.then, result)
+
+    eq = t.own_method(x, "__eq__")
+    if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
+
+        def negate(t, result):
+            if result.value is NotImplemented:
+                return attempt(t, tried, number + 1)
+            return t.truth(result, lambda t2, flag: t2.give(tried.then, not flag))
+
+        return t.call(Var(eq), [x, y], {}, negate)
+    if not isinstance(method, types.FunctionType):
+        plain = IN_PLACE.get(tried.fn, tried.fn)
+        takes_all = plain in OF_SEQUENCES and issubclass(type(x.value), SEQUENCES)
+        if not (t.foldable(x) and t.foldable(y)) and takes_all:
+            raise Break(f"{name} of a {type(x.value).__name__}", Var(tried.fn), [x, y])
+        if not (t.foldable(x) and t.foldable(y)):
+            return attempt(t, tried, number + 1)  # a builtin refuses a user's class
+        return builtin_method(t, Var(method), x, name, [y], {}, after)
+    return t.call(Var(method), [x, y], {}, after)
+
+
+def no_method(t, tried: "OperatorAttempt"):
+    """Apply an operator without a method: == and != compare identities, others raise."""
+    fn, lhs, rhs = tried.fn, tried.lhs, tried.rhs
+    if fn in (operator.eq, operator.ne):
+        return t.give(tried.then, identical(t, lhs, rhs) is (fn is operator.eq))
+    kinds = {type(x.value): x.value for x in (lhs, rhs)}
+    for kind in kinds:
+        if kind.__module__ != "builtins":
+            kinds[kind] = type(kind.__name__, (), {})()  # it defines no operator either
+    return t.do(fn, kinds[type(lhs.value)], kinds[type(rhs.value)])  # raises
+
+
+def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
+    """+ and * of lists and tuples whose items are Vars."""
+    plain = IN_PLACE.get(fn, fn)
+    a, b = lhs.value, rhs.value
+    if plain is operator.add and type(a) is type(b) and type(a) in (list, tuple):
+        if fn is not plain and type(a) is list:
+            t.extend(lhs, "extend", rhs)
+            return lhs
+        joined = [*t.sequence(lhs), *t.sequence(rhs)]
+        if type(a) is tuple and not (a and b):
+            return lhs if a else rhs
+        return t.new_list(joined) if type(a) is list else t.new_tuple(joined)
+    if fn is operator.iadd and type(a) is list:
+        items = t.iterated(rhs)
+        if items is not None:
+            for x in list(items):
+                container_method(t, lhs, "append", [x])
+            return lhs
+    if plain is operator.mul:
+        seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
+        counted = isinstance(times.value, int) and t.foldable(times)
+        if type(seq.value) is tuple and counted and t.concretize(times) == 1:
+            return seq
+        if type(seq.value) in (list, tuple) and counted:
+            items = t.sequence(seq) * t.concretize(times)
+            if fn is not plain and seq is lhs and type(seq.value) is list:
+                return replace_all(t, lhs, items)
+            return t.new_list(items) if type(seq.value) is list else t.new_tuple(items)
+    if plain is operator.or_ and type(a) is dict and type(b) is dict:
+        if fn is not plain:
+            t.extend(lhs, "update", rhs)
+            return lhs
+        return t.new_dict([*t.entries(lhs), *t.entries(rhs)])
+    if fn is plain and fn in SET_OPERATORS and KEYS in (type(a), type(b)):
+        return operator_of_keys(t, fn, lhs, rhs)
+    if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
+        if fn is plain:
+            return set_method(t, lhs, SET_OPERATORS[plain], [rhs])
+        set_method(t, lhs, SET_UPDATES[plain], [rhs])
+        return lhs
+    if fn is not plain and isinstance(a, (list, set, dict)):
+        raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
+    return None
+
+
+def operator_of_keys(t, fn, lhs: Var, rhs: Var) -> Var | None:
+    """The set of an operator on keys of dicts, or on keys and another set."""
+    if not all(isinstance(x.value, (KEYS, set, frozenset)) for x in (lhs, rhs)):
+        return None
+    items = [t.iterated(x) for x in (lhs, rhs)]
+    if None in items:
+        return None
+    a, b = (t.new_set(list(x)) for x in items)
+    return set_method(t, a, SET_OPERATORS[fn], [b])
+
+
+def replace_all(t, target: Var, items: list[Var]) -> Var:
+    """Replace the contents of a list."""
+    container_method(t, target, "clear", [])
+    for x in items:
+        container_method(t, target, "append", [x])
+    return target
+
+
+def equality(t, lhs: Var, rhs: Var) -> bool | None:
+    """== of containers and plain objects; None if unknown."""
+    a, b = t.typed(lhs), t.typed(rhs)
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and type(a) is type(b):
+        xs, ys = t.sequence(lhs), t.sequence(rhs)
+        if xs is None or ys is None:
             return None
-        if self.is_dict(x):
-            self.whole_dict(x)
-            return self.deliver(then, computed(len(value), ()))
-        if x.is_made("view"):
-            return self.length(x.origin.parts[0], then)
-        if self.live and not self.has(x, "__len__"):
-            kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
-            self.fail(TypeError(f"object of type {type_name(kind)!r} has no len()"), kind)
-        if type(value) in (str, bytes, range):
-            return self.deliver(then, computed(self.do(len, self.concretize(x)), ()))
-        items = self.sequence(x)
-        if items is None:
-            raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
-        return self.deliver(then, computed(len(items), ()))
+        if len(xs) != len(ys):
+            return False
+        for x, y in zip(xs, ys, strict=True):
+            same = x is y or same_item(t, x, y)
+            if same is not True:
+                return same
+        return True
+    if is_dict(t, lhs) and is_dict(t, rhs):
+        xs, ys = dict(values_by_key(t, lhs)), dict(values_by_key(t, rhs))
+        if xs.keys() != ys.keys():
+            return False
+        if isinstance(a, OrderedDict) and isinstance(b, OrderedDict) and [*xs] != [*ys]:
+            return False
+        parts = [same_item(t, xs[k], ys[k]) for k in xs]
+        return None if None in parts else all(parts)
+    if t.is_tensor(lhs) or t.is_tensor(rhs):
+        return None
+    if compares_in_python(a) or compares_in_python(b):
+        return None
+    plain = (object.__eq__, type.__eq__)
+    left_eq, right_eq = (t.look_up(type(x), "__eq__") for x in (a, b))
+    unlike = type(a) is not type(b) and (
+        (type(a) in SCALARS and right_eq in (*plain, *UNLIKE_SCALARS))
+        or (type(b) in SCALARS and left_eq in (*plain, *UNLIKE_SCALARS))
+    )
+    by_identity = left_eq in plain and right_eq in plain
+    if by_identity or a is None or b is None or unlike:
+        return identical(t, lhs, rhs)
+    return None
+
+
+def same_item(t, x: Var, y: Var) -> bool | None:
+    """Whether two items are equal; None if unknown."""
+    equal = of_numbers(t, operator.eq, [x, y]) if is_number_call(t, [x, y]) else None
+    if equal is not None:
+        return equal.value
+    if t.foldable(x) and t.foldable(y):
+        one, other = t.concretize(x), t.concretize(y)
+        return one is other or one == other
+    return equality(t, x, y)
+
+
+def values_by_key(t, var: Var):
+    return [(k.value, v) for k, v in t.entries(var)]
+
+
+@pending
+def truth(t, x: Var, then):
+    """bool(x), given to `then(tracer, flag)`."""
+    value = x.value
+    if value is NotImplemented and t.live:  # which warns, or raises
+        raise Break("the truth of NotImplemented", Var(exact_bool), [x])
+    if t.live and t.front.is_hidden(x):
+        reason = "a branch on a number that a tensor holds"
+        raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
+    if value is True or value is False or value is None:
+        t.concretize(x)
+        return then(t, bool(value))
+    if not t.live:
+        return then(t, t.do(bool, value))
+    if t.is_tensor(x):
+        flag = t.front.truth(t, x)
+        if flag is None:
+            hint = "use gh.where, or let it break: each side is captured on its own"
+            raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
+        return then(t, flag)
+    result = of_numbers(t, bool, [x]) if is_number_call(t, [x]) else None
+    if result is not None:
+        return then(t, result.value)
+    if t.foldable(x) and type(value) in SCALARS:
+        return then(t, bool(t.concretize(x)))
+    for name, fn in (("__bool__", bool), ("__len__", len)):
+        decide = as_builtin(fn, x, name, lambda t, v: t.truth(v, then))
+        if t.call_own(x, name, [], decide):
+            return None
+        if t.has(x, name):
+            break
+    else:
+        t.typed(x)
+        return then(t, True)
+    if isinstance(value, (list, tuple, dict, set, frozenset)):
+        length(t, x, lambda t, v: None)
+        return then(t, bool(value))
+    if t.foldable(x):
+        return then(t, bool(t.concretize(x)))
+    raise Break(f"the truth of a {type(value).__name__}", Var(exact_bool), [x])
+
+
+@pending
+def length(t, x: Var, then):
+    """len(x)."""
+    value = x.value
+    if t.is_tensor(x):
+        return t.deliver(then, t.front.length(t, x))
+    if t.call_own(x, "__len__", [], as_builtin(len, x, "__len__", then)):
+        return None
+    if is_dict(t, x):
+        whole_dict(t, x)
+        return t.deliver(then, computed(len(value), ()))
+    if x.is_made("view"):
+        return length(t, x.origin.parts[0], then)
+    if t.live and not t.has(x, "__len__"):
+        kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
+        t.fail(TypeError(f"object of type {type_name(kind)!r} has no len()"), kind)
+    if type(value) in (str, bytes, range):
+        return t.deliver(then, computed(t.do(len, t.concretize(x)), ()))
+    items = t.sequence(x)
+    if items is None:
+        raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
+    return t.deliver(then, computed(len(items), ()))
 
 
 def divides_by_constant(fn, args) -> bool:

@@ -57,68 +57,69 @@ def is_iterable(tracer, x: Var) -> bool:
     return tracer.is_tensor(x) or any(tracer.look_up(kind, name) is not MISSING for name in names)
 
 
-class PolyfillCallRules:
-    """The part of the tracer that calls polyfills of builtins."""
+def call_polyfill(t, fn: Var, args, kwargs, then):
+    """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
+    f = fn.value
+    check_arguments(fn, args, kwargs)
+    if f in CONSUMING and args and is_opaque_iterator(t, args[0]):
+        raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
+    if any(not is_iterable(t, x) for x in iterated_by(POLYFILLS[f].__code__, args)):
+        raise Break(f"{f.__name__} of what is no iterable", fn, args, kwargs)
+    if not all(is_count(t, f, x) for x in counts_of(f, args, kwargs)):
+        raise Break(f"{f.__name__} with another number than it takes", fn, args, kwargs)
+    if f is map and len(args) < 2:
+        raise Break("map of nothing", fn, args, kwargs)
+    if any(x.value is id for x in args):
+        raise Break(f"{f.__name__} of ids, which tell new objects apart", fn, args, kwargs)
+    places = [i for i in EAGER.get(f, ()) if i < len(args) and iterates_in_python(t, args[i])]
 
-    def call_polyfill(self, fn: Var, args, kwargs, then):
-        """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
-        f = fn.value
-        check_arguments(fn, args, kwargs)
-        if f in CONSUMING and args and self.is_opaque_iterator(args[0]):
-            raise Break(f"{f.__name__} over a {type(args[0].value).__name__}", fn, args, kwargs)
-        if any(not is_iterable(self, x) for x in iterated_by(POLYFILLS[f].__code__, args)):
-            raise Break(f"{f.__name__} of what is no iterable", fn, args, kwargs)
-        if not all(is_count(self, f, x) for x in counts_of(f, args, kwargs)):
-            raise Break(f"{f.__name__} with another number than it takes", fn, args, kwargs)
-        if f is map and len(args) < 2:
-            raise Break("map of nothing", fn, args, kwargs)
-        if any(x.value is id for x in args):
-            raise Break(f"{f.__name__} of ids, which tell new objects apart", fn, args, kwargs)
-        places = [i for i in EAGER.get(f, ()) if i < len(args) and self.iterates_in_python(args[i])]
+    def call(tracer, ready):
+        return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
 
-        def call(tracer, ready):
-            return tracer.call_function(Var(POLYFILLS[f]), ready, kwargs, then)
+    return call_with_iterators(t, places, list(args), call)
 
-        return self.call_with_iterators(places, list(args), call)
 
-    def call_with_iterators(self, places: list[int], args: list[Var], call):
-        """Call with iterators in place of the arguments at some places, made in order."""
-        if not places:
-            return call(self, args)
-        at, *more = places
+def call_with_iterators(t, places: list[int], args: list[Var], call):
+    """Call with iterators in place of the arguments at some places, made in order."""
+    if not places:
+        return call(t, args)
+    at, *more = places
 
-        def iterated(tracer, iterator):
-            ready = [*args[:at], iterator, *args[at + 1 :]]
-            return tracer.call_with_iterators(more, ready, call)
+    def iterated(tracer, iterator):
+        ready = [*args[:at], iterator, *args[at + 1 :]]
+        return call_with_iterators(tracer, more, ready, call)
 
-        return self.get_iter(args[at], iterated)
+    return t.get_iter(args[at], iterated)
 
-    def is_opaque_iterator(self, x: Var) -> bool:
-        """Whether something is an iterator with unknown items."""
-        value = x.value
-        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
-            return False
-        return self.has(x, "__next__") and self.own_method(x, "__next__") is None
 
-    def iterates_in_python(self, x: Var) -> bool:
-        """Whether iterating over something runs user code, or raises."""
-        value = x.value
-        if isinstance(value, (CapturedGenerator, CapturedIterator)) or self.is_tensor(x):
-            return False
-        return not is_iterable(self, x) or self.own_method(x, "__iter__") is not None
+def is_opaque_iterator(t, x: Var) -> bool:
+    """Whether something is an iterator with unknown items."""
+    value = x.value
+    if isinstance(value, (CapturedGenerator, CapturedIterator)) or t.is_tensor(x):
+        return False
+    return t.has(x, "__next__") and t.own_method(x, "__next__") is None
 
-    def call_getter(self, fn: Var, obj: Var, then):
-        """operator.itemgetter, attrgetter, methodcaller."""
-        if fn.origin is not None and not fn.is_new:
-            self.guards.add("is", fn.origin, fn.value)
-        maker, parts = fn.value.__reduce__()[:2]
-        names = self.new_tuple([constant(x) for x in parts])
-        if isinstance(fn.value, operator.itemgetter):
-            return self.call_function(Var(get_items), [obj, names], {}, then)
-        if isinstance(fn.value, operator.attrgetter):
-            return self.call_function(Var(get_attributes), [obj, names], {}, then)
-        words = constant(dict(maker.keywords) if isinstance(maker, functools.partial) else {})
-        if isinstance(maker, functools.partial):
-            parts = (*maker.args, *parts)
-        rest = self.new_tuple([constant(x) for x in parts[1:]])
-        return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)
+
+def iterates_in_python(t, x: Var) -> bool:
+    """Whether iterating over something runs user code, or raises."""
+    value = x.value
+    if isinstance(value, (CapturedGenerator, CapturedIterator)) or t.is_tensor(x):
+        return False
+    return not is_iterable(t, x) or t.own_method(x, "__iter__") is not None
+
+
+def call_getter(t, fn: Var, obj: Var, then):
+    """operator.itemgetter, attrgetter, methodcaller."""
+    if fn.origin is not None and not fn.is_new:
+        t.guards.add("is", fn.origin, fn.value)
+    maker, parts = fn.value.__reduce__()[:2]
+    names = t.new_tuple([constant(x) for x in parts])
+    if isinstance(fn.value, operator.itemgetter):
+        return t.call_function(Var(get_items), [obj, names], {}, then)
+    if isinstance(fn.value, operator.attrgetter):
+        return t.call_function(Var(get_attributes), [obj, names], {}, then)
+    words = constant(dict(maker.keywords) if isinstance(maker, functools.partial) else {})
+    if isinstance(maker, functools.partial):
+        parts = (*maker.args, *parts)
+    rest = t.new_tuple([constant(x) for x in parts[1:]])
+    return t.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)

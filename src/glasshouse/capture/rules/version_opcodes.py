@@ -45,14 +45,14 @@ def load_special(t, f, ins):
 def build_interpolation(t, f, ins):
     """Make a field of a template string: its value, text, conversion and format."""
     form = f.stack.pop() if ins.arg & 1 else Var("")
-    value, text = t.pop_many(f, 2)
+    value, text = f.pop_many(2)
     words = [value, text, Var(CONVERSIONS[ins.arg >> 2]), form]
     raise Break("a field of a template string", Var(Interpolation), words)
 
 
 def build_template(t, f, ins):
     """Make a template string of its texts and fields."""
-    raise Break("a template string", Var(template_of), t.pop_many(f, 2))
+    raise Break("a template string", Var(template_of), f.pop_many(2))
 
 
 def template_of(texts: tuple, fields: tuple):

@@ -29,6 +29,7 @@ from glasshouse.capture.guards.program import (
     WeakLink,
     weaken,
 )
+from glasshouse.capture.rules.constants import is_passed
 from glasshouse.capture.sessions.config import config, counters
 from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to, owner_of
 from glasshouse.capture.sessions.export import ExportedTrace
@@ -392,7 +393,7 @@ class CaptureSession(BreakContinuation):
         identities = [g for g in identities if tracer.front.is_tensor(g.value)]
         if not identities:
             return entry
-        first = min(identities, key=lambda guard: not tracer.is_passed(guard.source))
+        first = min(identities, key=lambda guard: not is_passed(tracer, guard.source))
         link = WeakLink(entry, gone)
         tracer.front.keep(first.value, link, entry)
         return link

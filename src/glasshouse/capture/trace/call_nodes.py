@@ -2,6 +2,7 @@
 
 import types
 
+from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 from glasshouse.ir.node import IRNode
@@ -27,4 +28,4 @@ def describe_call(front, tracer, node: IRNode, fn) -> None:
     node.meta["varies"] = front.depends_on_varying(node, fn)
     node.meta["rank_varies"] = node.meta["varies"] and front.rank_varies(node)
     if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
-        tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
+        fix_inputs(tracer, node)  # with others it may raise, which the graph cannot catch

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import HiddenValueError
+from glasshouse.capture.rules.class_lookups import rely_on_data
+from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.operators import IN_PLACE
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
@@ -333,12 +335,12 @@ class FrontEnd(HeldValues):
                 "read values after the captured function, or accept the break",
             ) from None
         except Exception as error:
-            tracer.fix_inputs(node)  # with others it may not raise
+            fix_inputs(tracer, node)  # with others it may not raise
             self.undo(tracer, depth)
             raise UserError(error) from None
         self.check_numbers(tracer, args)
         if node.meta["varies"] and self.count_varies(node, fn, result):
-            tracer.fix_inputs(node)
+            fix_inputs(tracer, node)
         return self.wrap(tracer, node, result, args, target)
 
     def depends_on_varying(self, node: IRNode, fn) -> bool:
@@ -404,7 +406,7 @@ class FrontEnd(HeldValues):
             node.meta["scalar"] = True
             return Var(result, node)
         if node.meta["varies"] and not self.is_same_always(result):
-            tracer.fix_inputs(node)
+            fix_inputs(tracer, node)
         if not self.writes(target, args) and result is not None and not node.users:
             tracer.graph.erase_node(node)
         if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
@@ -435,7 +437,7 @@ class FrontEnd(HeldValues):
         if fact is not None:
             return fact
         if tracer.look_up(type(var.value), name) is MISSING:
-            tracer.rely_on_data(var, name, MISSING)
+            rely_on_data(tracer, var, name, MISSING)
             if isinstance(var.origin, ValueSource):
                 tracer.guards.add("absent", tracer.guards.source("dict", var.origin), name)
         value = tracer.do(getattr, var.value, name)

@@ -34,25 +34,36 @@ from glasshouse.capture.frames.frame import (
 )
 from glasshouse.capture.frames.generator_effects import ends_with_effects, holds_effects
 from glasshouse.capture.frames.surroundings import attribute_request, tell_attribute
+from glasshouse.capture.guards import read_audit
 from glasshouse.capture.guards.assumptions import Assumptions
-from glasshouse.capture.guards.class_reads import ClassReadRules, ReadClasses
-from glasshouse.capture.guards.names_in_texts import rely_on_names, rely_on_names_of_error
+from glasshouse.capture.guards.class_reads import ReadClasses
 from glasshouse.capture.guards.program import GuardSet
-from glasshouse.capture.guards.read_audit import ReadNotes, new_reads
-from glasshouse.capture.rules.attributes import AttributeRules
-from glasshouse.capture.rules.cached_calls import CachedCallRules, KeptResults
-from glasshouse.capture.rules.calls import CallRules
-from glasshouse.capture.rules.class_checks import RegisteredAnswers
-from glasshouse.capture.rules.containers import ContainerRules
-from glasshouse.capture.rules.context_variables import ContextVariableRules
-from glasshouse.capture.rules.enumerations import EnumerationRules
-from glasshouse.capture.rules.iteration import OPEN_GENERATOR, IterationRules, OrElse
-from glasshouse.capture.rules.methods import MethodRules
-from glasshouse.capture.rules.objects import ObjectRules
-from glasshouse.capture.rules.opcodes import HANDLERS, OpcodeHandlers
-from glasshouse.capture.rules.operators import OperatorRules
-from glasshouse.capture.rules.polyfill_calls import PolyfillCallRules
-from glasshouse.capture.rules.subscripts import SubscriptRules
+from glasshouse.capture.guards.read_audit import new_reads
+from glasshouse.capture.rules import (
+    attributes,
+    calls,
+    class_calls,
+    class_lookups,
+    constants,
+    containers,
+    iteration,
+    objects,
+    operators,
+    polyfill_calls,
+)
+from glasshouse.capture.rules.builtins import container_methods
+from glasshouse.capture.rules.builtins.cached_calls import KeptResults
+from glasshouse.capture.rules.builtins.class_checks import RegisteredAnswers
+from glasshouse.capture.rules.iteration import (
+    OPEN_GENERATOR,
+    OrElse,
+    delegate_of,
+    leave_to_open_generator,
+    throw_here,
+    throw_into,
+)
+from glasshouse.capture.rules.names_in_texts import rely_on_names, rely_on_names_of_error
+from glasshouse.capture.rules.opcodes import HANDLERS
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     NULL,
@@ -86,24 +97,29 @@ class TraceFinished(Exception):
     """The outermost frame returned."""
 
 
-class CaptureTracer(
-    OpcodeHandlers,
-    ClassReadRules,
-    ReadNotes,
-    ObjectRules,
-    ContainerRules,
-    AttributeRules,
-    OperatorRules,
-    SubscriptRules,
-    MethodRules,
-    IterationRules,
-    PolyfillCallRules,
-    ContextVariableRules,
-    CachedCallRules,
-    EnumerationRules,
-    CallRules,
-):
-    """One run of the interpreter, for one call of one function."""
+class CaptureTracer:
+    """One run of the interpreter, for one call of one function.
+
+    Rules are functions of a trace. These of them are methods too: Python's protocols, by which a
+    rule calls those of modules that import its own."""
+
+    call, call_own, call_function = calls.call, calls.call_own, calls.call_function
+    call_polyfill, real_call = polyfill_calls.call_polyfill, calls.real_call
+    instantiate, extend = class_calls.instantiate, container_methods.extend
+    get_attribute, set_attribute = attributes.get_attribute, attributes.set_attribute
+    truth, number = operators.truth, operators.number
+    get_iter, next_of, sequence = iteration.get_iter, iteration.next_of, containers.sequence
+    iterated, entries = containers.iterated, containers.entries
+    entry, store_item = containers.entry, containers.store_item
+    look_up, has = class_lookups.look_up, class_lookups.has
+    own_method, typed = class_lookups.own_method, constants.typed
+    concretize, foldable, varies = constants.concretize, constants.foldable, constants.varies
+    load, load_in, track, sub = objects.load, objects.load_in, objects.track, objects.sub
+    entry_source, hand_over = objects.entry_source, objects.hand_over
+    new_tuple, new_list, new_slice = objects.new_tuple, objects.new_list, objects.new_slice
+    new_dict, new_set, new_cell = objects.new_dict, objects.new_set, objects.new_cell
+    loaded, note_read = read_audit.loaded, read_audit.note_read
+    note_global = read_audit.note_global
 
     dispatcher_type: type
     on_internal_error: Callable[[Exception, str, int], None]  # for errors inside the capture
@@ -450,7 +466,7 @@ class CaptureTracer(
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
         generator: CapturedGenerator = f.generator
         if self.live and not generator.is_kept and holds_effects(generator):
-            self.leave_to_open_generator()
+            leave_to_open_generator(self)
         self.frames.pop()
         then = generator.stop()
         if not self.live and generator.is_polyfill and self.frames:
@@ -471,7 +487,7 @@ class CaptureTracer(
             raise ValueError("generator already executing")
         if not generator.started and sent.value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
-        inner = [self.delegate_of(generator)]
+        inner = [delegate_of(self, generator)]
         generator.running = generator.started = True
         generator.frame.generator = generator
         self.frames.append(generator.frame)
@@ -496,10 +512,10 @@ class CaptureTracer(
         problem = error
         try:
             if inner[0] is None:
-                self.throw_here(Var(error))
+                throw_here(self, Var(error))
             self.frames.pop()
             generator.stop()
-            self.throw_into(generator, inner.pop(), Var(error), None)
+            throw_into(self, generator, inner.pop(), Var(error), None)
         except UserError as user_error:
             problem = user_error.error
         else:

@@ -12,6 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from glasshouse.capture.fronts.network_front import NetworkFront
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.constants import all_foldable, call_concrete
+from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
 from glasshouse.torch.front import names
@@ -38,7 +40,7 @@ class TorchCallFront(NetworkFront):
         binds = isinstance(f, types.MethodWrapperType) and f.__name__ == "__get__"
         if binds and isinstance(f.__self__, types.FunctionType) and not kwargs:
             this = fn.origin.parts[0] if fn.is_made("method") else Var(f.__self__)
-            tracer.deliver(then, tracer.bound(args[0], this))
+            tracer.deliver(then, bound_method(tracer, args[0], this))
             return True
         if isinstance(f, weakref.ref) and not args:
             return self.dereference(tracer, fn, then)
@@ -135,12 +137,12 @@ class TorchCallFront(NetworkFront):
             tracer.call(Var(inner), args, kwargs, then)
         elif is_for_dynamo(f):
             tracer.give(then, None)
-        elif f in names.CLASSES and tracer.all_foldable(args, kwargs):
-            tracer.deliver(then, constant(tracer.call_concrete(f, args, kwargs)))
+        elif f in names.CLASSES and all_foldable(tracer, args, kwargs):
+            tracer.deliver(then, constant(call_concrete(tracer, f, args, kwargs)))
         elif f is torch.autocast or isinstance(f, type) and issubclass(f, torch.autocast):
-            if not tracer.all_foldable(args, kwargs):
+            if not all_foldable(tracer, args, kwargs):
                 raise Break("autocast", fn, args, kwargs)
-            context = tracer.call_concrete(f, args, kwargs)
+            context = call_concrete(tracer, f, args, kwargs)
             var = Var(context, Recipe("call", fn, args, kwargs), {})
             tracer.deliver(then, tracer.track(var))
         else:

@@ -12,7 +12,8 @@ import torch
 from torch.autograd import Function
 
 from glasshouse.capture.bytecode.instructions import GENERATORS
-from glasshouse.capture.rules.builtin_rules import PURE
+from glasshouse.capture.rules.builtins.builtin_rules import PURE
+from glasshouse.capture.rules.variables import globals_var
 from glasshouse.capture.values.plain import SCALARS, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
@@ -190,7 +191,7 @@ class PlainReader:
             base = source("const", None, cell, "cell")
             tracer.concretize(tracer.load(cell.cell_contents, source("cell", base)))
         for scope, name in self.globals:
-            var = tracer.globals_var(scope)
+            var = globals_var(tracer, scope)
             if name in var.items:
                 raise NotPlain(f"whose Python names {name}, which was set")
             if name in scope:

@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -81,7 +82,7 @@ class TorchTensorFront(FrontEnd):
             if isinstance(var.origin, ValueSource):
                 inside = tracer.guards.source("dict", var.origin)
                 tracer.guards.add("absent", inside, name)
-            tracer.rely_on_data(var, name, MISSING)
+            rely_on_data(tracer, var, name, MISSING)
             tracer.do(getattr, value, name)  # raises
         if callable(own_kind) and name not in attributes:
             return Var(getattr(value, name), Recipe("method", var, name))

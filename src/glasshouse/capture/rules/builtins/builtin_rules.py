@@ -23,11 +23,32 @@ from glasshouse.capture.frames.frame import (
     type_of,
 )
 from glasshouse.capture.guards.program import GuardCheck
-from glasshouse.capture.rules.class_checks import on_isinstance, on_issubclass, on_native_check
-from glasshouse.capture.rules.container_rules import as_list, on_defaultdict, on_dict, on_sequence
-from glasshouse.capture.rules.copies import on_copy
-from glasshouse.capture.rules.library_rules import RULES
-from glasshouse.capture.rules.operators import as_builtin
+from glasshouse.capture.rules.builtins.class_checks import (
+    on_isinstance,
+    on_issubclass,
+    on_native_check,
+)
+from glasshouse.capture.rules.builtins.container_rules import (
+    as_list,
+    on_defaultdict,
+    on_dict,
+    on_sequence,
+)
+from glasshouse.capture.rules.builtins.copies import on_copy
+from glasshouse.capture.rules.builtins.library_rules import RULES
+from glasshouse.capture.rules.class_attributes import make_super
+from glasshouse.capture.rules.class_lookups import has_own_text
+from glasshouse.capture.rules.constants import (
+    all_foldable,
+    call_concrete,
+    concrete_key,
+    says_the_same,
+)
+from glasshouse.capture.rules.descriptors import bound_method
+from glasshouse.capture.rules.identity import identical
+from glasshouse.capture.rules.operators import as_builtin, is_number_call, length
+from glasshouse.capture.rules.subscripts import get_item, search, set_item
+from glasshouse.capture.rules.variables import cell_get
 from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import ARRAY_SCALARS, MISSING
 from glasshouse.capture.values.polyfills import (
@@ -64,7 +85,6 @@ PURE = {
     *filter(callable, vars(math).values()),
     *(fn for name, fn in vars(operator).items() if callable(fn) and name not in WRITING),
 }
-GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
 PRINT_HINT = "print after the captured function, or accept the break"
@@ -162,7 +182,7 @@ def on_iter(t, fn, args, kwargs, then):
 def on_super(t, fn, args, kwargs, then):
     if len(args) == 1:
         raise Break("super of a class alone", fn, args)
-    return t.deliver(then, t.make_super(args[0], args[1]) if args else super_of_frame(t))
+    return t.deliver(then, make_super(t, args[0], args[1]) if args else super_of_frame(t))
 
 
 def super_of_frame(t):
@@ -173,7 +193,7 @@ def super_of_frame(t):
     if not original_of(code)[0].co_argcount:
         t.fail(RuntimeError("super(): no arguments"))
     if this is not None and isinstance(this.value, types.CellType):
-        this = t.cell_get(this, code.co_varnames[0]) if is_filled(this.value) else None
+        this = cell_get(t, this, code.co_varnames[0]) if is_filled(this.value) else None
     if this is None:
         t.fail(RuntimeError("super(): arg[0] deleted"))
     if "__class__" not in code.co_freevars:
@@ -181,7 +201,7 @@ def super_of_frame(t):
     cell = frame.locals[frame.code.slots.index("__class__")]
     if not is_filled(cell.value):
         t.fail(RuntimeError("super(): empty __class__ cell"))
-    return t.make_super(t.cell_get(cell, "__class__"), this)
+    return make_super(t, cell_get(t, cell, "__class__"), this)
 
 
 def is_filled(cell: types.CellType) -> bool:
@@ -273,16 +293,16 @@ def on_sum(t, fn, args, kwargs, then):
     plain = items is not None and not any(map(t.front.is_hidden, items))
     if not plain or any(type(x.value) not in (int, float) for x in (*items, start)):
         return polyfilled(t, fn, args, kwargs, then)
-    if t.is_number_call([start, *items]):
+    if is_number_call(t, [start, *items]):
         return t.deliver(then, t.number(total_of, [start, *items]))
-    if t.all_foldable([start, *items]):
-        return t.deliver(then, computed(t.call_concrete(total_of, [start, *items]), ()))
+    if all_foldable(t, [start, *items]):
+        return t.deliver(then, computed(call_concrete(t, total_of, [start, *items]), ()))
     return polyfilled(t, fn, args, kwargs, then)
 
 
 def on_type_form(t, fn, args, kwargs, then):
     """typing.get_origin and get_args, whose results are constant."""
-    return t.deliver(then, constant(t.call_concrete(fn.value, args, kwargs)))
+    return t.deliver(then, constant(call_concrete(t, fn.value, args, kwargs)))
 
 
 def on_place(t, fn, args, kwargs, then):
@@ -298,19 +318,19 @@ def tells(fn, value) -> bool:
 
 
 def on_check_islice(t, fn, args, kwargs, then):
-    return t.give(then, t.call_concrete(check_islice, args))
+    return t.give(then, call_concrete(t, check_islice, args))
 
 
 def on_check_reverse(t, fn, args, kwargs, then):
     if not t.foldable(args[0]):
         raise Break("sorting by an order that is not known", fn, args, kwargs)
-    return t.give(then, t.call_concrete(check_reverse, args))
+    return t.give(then, call_concrete(t, check_reverse, args))
 
 
 def on_order(t, fn, args, kwargs, then):
-    if not t.all_foldable(args):
+    if not all_foldable(t, args):
         raise Break("sorting by values that are not known", fn, args)
-    return t.deliver(then, constant(t.call_concrete(order_of, args)))
+    return t.deliver(then, constant(call_concrete(t, order_of, args)))
 
 
 def on_new_tuple(t, fn, args, kwargs, then):
@@ -321,7 +341,7 @@ def on_new_tuple(t, fn, args, kwargs, then):
 
 
 def on_str(t, fn, args, kwargs, then):
-    if args and t.has_own_text(args[0]):
+    if args and has_own_text(t, args[0]):
         names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
         name = next((x for x in names if t.own_method(args[0], x)), None)
         if name is not None:
@@ -330,7 +350,7 @@ def on_str(t, fn, args, kwargs, then):
     if not args or t.foldable(args[0]) or is_constant_set(t, args[0]):
         return t.give(then, t.do(fn.value, *(t.concretize(x) for x in args)))
     cls = type(t.typed(args[0]))
-    if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
+    if isinstance(args[0].value, BaseException) and says_the_same(t, args[0], fn.value):
         return t.give(then, t.do(fn.value, args[0].value))
     for name in ("__str__", "__repr__") if fn.value is str else ("__repr__",):
         if t.call_own(args[0], name, [], as_builtin(fn.value, args[0], name, then)):
@@ -351,18 +371,18 @@ def on_hash(t, args, then):
         return None
     if not t.foldable(args[0]):
         raise Break("call of hash", Var(hash), args)
-    return t.deliver(then, computed(t.call_concrete(hash, args), ()))
+    return t.deliver(then, computed(call_concrete(t, hash, args), ()))
 
 
 def on_number(t, fn, args, kwargs, then):
     """int(x), float(x)."""
-    if len(args) == 1 and t.is_number_call(args):
+    if len(args) == 1 and is_number_call(t, args):
         return t.deliver(then, t.number(fn.value, args))
     result = t.front.number_of(t, fn.value, args[0]) if len(args) == 1 else None
     if result is not None:
         return t.deliver(then, result)
-    if t.all_foldable(args, kwargs):
-        number = t.call_concrete(fn.value, args, kwargs)
+    if all_foldable(t, args, kwargs):
+        number = call_concrete(t, fn.value, args, kwargs)
         return t.deliver(then, computed(number, [x.value for x in args]))
     if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
         return t.give(then, t.do(fn.value, args[0].value))
@@ -381,11 +401,11 @@ def on_pure(t, fn, args, kwargs, then):
     if fn.value is frozenset and args:
         items = t.iterated(args[0])
         if items is not None:
-            keys = [t.concrete_key(x) for x in items]
+            keys = [concrete_key(t, x) for x in items]
             made_of = args[0].value if type(args[0].value) is set else keys
             return t.give(then, frozenset(made_of))
-    if t.all_foldable(args, kwargs):
-        result = t.call_concrete(fn.value, args, kwargs)
+    if all_foldable(t, args, kwargs):
+        result = call_concrete(t, fn.value, args, kwargs)
         return t.deliver(then, computed(result, [x.value for x in args]))
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
@@ -410,7 +430,9 @@ CLASSES |= {
     object: simple(
         lambda t, args, then: t.deliver(then, t.track(Var(object(), Recipe("object", object), {})))
     ),
-    types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
+    types.MethodType: simple(
+        lambda t, args, then: t.deliver(then, bound_method(t, args[1], args[0]))
+    ),
 }
 CLASSES |= dict.fromkeys((property, deque), breaking("making"))
 CLASSES |= dict.fromkeys(ARRAY_SCALARS, on_pure)
@@ -445,18 +467,18 @@ BUILTINS = {
     repr: on_str,
     hash: simple(on_hash),
     print: breaking("call", hint=PRINT_HINT),
-    len: simple(lambda t, args, then: t.length(args[0], then)),
+    len: simple(lambda t, args, then: length(t, args[0], then)),
     next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
     callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
 }
 BUILTINS |= RULES
 BUILTINS |= {
-    operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
-    operator.setitem: simple(lambda t, args, then: t.set_item(*args, then)),
-    operator.delitem: simple(lambda t, args, then: t.set_item(*args, None, then)),
-    operator.contains: simple(lambda t, args, then: t.contains(*args, False, then)),
-    operator.is_: simple(lambda t, args, then: t.give(then, t.identical(*args))),
-    operator.is_not: simple(lambda t, args, then: t.give(then, not t.identical(*args))),
+    operator.getitem: simple(lambda t, args, then: get_item(t, *args, then)),
+    operator.setitem: simple(lambda t, args, then: set_item(t, *args, then)),
+    operator.delitem: simple(lambda t, args, then: set_item(t, *args, None, then)),
+    operator.contains: simple(lambda t, args, then: search(t, *args, False, then)),
+    operator.is_: simple(lambda t, args, then: t.give(then, identical(t, *args))),
+    operator.is_not: simple(lambda t, args, then: t.give(then, not identical(t, *args))),
     operator.truth: on_bool,
     operator.not_: simple(
         lambda t, args, then: t.truth(args[0], lambda t2, flag: t2.give(then, not flag))

@@ -5,6 +5,7 @@ import logging
 import numpy as np
 
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.constants import all_foldable, fold
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.var import Break, ValueSource
 
@@ -32,7 +33,7 @@ def is_of_numbers(t, f, args, kwargs) -> bool:
     """Whether a call of NumPy returns the same number each time."""
     if isinstance(f, np.ufunc):
         return all(type(x.value) in SCALARS for x in args) and not kwargs
-    return type(f) is DISPATCHER and f in OF_CONSTANTS and t.all_foldable(args, kwargs)
+    return type(f) is DISPATCHER and f in OF_CONSTANTS and all_foldable(t, args, kwargs)
 
 
 def fold_numbers(t, fn, args, kwargs, then):
@@ -40,7 +41,7 @@ def fold_numbers(t, fn, args, kwargs, then):
     t.concretize(fn)
     try:
         with np.errstate(all="raise"):
-            return t.fold(fn, fn.value, args, kwargs, then)
+            return fold(t, fn, fn.value, args, kwargs, then)
     except FloatingPointError:  # each call warns of it
         raise Break(f"call of {fn.value.__name__}", fn, args) from None
 

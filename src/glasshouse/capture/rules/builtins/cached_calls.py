@@ -4,47 +4,44 @@ import functools
 import gc
 
 from glasshouse.capture.guards.program import FinalCheck
+from glasshouse.capture.rules.constants import call_concrete, is_plain, is_same_object
 from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var, constant
 
 
-class CachedCallRules:
-    """The part of the tracer that calls functions with a cache."""
+def call_cached(t, fn: Var, args, kwargs, then):
+    """Call a function with a cache: later calls find the same result there."""
+    arguments = [*args, *kwargs.values()]
+    objects = [x for x in arguments if not t.foldable(x)]
+    if not all(is_same_object(t, x) for x in objects):
+        return t.call(Var(fn.value.__wrapped__), args, kwargs, then)
+    t.concretize(fn)
+    result = call_concrete(t, fn.value, args, kwargs)
+    if not t.live:
+        return t.give(then, result)
+    if is_plain(t, result) and not has_mutable(result):
+        if not is_trusted(fn.value.__module__):
+            rely_on_result(t, fn.value, *values_of(args, kwargs), result)
+        return t.deliver(then, constant(result))
+    if any(x.origin.kind != "const" for x in objects):  # a guard would keep them alive
+        reason = f"{fn.value.__name__} gives a {type(result).__name__}"
+        raise Break(reason, fn, args, kwargs)
+    rely_on_result(t, fn.value, *values_of(args, kwargs), result)
+    source = t.guards.source("const", None, result, f"{fn.value.__name__}(…)")
+    return t.deliver(then, t.load(result, source))
 
-    kept_results: "KeptResults | None"
 
-    def call_cached(self, fn: Var, args, kwargs, then):
-        """Call a function with a cache: later calls find the same result there."""
-        arguments = [*args, *kwargs.values()]
-        objects = [x for x in arguments if not self.foldable(x)]
-        if not all(map(self.is_same_object, objects)):
-            return self.call(Var(fn.value.__wrapped__), args, kwargs, then)
-        self.concretize(fn)
-        result = self.call_concrete(fn.value, args, kwargs)
-        if not self.live:
-            return self.give(then, result)
-        if self.is_plain(result) and not has_mutable(result):
-            if not is_trusted(fn.value.__module__):
-                self.rely_on_result(fn.value, *values_of(args, kwargs), result)
-            return self.deliver(then, constant(result))
-        if any(x.origin.kind != "const" for x in objects):  # a guard would keep them alive
-            reason = f"{fn.value.__name__} gives a {type(result).__name__}"
-            raise Break(reason, fn, args, kwargs)
-        self.rely_on_result(fn.value, *values_of(args, kwargs), result)
-        source = self.guards.source("const", None, result, f"{fn.value.__name__}(…)")
-        return self.deliver(then, self.load(result, source))
-
-    def rely_on_result(self, f, args: list, kwargs: dict, result) -> None:
-        """Guard that a function's cache still holds a result. The guard calls the function, which
-        counts as a hit, as the user's own call would. It does not call a function whose cache was
-        cleared: that would run the user's code before all guards have passed."""
-        if self.kept_results is None:
-            self.kept_results = KeptResults()
-            check = FinalCheck(still_hold, self.kept_results, "caches have what they gave")
-            place = self.guards.source("const", None, functools.lru_cache, "lru_cache")
-            self.guards.add("call", place, check)
-        self.kept_results.add(f, args, kwargs, result)
+def rely_on_result(t, f, args: list, kwargs: dict, result) -> None:
+    """Guard that a function's cache still holds a result. The guard calls the function, which
+    counts as a hit, as the user's own call would. It does not call a function whose cache was
+    cleared: that would run the user's code before all guards have passed."""
+    if t.kept_results is None:
+        t.kept_results = KeptResults()
+        check = FinalCheck(still_hold, t.kept_results, "caches have what they gave")
+        place = t.guards.source("const", None, functools.lru_cache, "lru_cache")
+        t.guards.add("call", place, check)
+    t.kept_results.add(f, args, kwargs, result)
 
 
 class KeptResults:

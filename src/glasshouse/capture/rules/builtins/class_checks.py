@@ -7,6 +7,8 @@ import types
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.class_lookups import rely_on_bases
+from glasshouse.capture.rules.constants import all_foldable
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 
@@ -38,7 +40,7 @@ def on_isinstance(t, fn, args, kwargs, then):
 
 
 def on_issubclass(t, fn, args, kwargs, then):
-    if not t.all_foldable(args):
+    if not all_foldable(t, args):
         raise Break("call of issubclass", fn, args)
     cls, kinds = map(t.concretize, args)
     return check_classes(t, fn.value, args[0], kinds, cls, then)
@@ -54,7 +56,7 @@ def check_classes(t, asks, var: Var, kinds, cls: type, then):
     if has_own_checks(t, kinds, asks):
         return check_in_order(t, asks, var, each_kind(kinds), cls, then)
     answer = t.do(asks, var.value, kinds)
-    t.rely_on_bases(cls)
+    rely_on_bases(t, cls)
     rely_on_registry(t, cls, kinds)
     return t.give(then, answer)
 
@@ -84,7 +86,7 @@ def on_native_check(t, fn, args, kwargs, then):
     of_instance = fn.value.__name__ == ASKED["isinstance"]
     value = t.typed(subject) if of_instance else t.concretize(subject)
     answer, cls = t.do(fn.value, kind, value), type(value) if of_instance else value
-    t.rely_on_bases(cls)
+    rely_on_bases(t, cls)
     rely_on_registry(t, cls, kind)
     return t.give(then, answer)
 

@@ -4,6 +4,7 @@ import functools
 import types
 from collections.abc import Iterator
 
+from glasshouse.capture.rules.class_lookups import has_open_attributes, may_change, source_in
 from glasshouse.capture.values.plain import has_plain_name, is_heap
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
@@ -25,7 +26,7 @@ def rely_on_names(tracer, text: str, values) -> None:
         if not any(x in text for x in (names.get("__name__"), names.get("__qualname__")) if x):
             continue
         for name, value in names.items():
-            tracer.concretize(tracer.load(value, tracer.source_in(Var(named), "attr", name)))
+            tracer.concretize(tracer.load(value, source_in(tracer, Var(named), "attr", name)))
 
 
 def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
@@ -38,8 +39,8 @@ def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
 def is_plain(tracer, named) -> bool:
     """Whether a class or function has names that may change and that no metaclass computes."""
     if isinstance(named, type):
-        return tracer.may_change(named) and has_plain_name(named)
-    return tracer.has_open_attributes(named)
+        return may_change(tracer, named) and has_plain_name(named)
+    return has_open_attributes(tracer, named)
 
 
 def named_in(values, visited: set[int]) -> Iterator:

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 
-from glasshouse.capture.rules.polyfill_calls import is_iterable
+from glasshouse.capture.rules.containers import merged
+from glasshouse.capture.rules.polyfill_calls import is_iterable, is_opaque_iterator
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import items_of, list_of
 from glasshouse.capture.values.var import Break, Recipe, Var
@@ -20,13 +21,13 @@ def on_sequence(make):
             return t.get_iter(args[0], then)  # raises
         if fn.value is tuple and type(args[0].value) is tuple:
             return t.deliver(then, args[0])
-        items = t.merged(args[0]) if fn.value is set else t.iterated(args[0])
+        items = merged(t, args[0]) if fn.value is set else t.iterated(args[0])
         if items is not None and fn.value is set and isinstance(args[0].value, (set, frozenset)):
             return t.deliver(then, t.new_set(items, set(args[0].value)))
         if items is not None:
             return t.deliver(then, make(t, list(items)))
 
-        if t.is_opaque_iterator(args[0]):
+        if is_opaque_iterator(t, args[0]):
             reason = f"{fn.value.__name__} over a {type(args[0].value).__name__}"
             raise Break(reason, fn, args, kwargs)
 

@@ -6,6 +6,8 @@ import enum
 import types
 
 from glasshouse.capture.frames.frame import type_of
+from glasshouse.capture.rules.attribute_parts import attributes_of_new, object_dict
+from glasshouse.capture.rules.builtins.container_methods import container_method
 from glasshouse.capture.values.plain import MISSING, is_heap, own_dict, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
@@ -61,7 +63,7 @@ class ObjectCopier:
         t = self.tracer
         new = self.copies[id(x.value)] = t.new_list([])
         for item in t.sequence(x):
-            t.container_method(new, "append", [self.part(item)])
+            container_method(t, new, "append", [self.part(item)])
         return new
 
     def set_of(self, x: Var) -> Var:
@@ -92,10 +94,10 @@ class ObjectCopier:
         t.typed(x)
         new = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
         self.copies[id(x.value)] = new
-        return new, [(key, self.part(value)) for key, value in t.entries(t.object_dict(x))]
+        return new, [(key, self.part(value)) for key, value in t.entries(object_dict(t, x))]
 
     def fill(self, new: Var, pairs: list) -> None:
-        table = self.tracer.attributes_of_new(new)
+        table = attributes_of_new(self.tracer, new)
         for key, value in pairs:
             self.tracer.store_item(table, key, value)
 
