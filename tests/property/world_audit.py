@@ -103,7 +103,7 @@ class KeptReads:
         def install(session, *args):
             tracer = session.tracer
             self.sources = list(tracer.guards.sources.values())
-            self.classes = list(tracer.read_classes.classes)
+            self.classes = list(tracer.guards.classes.behaviours)
             return self.install(session, *args)
 
         CaptureSession.install = install

@@ -15,7 +15,6 @@ LARGE_CLASSES = {
     "CachingManager": (29, 16, "its statistics have an attribute each"),
     "Capture": (6, 17, "what a user set for a function, and what all its captures share"),
     "CaptureSession": (33, 16, "one capture from its first frame to its entry"),
-    "CaptureTracer": (90, 49, "waits to be composed of parts: falls with each landing"),
     "CapturedGenerator": (15, 16, "the states in which a generator can be, as in CPython"),
     "CapturedProgram": (8, 18, "a Program with all that its call reads, looked up once"),
     "Classifier": (12, 16, "a scikit-learn estimator: its parameters are attributes, by its rules"),

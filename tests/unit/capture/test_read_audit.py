@@ -15,7 +15,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.capture.guards import read_audit
 from glasshouse.capture.guards.class_reads import ReadClasses
-from glasshouse.capture.guards.program import GuardSet
+from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.guards.read_audit import audited
 from glasshouse.capture.rules import inlining
 from glasshouse.capture.rules.attributes import FUNCTION_PARTS

@@ -7,7 +7,7 @@ import glasshouse as gh
 from glasshouse import nn, optim
 from glasshouse.base.flags import flags
 from glasshouse.capture.emit.replacement import ReplacementEmitter
-from glasshouse.capture.guards.program import GuardSet
+from glasshouse.capture.guards.guard_set import GuardSet
 
 X = gh.asarray(np.random.default_rng(0).normal(size=(8, 4)).astype("float32"))
 

@@ -14,6 +14,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import glasshouse as gh  # noqa: E402
+from glasshouse.capture.guards.guard_set import GuardSet  # noqa: E402
+from glasshouse.capture.trace.frame_stack import FrameStack  # noqa: E402
+from glasshouse.capture.trace.heap import TraceHeap  # noqa: E402
+from glasshouse.capture.trace.operands import GraphOperands  # noqa: E402
 from glasshouse.capture.values.var import Recipe, Var  # noqa: E402
 from glasshouse.ir.graph import IRGraph  # noqa: E402
 from glasshouse.torch.front import calls as front_calls  # noqa: E402
@@ -154,12 +158,11 @@ def test_a_gradient_is_restored_or_zeros_stand_for_it():
 
 
 class Trace:
-    """Objects that a trace has met."""
+    """The parts of a trace that `drop_dead_values` reads."""
 
     def __init__(self, *variables: Var):
-        self.tracked = {id(x.value): x for x in variables}
-        self.gradient_sources, self.lifted = set(), {}
-        self.deleted, self.original_keys, self.blurred = {}, {}, {}
+        self.heap, self.operands = TraceHeap(GuardSet(FrameStack())), GraphOperands()
+        self.heap.tracked = {id(x.value): x for x in variables}
 
 
 def node():
@@ -171,31 +174,31 @@ def test_what_nothing_refers_to_is_dropped_with_what_is_in_it():
     whole = Var([x.value for x in parts], Recipe("list"), list(parts))
     trace = Trace(*parts, whole)
     dead_values.drop_dead_values(trace)
-    assert len(trace.tracked) == 3
+    assert len(trace.heap.tracked) == 3
     del whole
     dead_values.drop_dead_values(trace)
-    assert list(trace.tracked.values()) == parts  # which this test has
+    assert list(trace.heap.tracked.values()) == parts  # which this test has
     parts.pop()
     dead_values.drop_dead_values(trace)
-    assert list(trace.tracked.values()) == parts
+    assert list(trace.heap.tracked.values()) == parts
 
 
 def test_what_python_or_a_trace_has_is_not_dropped():
     value = torch.ones(2)
     trace = Trace(Var(value, node()), Var(torch.ones(3), node(), {"grad": Var(None)}))
     dead_values.drop_dead_values(trace)
-    assert len(trace.tracked) == 2
+    assert len(trace.heap.tracked) == 2
 
 
 def test_what_autograd_has_is_dropped():
     x = torch.ones(3, requires_grad=True)
     trace = Trace(Var(x * 2, node()))
-    (made,) = trace.tracked.values()
+    (made,) = trace.heap.tracked.values()
     result = made.value.square().sum()
     reference = weakref.ref(made.value.untyped_storage())
     del made
     dead_values.drop_dead_values(trace)
-    assert not trace.tracked and reference() is not None  # autograd has it still
+    assert not trace.heap.tracked and reference() is not None  # autograd has it still
     result.backward()
     assert reference() is None
     assert x.grad.tolist() == [8, 8, 8]

@@ -1,6 +1,6 @@
 """Differences between versions of CPython: one table per version, derived from the one before.
 
-No other code that reads bytecode checks the version. On a version without a table nothing is
+No other code of capture checks the version. On a version without a table nothing is
 captured (`base/interpreter.py`). Opcodes that exist in some versions only are in
 `rules/version_opcodes.py`."""
 
@@ -27,6 +27,8 @@ class BytecodeVersion(NamedTuple):
     close_gives_value: bool  # `close` returns the value of the generator
     no_pair: str  # the error of dict.update for an item that cannot be iterated over
     class_pattern: str  # the word for a class in the error of a class pattern
+    empty: str  # the error of `max` for no items
+    class_properties: bool  # a classmethod of a property reads an attribute of its class
     aliases: dict[str, str]  # operations that we treat as another one
 
     @property
@@ -50,6 +52,8 @@ V311 = BytecodeVersion(
     close_gives_value=False,
     no_pair="cannot convert {} to a sequence",
     class_pattern="type",
+    empty="arg is an empty sequence",
+    class_properties=True,
     aliases={},
 )
 V312 = V311._replace(
@@ -59,6 +63,7 @@ V312 = V311._replace(
     end_for_pops=2,
     call_pops_arguments=True,
     class_pattern="class",
+    empty="iterable argument is empty",
 )
 V313 = V312._replace(
     null_above=True,
@@ -67,6 +72,7 @@ V313 = V312._replace(
     loop_end=("END_FOR", "POP_TOP"),
     end_for_pops=1,
     close_gives_value=True,
+    class_properties=False,
 )
 V314 = V313._replace(
     subscript=26,

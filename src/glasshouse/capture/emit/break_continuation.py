@@ -101,8 +101,8 @@ class BreakContinuation:
             args.append(END_OF_LOOP)
         words = {k: self.value(v) for k, v in broke.kwargs.items()}
         call = caller_of(self.tracer.frames[-1])
-        handled = self.tracer.handled_in(len(self.tracer.frames))
-        if handled is not None or self.tracer.began_handling:
+        handled = self.tracer.frames.handled_in(len(self.tracer.frames))
+        if handled is not None or self.tracer.frames.began_handling:
             error = handled.value if handled is not None else None
             return handling(error, call, self.value(broke.fn), args, words)
         return call(self.value(broke.fn), args, words)
@@ -113,7 +113,7 @@ class BreakContinuation:
 
     def finalize(self, *live: Var) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
-        tracked = self.tracer.tracked.values()
+        tracked = self.tracer.heap.tracked.values()
         if not any(isinstance(var.value, OWN_ITERATORS) for var in tracked):
             return
         frames, natives = self.tracer.frames, {}
@@ -121,7 +121,7 @@ class BreakContinuation:
         for var in (*open_, *live):
             if id(var) not in self.final:
                 self.final[id(var)] = real(var, natives)
-        for var in (*tracked, *self.tracer.written):
+        for var in (*tracked, *self.tracer.effects.written):
             for name, part in parts_of(var):
                 value = real(part, natives) if isinstance(part, Var) else part
                 if isinstance(part, Var) and value is not part.value:
@@ -139,8 +139,8 @@ class BreakContinuation:
             words[0] = (words[0], *pushed)
         else:
             words = [[*words, *pushed]]
-        handled = self.tracer.handled_in(self.tracer.frames.index(frame))
-        if handled is not None or self.tracer.began_handling:
+        handled = self.tracer.frames.handled_in(self.tracer.frames.index(frame))
+        if handled is not None or self.tracer.frames.began_handling:
             error = handled.value if handled is not None else None
             return partial(native().call_handling, error, fn, tuple(words), {})
         return partial(fn, *words)

@@ -12,6 +12,7 @@ from glasshouse.capture.emit.expressions import LITERALS, ValueEmitter
 from glasshouse.capture.emit.resume_calls import code_of, resume_call
 from glasshouse.capture.frames.frame import CaptureFrame
 from glasshouse.capture.frames.surroundings import surroundings
+from glasshouse.capture.trace.frame_stack import site_in
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import CannotRebuild, ValueSource, Var, discarded
 
@@ -45,7 +46,7 @@ class ContinuationEmitter(ValueEmitter):
         for k, frame in enumerate(frames[1:], 1):
             if frame.then not in (None, discarded):
                 what = "a call in the middle of an operation"
-                raise CannotRebuild(what, tracer.site_in(frames[:k]))
+                raise CannotRebuild(what, site_in(frames[:k]))
         for frame in frames:
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
@@ -53,7 +54,7 @@ class ContinuationEmitter(ValueEmitter):
         for k, frame in enumerate(frames):  # a captured continuation has arguments
             if captured and is_super_of_nothing(original_of(frame.root)[0]):
                 what = "super() in a function without arguments"
-                raise CannotRebuild(what, tracer.site_in(frames[: k + 1]))
+                raise CannotRebuild(what, site_in(frames[: k + 1]))
         called = frames[1:] if captured else frames[1:-1]
         self.inlined = tuple(map(entry_of, called))
         begin = [f"depth = {len(called)}"] if called else []
@@ -75,7 +76,7 @@ class ContinuationEmitter(ValueEmitter):
 
     def enter_contexts(self) -> list[str]:
         """The statements that enter the contexts that the trace entered and did not leave."""
-        entered = [var for var in self.tracer.contexts if var.is_new]
+        entered = [var for var in self.tracer.effects.contexts if var.is_new]
         return [f"{self.name(var)}.__enter__()" for var in entered]
 
     def releasing(self) -> list[str]:
@@ -181,8 +182,8 @@ class ContinuationEmitter(ValueEmitter):
         else:
             words = [f"[{', '.join([*words, *items])}]"]
         called = self.pool(fn) if self.is_fixed(frame) else self.make_resume(frame, fn)
-        handled = self.tracer.handled_in(self.tracer.frames.index(frame))
-        if handled is not None or self.tracer.began_handling:
+        handled = self.tracer.frames.handled_in(self.tracer.frames.index(frame))
+        if handled is not None or self.tracer.frames.began_handling:
             error = self.name(handled) if handled is not None else "None"
             words = [error, called, f"({', '.join(words)},)", "{}"]
             called = self.pool(native().call_handling)
@@ -209,8 +210,8 @@ def call_of_break(emitter, k: int, graph_break) -> str:
     if graph_break.loop is not None:
         words.append(emitter.pool(END_OF_LOOP))
     call = f"{emitter.callee(graph_break.fn)}({', '.join(words)})"
-    handled = emitter.tracer.handled_in(k)
-    if handled is None and not emitter.tracer.began_handling:
+    handled = emitter.tracer.frames.handled_in(k)
+    if handled is None and not emitter.tracer.frames.began_handling:
         return call
     error = emitter.name(handled) if handled is not None else "None"
     words = [error, emitter.callee(graph_break.fn), *words]

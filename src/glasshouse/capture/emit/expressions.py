@@ -248,7 +248,7 @@ class ValueEmitter:
     def attributes_of_new(self, var, name) -> None:
         """Set the attributes of a new object whose dict is known."""
         attrs = getattr(var.value, "__dict__", None) or {}
-        table = self.tracer.tracked.get(id(attrs))
+        table = self.tracer.heap.tracked.get(id(attrs))
         if attrs and (table is None or table.items is None or table.items.keys() != attrs.keys()):
             raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
         for key in attrs:
@@ -267,7 +267,7 @@ class ValueEmitter:
     def make_object(self, var, cls):
         name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
         self.attributes(var, name)
-        if id(getattr(var.value, "__dict__", None)) in self.tracer.tracked:
+        if id(getattr(var.value, "__dict__", None)) in self.tracer.heap.tracked:
             self.attributes_of_new(var, name)
         return name
 
@@ -288,7 +288,7 @@ class ValueEmitter:
         for attribute in ("__cause__", "__context__"):
             other = getattr(var.value, attribute)
             if other is not None:
-                linked = self.tracer.tracked.get(id(other))
+                linked = self.tracer.heap.tracked.get(id(other))
                 if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
                 self.make(f"{name}.{attribute} = {self.name(linked)}")
@@ -332,7 +332,7 @@ class ValueEmitter:
         copier = alike if small else copy.copy
         name = self.bind(var, f"{self.pool(copier)}({self.pool(copier(error))})")
         for part in ("name", "obj"):  # of an AttributeError or NameError
-            linked = self.tracer.tracked.get(id(getattr(error, part, None)))
+            linked = self.tracer.heap.tracked.get(id(getattr(error, part, None)))
             if linked is not None or isinstance(getattr(error, part, None), str):
                 text = self.name(linked) if linked is not None else repr(getattr(error, part))
                 self.make(f"{name}.{part} = {text}")
@@ -398,7 +398,7 @@ class ValueEmitter:
     def effects(self) -> list[str]:
         """The statements that repeat the writes of the trace."""
         statements = []
-        for var in self.tracer.written:
+        for var in self.tracer.effects.written:
             target = self.name(var)
             for kind, *parts in last_writes(var.log):
                 if kind == "token":

@@ -27,7 +27,7 @@ class ReplacementEmitter(ContinuationEmitter):
         super().__init__(tracer)
         self.resumer = resumer
         # Signals do not come between the writes of the graph and of Python.
-        self.holds = bool(tracer.written) and any(map(is_work, tracer.graph.nodes))
+        self.holds = bool(tracer.effects.written) and any(map(is_work, tracer.graph.nodes))
         self.holders: list[ValueSource] = []  # containers that are replaced
         self.used_after: set[str] = set()  # names in the statements after the graph
 
@@ -35,12 +35,13 @@ class ReplacementEmitter(ContinuationEmitter):
         self,
         body: tuple[list[str], list[str]],
         line: int,
-        root: types.CodeType,
+        fn: types.FunctionType,
         slots: int,
         graph,
         uncaptured=None,
     ) -> types.FunctionType:
-        """The replacement of these statements; `uncaptured` runs the function, given its slots."""
+        """The replacement of `fn` by these statements; `uncaptured` runs it, given its slots."""
+        root = fn.__code__
         self.used_after = set(re.findall(r"\w+", "\n".join([*self.makes, *body[0], *body[1]])))
         run = self.run_graph(graph) if graph is not None else []
         if uncaptured is not None and len(run) == 1:
@@ -60,7 +61,7 @@ class ReplacementEmitter(ContinuationEmitter):
         head = f"def replacement({', '.join(parameters)}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         self.names["graph"] = getattr(graph, "run", graph)
-        self.names["__name__"] = self.tracer.module_name
+        self.names["__name__"] = fn.__globals__.get("__name__")
         self.text = text
         exec(compile(text, root.co_filename, "exec"), self.names)
         replacement = self.names.pop("replacement")
@@ -81,17 +82,17 @@ class ReplacementEmitter(ContinuationEmitter):
         lost = changes and keep is None or wrote and hasattr(graph, "run_first")
         others = []
         # Where somebody catches what the graph raises, the front end has seen to it that it may.
-        if not tracer.has_caught:
-            if changes and tracer.has_checks:
+        if not tracer.effects.has_caught:
+            if changes and tracer.effects.has_checks:
                 others = [f"    if not {self.pool(front.is_failed_check)}(error):", "        raise"]
             elif lost:
                 return self.leaving(run)
-        if tracer.assumptions.places:
-            note = partial(tracer.assumptions.failed, front.is_failed_check)
+        if tracer.guards.assumptions.places:
+            note = partial(tracer.guards.assumptions.failed, front.is_failed_check)
             others.append(f"    {self.pool(note)}(error)")
-            before.append(f"{self.pool(tracer.assumptions)}.calls += 1")
+            before.append(f"{self.pool(tracer.guards.assumptions)}.calls += 1")
         if keep is not None:
-            tensors = [self.name(x) for _, x in tracer.inputs if tracer.is_tensor(x)]
+            tensors = [self.name(x) for _, x in tracer.operands.inputs if tracer.is_tensor(x)]
             before.append(f"undo = {self.pool(keep)}([{', '.join(tensors)}])")
             undo = ["    undo()"]
         words = "".join(f"s{i}, " for i in range(slots))
@@ -122,11 +123,11 @@ class ReplacementEmitter(ContinuationEmitter):
     def run_graph(self, graph) -> list[str]:
         """The statements that run the graph. One with `run_first` takes lists, and may overwrite
         values that are replaced afterwards, if neither a name here nor anybody else has them."""
-        names = [self.name(var) for _, var in self.tracer.inputs]
+        names = [self.name(var) for _, var in self.tracer.operands.inputs]
         if not hasattr(graph, "run_first"):
             return [f"o = graph({', '.join(names)})"]
         holders = list(map(self.source, self.holders))
-        nodes = (node for node, _ in self.tracer.inputs)
+        nodes = (node for node, _ in self.tracer.operands.inputs)
         replaced = {x for x, node in zip(names, nodes, strict=True) if "replaced" in node.meta}
         dropped = {*replaced, *holders} - self.used_after
         dropped = sorted(x for x in dropped if names.count(x) < 2)
@@ -142,13 +143,13 @@ class ReplacementEmitter(ContinuationEmitter):
         """Mark the graph's tensors that are replaced after the run, or whose containers are.
         `meta["replaced"]` has the numbers of those containers among the `holders`."""
         places = {}
-        for owner in self.tracer.written:
+        for owner in self.tracer.effects.written:
             for kind, *parts in owner.log:
                 anywhere = kind == "item" and self.tracer.varies(parts[0])
                 if kind in ("item", "attr") and not anywhere:
                     key = parts[0].value if kind == "item" else parts[0]
                     places[id(owner.origin), kind, key_of(key)] = parts[1]
-        for node, var in self.tracer.inputs:
+        for node, var in self.tracer.operands.inputs:
             source, containers, new = var.origin, [], var
             while isinstance(source, ValueSource) and source.kind in ("get", "item"):
                 base, kind = source.base, "item"

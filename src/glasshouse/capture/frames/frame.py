@@ -169,7 +169,7 @@ class SequenceIterator(CapturedIterator):
         items = self.mapping.items or {}
         pair = items.get(key) or (Var(key), Var(dict.__getitem__(self.mapping.value, key)))
         if self.which == "items":
-            return tracer.new_tuple([pair[0], pair[1]])
+            return tracer.heap.new_tuple([pair[0], pair[1]])
         return pair[self.which == "values"]
 
     def step_concrete(self, values):
@@ -255,7 +255,7 @@ class EnumerateIterator(CapturedIterator):
             return END
         number = computed(self.number, ())
         self.number += 1
-        return tracer.new_tuple([number, x])
+        return tracer.heap.new_tuple([number, x])
 
     def place(self):
         return [*self.inner.value.place(), (self, "number", self.number)]
@@ -277,7 +277,7 @@ class ZipIterator(CapturedIterator):
             if x is END:
                 return END
             row.append(x)
-        return tracer.new_tuple(row) if row else END
+        return tracer.heap.new_tuple(row) if row else END
 
     def place(self):
         return [part for inner in self.inners for part in inner.value.place()]

@@ -185,7 +185,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
     # -- values before and after -----------------------------------------------------------------
 
     def keeper(self, tracer, wrote):
-        members = tracer.members.values() if wrote else ()
+        members = tracer.operands.members.values() if wrote else ()
         random_draws = tracer.front_state.draws
         generators = list({id(generator): generator for generator, _ in random_draws}.values())
         enters = any(node.target == "__enter__" for node in tracer.graph.nodes)
@@ -210,9 +210,9 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return keep
 
     def rollback(self, tracer):
-        after = [(value, self.state_of(value)) for value, _ in tracer.snapshots.values()]
+        after = [(value, self.state_of(value)) for value, _ in tracer.operands.snapshots.values()]
         draws = [(generator, generator.draws) for generator, _ in tracer.front_state.draws]
-        for value, saved in tracer.snapshots.values():
+        for value, saved in tracer.operands.snapshots.values():
             self.restore(value, saved)
         for generator, _ in draws:
             generator.draws -= 1
@@ -242,7 +242,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return True
 
     def own_gradient(self, tracer, owner, value, result):
-        for node, var in tracer.lifted.values():
+        for node, var in tracer.operands.lifted.values():
             if node is owner and var.value.__dict__.get("grad") is result:
                 var.value.grad = value
 
@@ -281,20 +281,20 @@ class GlasshouseFront(TensorFront, ModuleFront):
         """The arguments of `backward_with_hooks` for the hooks of these leaves, guarded."""
         ends, pairs = {}, []
         for leaf in leaves:
-            var, entries = tracer.tracked[id(leaf.tensor())], []
+            var, entries = tracer.heap.tracked[id(leaf.tensor())], []
             inside = tracer.guards.source("dict", var.origin)
             entry = tracer.guards.source("get", inside, "tape_entry")
             table = tracer.guards.source("attr", entry, "grad_hooks")
             tracer.guards.add("keys", table, tuple(leaf.grad_hooks))
             for key, (slot, hook) in leaf.grad_hooks.items():
                 pair = tracer.guards.source("get", table, key)
-                hook_var = tracer.load(hook, tracer.guards.source("item", pair, 1))
+                hook_var = tracer.heap.load(hook, tracer.guards.source("item", pair, 1))
                 if slot == AT_END:
                     ends.setdefault(hook, hook_var)
                     hook_var = Var([*ends].index(hook))
-                entries.append(tracer.new_tuple([Var(slot), hook_var]))
-            pairs.append(tracer.new_tuple([var, tracer.new_tuple(entries)]))
-        return tracer.new_tuple(pairs), tracer.new_tuple([*ends.values()])
+                entries.append(tracer.heap.new_tuple([Var(slot), hook_var]))
+            pairs.append(tracer.heap.new_tuple([var, tracer.heap.new_tuple(entries)]))
+        return tracer.heap.new_tuple(pairs), tracer.heap.new_tuple([*ends.values()])
 
     def before_backward(self, tracer, outputs):
         """The leaves that a backward pass will reach, each tracked and guarded."""
@@ -310,7 +310,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
                     raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
         for leaf in leaves:
             tensor = leaf.tensor()
-            var = None if tensor is None else tracer.tracked.get(id(tensor))
+            var = None if tensor is None else tracer.heap.tracked.get(id(tensor))
             if var is None:
                 reason = "backward reaches a tensor that was not read here"
                 raise Break(reason, Var(Tensor.backward), outputs)
@@ -322,7 +322,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
                 tracer.guards.add("unhooked", inside, ("tape_entry", "grad_hooks"))
         for leaf in leaves:
             if not leaf.grad_hooks:  # known when it is read
-                tracer.tracked[id(leaf.tensor())].items["grad"] = None
+                tracer.heap.tracked[id(leaf.tensor())].items["grad"] = None
         return leaves
 
 

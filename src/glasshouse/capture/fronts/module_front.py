@@ -8,7 +8,7 @@ from glasshouse.autograd.tape import grad_mode
 from glasshouse.capture.fronts.network_front import TABLES, NetworkFront
 from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
-from glasshouse.capture.rules.objects import write
+from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
@@ -54,7 +54,9 @@ class ModuleFront(NetworkFront):
         """The tracked Vars of the module, of those below it, and of their dicts of parameters,
         buffers and modules."""
         candidates = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
-        return [x for x in (tracer.tracked.get(id(part)) for part in candidates) if x is not None]
+        return [
+            x for x in (tracer.heap.tracked.get(id(part)) for part in candidates) if x is not None
+        ]
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ class ModuleFront(NetworkFront):
             tracer.concretize(fn)
         if f is phase or is_class and issubclass(f, CONTEXTS):
             var = Var(call_concrete(tracer, f, args, kwargs), Recipe("call", fn, args, kwargs), {})
-            tracer.deliver(then, tracer.track(var))
+            tracer.deliver(then, tracer.heap.track(var))
             return True
         if isinstance(f, Module):
             return self.call_module(tracer, fn, args, kwargs, then)
@@ -111,7 +113,7 @@ class ModuleFront(NetworkFront):
             return False
         for x in (*args, *kwargs.values()):
             tracer.concretize(x)
-        tracer.deliver(then, tracer.track(Var(layer, Recipe("call", fn, args, kwargs), {})))
+        tracer.deliver(then, tracer.heap.track(Var(layer, Recipe("call", fn, args, kwargs), {})))
         return True
 
     def is_context(self, fn) -> bool:
@@ -136,14 +138,16 @@ class ModuleFront(NetworkFront):
             words = {k: tracer.concretize(v) for k, v in kwargs.items()}
             node = tracer.graph.call_function(cls.value, tuple(map(tracer.concretize, args)), words)
             tracer.graph.call_method("__enter__", (node,))
-            tracer.context_nodes[id(var)] = node
-            tracer.contexts.append(var)
+            tracer.effects.context_nodes[id(var)] = node
+            tracer.effects.contexts.append(var)
             tracer.deliver(then, var if entered is var.value else Var(entered))
             return True
         tracer.do(var.value.__exit__, None, None, None)
-        if tracer.live:
-            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
-        tracer.contexts.remove(var)
+        if tracer.guards.live:
+            tracer.graph.call_method(
+                "__exit__", (tracer.effects.context_nodes[id(var)], None, None, None)
+            )
+        tracer.effects.contexts.remove(var)
         tracer.give(then, None)
         return True
 
@@ -154,11 +158,11 @@ class ModuleFront(NetworkFront):
         __exit__."""
         bound, context = fn.origin, fn.value.__self__
         fits = isinstance(bound, ValueSource) and isinstance(context, grad_mode) and context.outer
-        inner = any(x.is_new for x in tracer.contexts)
-        if not fits or inner or not tracer.live:
+        inner = any(x.is_new for x in tracer.effects.contexts)
+        if not fits or inner or not tracer.guards.live:
             return False
         tracer.guards.add("type", bound, types.MethodType)
-        var = tracer.load(context, tracer.guards.source("attr", bound, "__self__"))
+        var = tracer.heap.load(context, tracer.guards.source("attr", bound, "__self__"))
         tracer.typed(var)
         inside = tracer.guards.source("dict", var.origin)
         outer = tracer.guards.source("get", inside, "outer")
@@ -169,9 +173,9 @@ class ModuleFront(NetworkFront):
         node = tracer.graph.call_function(grad_mode, (records,))
         tracer.graph.call_method("__enter__", (node,))
         leaving = Var(LeftContext(context))
-        tracer.context_nodes[id(leaving)] = node
-        tracer.contexts.append(leaving)
-        write(tracer, var, ("method", "__exit__", [Var(None)] * 3))
+        tracer.effects.context_nodes[id(leaving)] = node
+        tracer.effects.contexts.append(leaving)
+        tracer.effects.write(var, ("method", "__exit__", [Var(None)] * 3))
         return True
 
     def call_module(self, tracer, fn, args, kwargs, then, by_class=True):
@@ -188,7 +192,7 @@ class ModuleFront(NetworkFront):
         library = f"{cls.__module__}.".startswith("glasshouse.nn.")
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
         leaf = leaf and not call_hooks
-        leaf = leaf and not tracer.varies_in_identity(fn.origin)
+        leaf = leaf and not tracer.varying.has_identity(fn.origin)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
             if any(x.log for x in self.parts(tracer, module)):
@@ -218,8 +222,8 @@ class ModuleFront(NetworkFront):
             raise Break("a module with backward hooks", fn, args, kwargs)
         with self.running(tracer, in_module, fn):
             if has_own_hooks(module) or call_hooks:
-                words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
-                hook_args = [fn, tracer.new_tuple(args), words]
+                words = new_dict(tracer, [(Var(k), v) for k, v in kwargs.items()])
+                hook_args = [fn, tracer.heap.new_tuple(args), words]
                 tracer.call(Var(Module._call_with_hooks), hook_args, {}, then)
             else:
                 tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
@@ -228,17 +232,17 @@ class ModuleFront(NetworkFront):
     def copy_of(self, tracer, module: Module) -> Module:
         """The copy that the graph calls in place of a module without tensors. Values that the
         module does not own are shared."""
-        if id(module) not in tracer.copies:
+        if id(module) not in tracer.operands.copies:
             owned = (dict, list, set, Module)
             values = (x for m in module.modules() for x in m.__dict__.values())
             memo = {id(x): x for x in values if not isinstance(x, owned)}
-            tracer.copies[id(module)] = module, copy.deepcopy(module, memo)
-            originals[tracer.copies[id(module)][1]] = weakref.ref(module)
-        return tracer.copies[id(module)][1]
+            tracer.operands.copies[id(module)] = module, copy.deepcopy(module, memo)
+            originals[tracer.operands.copies[id(module)][1]] = weakref.ref(module)
+        return tracer.operands.copies[id(module)][1]
 
     def is_called(self, tracer, value):
-        called = [x for x in tracer.members.values() if isinstance(x, Module)]
-        called += [module for module, _ in tracer.copies.values()]
+        called = [x for x in tracer.operands.members.values() if isinstance(x, Module)]
+        called += [module for module, _ in tracer.operands.copies.values()]
         return isinstance(value, Module) and any(value is m for x in called for m in x.modules())
 
     # -- guards ----------------------------------------------------------------------------------
@@ -246,13 +250,13 @@ class ModuleFront(NetworkFront):
     def guard_module(self, tracer, var):
         """Guard all that a layer's forward may read."""
         source, module = var.origin, var.value
-        if id(source) in tracer.guarded:
+        if id(source) in tracer.guards.guarded:
             return
-        tracer.guarded.add(id(source))
+        tracer.guards.guarded.add(id(source))
         guards = tracer.guards
         guards.add("type", source, type(module))
         inside = guards.source("dict", source)
-        tracer.read_classes.add(type(module))
+        tracer.guards.classes.add(type(module))
         guards.add("len", inside, len(module.__dict__))  # with all names below: there are no others
         for name, value in module.__dict__.items():
             self.guard_part(tracer, value, guards.source("get", inside, name))
@@ -265,12 +269,12 @@ class ModuleFront(NetworkFront):
             is_one = value is None or kind is bool  # there is no other object like it
             guards.add("is" if is_one else "eq", source, value)
         elif self.is_tensor(value):
-            var = tracer.load(value, source)
+            var = tracer.heap.load(value, source)
             guards.add("is", source, value)
             self.guard(tracer, var)
-            tracer.snapshots.setdefault(id(value), (value, self.state_of(value)))
+            tracer.operands.snapshots.setdefault(id(value), (value, self.state_of(value)))
         elif issubclass(kind, Module):
-            self.guard_module(tracer, tracer.load(value, source))
+            self.guard_module(tracer, tracer.heap.load(value, source))
         elif issubclass(kind, dict):
             guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
             for key, part in value.items():

@@ -4,7 +4,6 @@ members in dicts. Schedulers change numbers of optimizers outside the graph."""
 from contextlib import contextmanager
 
 from glasshouse.capture.rules.constants import all_foldable
-from glasshouse.capture.rules.objects import write
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_library
@@ -33,16 +32,16 @@ class NetworkFront(FrontEnd):
             return None
         for kind in TABLES:
             members = module.__dict__.get(kind, ())
-            tracked = tracer.tracked.get(id(members))
+            tracked = tracer.heap.tracked.get(id(members))
             if tracked is not None and name in (tracked.items or ()):
                 return tracked.items[name] and tracked.items[name][1]
             if name in members:
                 source = None
-                if tracer.live and isinstance(obj.origin, ValueSource):
+                if tracer.guards.live and isinstance(obj.origin, ValueSource):
                     table = self.table(tracer, obj, kind)
                     source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
-                return tracer.load(members[name], source)
-        if tracer.live and not tracer.has(obj, name):
+                return tracer.heap.load(members[name], source)
+        if tracer.guards.live and not tracer.has(obj, name):
             self.rely_on_no_member(tracer, obj, name)
             tracer.do(getattr, module, name)
         return None
@@ -67,7 +66,7 @@ class NetworkFront(FrontEnd):
 
     def rely_on_no_member(self, tracer, obj, name: str) -> None:
         """Guard that a module has no parameter, buffer or module of a name."""
-        if tracer.live and isinstance(obj.origin, ValueSource):
+        if tracer.guards.live and isinstance(obj.origin, ValueSource):
             for kind in [x for x in TABLES if x in obj.value.__dict__]:
                 tracer.guards.add("absent", self.table(tracer, obj, kind), name)
 
@@ -117,7 +116,7 @@ class NetworkFront(FrontEnd):
 
     def is_stale(self, tracer, var):
         """Whether a scheduler's step may have changed a value."""
-        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
+        if not tracer.effects.scheduled or not isinstance(var.origin, ValueSource):
             return False
         changed = isinstance(var.value, (self.optimizer_type, self.scheduler_type))
         return changed or "param_groups" in var.origin.text
@@ -132,7 +131,7 @@ class NetworkFront(FrontEnd):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
         tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
-        write(tracer, var, ("method", "step", list(args)))
-        tracer.scheduled = True
+        tracer.effects.write(var, ("method", "step", list(args)))
+        tracer.effects.scheduled = True
         tracer.give(then, None)
         return True

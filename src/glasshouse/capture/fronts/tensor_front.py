@@ -8,7 +8,6 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base import DType, Spec
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import fix_inputs
-from glasshouse.capture.rules.objects import write
 from glasshouse.capture.trace.front import FrontEnd, is_number
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
@@ -28,11 +27,11 @@ class TensorFront(FrontEnd):
 
     def guard(self, tracer, var):
         source, guards, value = var.origin, tracer.guards, var.value
-        if not isinstance(source, ValueSource) or id(source) in tracer.guarded:
+        if not isinstance(source, ValueSource) or id(source) in tracer.guards.guarded:
             return
         if type(value) is DetachedView:
             raise Break("x.data that was read outside is used")
-        tracer.guarded.add(id(source))
+        tracer.guards.guarded.add(id(source))
         guards.add("type", source, type(value))
         inside = guards.source("dict", source)
         self.guard_spec(tracer, value, source, inside)
@@ -57,8 +56,8 @@ class TensorFront(FrontEnd):
     def is_free(self, tracer, source, value, axis: int) -> bool:
         """Whether the size of an axis may be another one in a later call."""
         if axis in value.__dict__.get("_gh_dynamic", ()):
-            tracer.dynamic.add(f"{source.text}.shape[{axis}]")
-        return tracer.varying_size(f"{source.text}.shape[{axis}]")
+            tracer.varying.sources.add(f"{source.text}.shape[{axis}]")
+        return tracer.varying.has_seen(f"{source.text}.shape[{axis}]")
 
     def shape(self, tracer, var):
         """The shape; sizes that vary are Vars that vary."""
@@ -156,7 +155,7 @@ class TensorFront(FrontEnd):
             return Var(type(value))
         if name == "data":
             view = DetachedView(value)
-            return tracer.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
+            return tracer.heap.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
         if name in value.__dict__ and name not in (
             "payload",
             "tape_entry",
@@ -167,7 +166,7 @@ class TensorFront(FrontEnd):
             if not isinstance(var.origin, ValueSource):
                 return Var(value.__dict__[name])
             inside = tracer.guards.source("dict", var.origin)
-            return tracer.load(value.__dict__[name], tracer.entry_source(inside, name))
+            return tracer.heap.load(value.__dict__[name], tracer.heap.entry_source(inside, name))
         return None
 
     def gradient(self, tracer, var):
@@ -184,7 +183,7 @@ class TensorFront(FrontEnd):
                 node = tracer.graph.call_function(getattr, (self.lift(tracer, var), "grad"))
                 node.meta["line"] = tracer.frames[-1].where
                 self.describe(node, value)
-                var.items["grad"] = tracer.track(Var(value, node))
+                var.items["grad"] = tracer.heap.track(Var(value, node))
         return var.items["grad"]
 
     def read_grad(self, tracer, var):
@@ -200,9 +199,9 @@ class TensorFront(FrontEnd):
             tracer.guards.add("kind", inside, ("grad", Tensor, 0))
             var.items["grad"] = Var(None)
         else:
-            grad_var = tracer.load(grad, tracer.guards.source("get", inside, "grad"))
+            grad_var = tracer.heap.load(grad, tracer.guards.source("get", inside, "grad"))
             self.guard(tracer, grad_var)
-            tracer.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
+            tracer.operands.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
             var.items["grad"] = grad_var
 
     def set_attribute(self, tracer, var, name, value):
@@ -222,7 +221,7 @@ class TensorFront(FrontEnd):
         """Set an attribute that the handle has beside the value, and no operation reads."""
         tracer.do(setattr, var.value, name, value.value)
         var.items = {**(var.items or {}), name: value}
-        write(tracer, var, ("attr", name, value))
+        tracer.effects.write(var, ("attr", name, value))
 
     def beside(self, tracer, var, name):
         """An attribute that the handle has beside the value; None where its dict has it."""
@@ -233,7 +232,7 @@ class TensorFront(FrontEnd):
         return None if name in var.value.__dict__ else constant(getattr(var.value, name))
 
     def lift(self, tracer, var):
-        if type(var.value) is not DetachedView or id(var) in tracer.lifted:
+        if type(var.value) is not DetachedView or id(var) in tracer.operands.lifted:
             return super().lift(tracer, var)
         if not var.is_new:
             raise Break("x.data that was read outside is used")
@@ -241,7 +240,7 @@ class TensorFront(FrontEnd):
         node = tracer.graph.call_function(getattr, (self.lift(tracer, tensor), "data"))
         self.annotate(node)
         self.describe(node, var.value)
-        tracer.lifted[id(var)] = node, var
+        tracer.operands.lifted[id(var)] = node, var
         return node
 
     def annotate(self, node):

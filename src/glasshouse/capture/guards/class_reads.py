@@ -153,18 +153,18 @@ class ReadClasses:
     """The classes and functions that one trace read."""
 
     def __init__(self):
-        self.classes: dict[type, ClassBehaviour | None] = {}
+        self.behaviours: dict[type, ClassBehaviour | None] = {}
         self.functions: dict[int, types.FunctionType] = {}
 
     def add(self, cls: type) -> None:
         """Rely on the behaviour of a class and its metaclass."""
-        while cls not in self.classes:
-            self.classes[cls] = behaviour_of(cls) if is_heap(cls) else None
+        while cls not in self.behaviours:
+            self.behaviours[cls] = behaviour_of(cls) if is_heap(cls) else None
             cls = type(cls)
 
     def guard(self, gone) -> "UnchangedCheck | None":
         """One guard on all of them; `gone` is called when one of them dies."""
-        read = {cls: behaviour for cls, behaviour in self.classes.items() if behaviour is not None}
+        read = {cls: seen for cls, seen in self.behaviours.items() if seen is not None}
         if not read and not self.functions:
             return None
         links = [WeakLink(x, gone) for x in (*read, *self.functions.values())]

@@ -134,8 +134,8 @@ def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
     for x in outcome.fixed:
         tracer.concretize(x)
     text = statement(outcome.text.replace(NUMBER, source.text), way, expected)
-    if (source, text) not in tracer.outcomes:
-        tracer.outcomes.add((source, text))
+    if (source, text) not in tracer.guards.outcomes:
+        tracer.guards.outcomes.add((source, text))
         code = WAYS[way].format(outcome.text.replace(NUMBER, "n"))
         test = eval(compile(f"lambda n, wanted: {code}", __file__, "eval"), outcome.names)
         tracer.guards.add("call", source, OutcomeCheck(test, expected, text))
@@ -143,5 +143,5 @@ def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
 
 def was_seen_to_vary(t, var: Var) -> bool:
     """Whether a number varied in earlier calls, or may vary by a setting."""
-    varied = t.all_dynamic or var.origin.text in t.dynamic
+    varied = t.varying.is_all or var.origin.text in t.varying.sources
     return varied and type(var.value) in (int, float) and t.varies(var)

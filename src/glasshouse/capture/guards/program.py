@@ -18,7 +18,6 @@ CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "s
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
          "unhooked": 34, "code": 35, "native": 36}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
-BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # a source may have several
 OF_DICT = {"absent", "kind", "keys"}
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 MAX_SAID = 4  # nested containers in the text of a value
@@ -130,51 +129,6 @@ def says_itself(x, depth: int = 0) -> bool:
     if inside is not None:
         return depth < MAX_SAID and all(says_itself(y, depth + 1) for y in inside)
     return kind in (*SCALARS, *FUNCTIONS, range) or is_library(kind)
-
-
-class GuardSet:
-    """The guards of one trace, each once, and their sources. `frames` are the running frames."""
-
-    def __init__(self, frames: list):
-        self.frames = frames
-        self.sources: dict[tuple, ValueSource] = {}
-        self.guards: dict[tuple, Guard] = {}
-        self.read: list[ValueSource] = []  # sources that must exist in later calls
-
-    def source(
-        self, kind: str, base: ValueSource | None, key=None, named: str | None = None
-    ) -> ValueSource:
-        """The one ValueSource of a path; only a path without a base needs a name."""
-        name = (
-            kind,
-            base,
-            id(key) if kind in ("const", "get") and type(key) is not str else key,
-        )
-        source = self.sources.get(name)
-        if source is None:
-            source = self.sources[name] = ValueSource(kind, base, key, named)
-        return source
-
-    def add(self, kind: str, source: ValueSource, value) -> None:
-        """Add a guard, unless it exists or always holds."""
-        if kind == "is" and source.kind == "const" and source.key is value:
-            return  # it always holds
-        name = kind, source, None
-        if kind in BY_VALUE:
-            name = kind, source, value if isinstance(value, (str, tuple)) else id(value)
-        if name not in self.guards:
-            self.guards[name] = Guard(kind, source, value, self.line)
-
-    @property
-    def line(self) -> tuple[str, int] | None:
-        """The user's line that runs."""
-        for f in reversed(self.frames):
-            if not f.trusted:
-                return f.root.co_filename, f.code.instructions[f.at].line
-        return None
-
-    def has(self, kind: str, source: ValueSource) -> bool:
-        return (kind, source, None) in self.guards
 
 
 class GuardCompiler:

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from glasshouse.capture.guards.program import GuardSet, OutcomeCheck, read_source
+from glasshouse.capture.guards.program import OutcomeCheck, read_source
 from glasshouse.capture.values.plain import MISSING, SCALARS, is_heap, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var, stored_item
@@ -23,21 +23,16 @@ UNTOUCHED |= {"__new__"}  # CPython does not restore a class after its deletion
 # Rules that pass a value on without depending on it, by name: later calls use their new value.
 # Identity has separate guards.
 PASSING_ON = set(
-    """new_list new_tuple new_dict hand_over
-    foldable varies store_item set_plain
-    list_method number call_polyfill resume_call
-    identical CaptureTracer.end_generators CaptureTracer.keep_apart
-    CaptureSession.unfinished place_of is_generator generators_in
-    CaptureTracer.is_tensor""".split()
+    """TraceHeap.new_list TraceHeap.new_tuple new_dict TraceHeap.hand_over
+    foldable varies store_item set_plain list_method number call_polyfill
+    resume_call identical CaptureTracer.end_generators Effects.keep_apart CaptureSession.unfinished
+    place_of is_generator generators_in CaptureTracer.is_tensor""".split()
 )
 # Rules that depend on the type of a value alone, and on parts of it that are noted separately.
 BY_TYPE = set(
-    """typed dict_of is_number_call
-    get_attribute instance_attribute
-    rely_on_absence has
-    own_method rely_on_data NetworkFront.member is_of_signature
-    check_classes on_sum divides_by_constant
-    iterator_method function_part dict_entry""".split()
+    """typed dict_of is_number_call get_attribute instance_attribute rely_on_absence has
+    own_method rely_on_data NetworkFront.member is_of_signature check_classes on_sum
+    divides_by_constant iterator_method function_part dict_entry""".split()
 )
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -254,12 +249,16 @@ class TraceReads:
         free = self.add_sources(tracer.guards, slots, variables)
         for identity, read in self.places.items():
             # If the call has replaced an owner, this is the old one.
-            gone = read.is_noted and bool(tracer.written) and read.place.kind in ("item", "slot")
+            gone = (
+                read.is_noted
+                and bool(tracer.effects.written)
+                and read.place.kind in ("item", "slot")
+            )
             if identity not in free and not gone and self.outlives(entry, slots, read):
                 where = f"{read.where}: " if read.where else ""
                 self.findings.unguarded.append(f"{where}{read.text} is read, and has no guard")
 
-    def add_sources(self, guards: GuardSet, slots: tuple, variables: dict[int, str]) -> set[tuple]:
+    def add_sources(self, guards, slots: tuple, variables: dict[int, str]) -> set[tuple]:
         """Add the places of values loaded at sources, with the rules that used them. Returns the
         identities of places where another value is fine: no rule used the value, the entry reads it
         again, or the outcome of an expression is guarded, which other numbers may have too."""
@@ -294,25 +293,6 @@ class TraceReads:
             return is_valid(entry, slots)
         finally:
             place.put(before)
-
-
-def note_read(t, kind: str, owner, key, holder) -> None:
-    """Note a read of something of `holder`; see `ReadPlace`."""
-    if t.reads is not None and t.live:
-        t.reads.note(ReadPlace(kind, owner, key), holder, t.user_line())
-
-
-def note_global(t, f, name: str) -> None:
-    """Note that a global was looked up in a frame."""
-    if not f.trusted:
-        t.note_read("item", f.globals, name, f.globals)
-
-
-def loaded(t, value, source: ValueSource | None) -> Var:
-    """The Var of a value read at a source."""
-    if t.reads is None or source is None:
-        return Var(value, source)
-    return t.reads.loaded(value, source)
 
 
 def is_valid(entry, slots: tuple) -> bool:

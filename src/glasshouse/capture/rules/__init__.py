@@ -2,6 +2,6 @@
 
 `opcodes` has one rule an instruction; `operators`, `attributes`, `subscripts`, `containers` and
 `iteration` are Python's protocols; `calls` decides whether a call is inlined, folded, put into the
-graph, or breaks it; `builtin_rules`, `library_rules` and `methods` are tables of functions with
-separate rules. Each computes the real result, adds the guards that it relies on, and logs what
-it writes. Read `operators`, then `builtin_rules`."""
+graph, or breaks it; `builtins` has tables of functions with separate rules. Each computes the real
+result, adds the guards that it relies on, and logs what it writes. Read `constants`, then
+`operators`."""

@@ -17,10 +17,10 @@ def iterator_method(trace, obj: Var, name: str) -> Var | None:
     if issubclass(type(value), CapturedGenerator) and hasattr(value.kind, name):
         if hasattr(value, name):
             return Var(getattr(value, name), Recipe("method", obj, name))
-        if trace.live:
+        if trace.guards.live:
             raise Break(f"attribute {name!r} of a {value.kind.__name__}")
         obj.value = value = value.native()
-        trace.handed_over.append(obj)
+        trace.heap.handed_over.append(obj)
     if issubclass(type(value), CapturedIterator) and hasattr(value.native(), name):
         if name not in ("__next__", "__iter__"):
             reason = f"attribute {name!r} of a {type_of(value).__name__}"
@@ -34,14 +34,14 @@ def function_part(trace, obj: Var, name: str) -> Var:
     if obj.is_new and name in KEPT_PARTS or obj.items and name == "__dict__":
         raise Break(f"{name} of a new or changed function", Var(getattr), [obj, Var(name)])
     part = trace.do(getattr, obj.value, name)
-    return trace.load(part, source_in(trace, obj, "attr", name))
+    return trace.heap.load(part, source_in(trace, obj, "attr", name))
 
 
 def dict_entry(trace, obj: Var, name: str) -> Var:
     """An attribute in an object's own `__dict__`, or MISSING; either is guarded."""
     value, cls = obj.value, type(obj.value)
     attributes = getattr(value, "__dict__", None)
-    if attributes is None and cls.__dictoffset__ and trace.live:  # C keeps it to itself
+    if attributes is None and cls.__dictoffset__ and trace.guards.live:  # C keeps it to itself
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
     if not isinstance(attributes, dict):
         return MISSING
@@ -49,9 +49,9 @@ def dict_entry(trace, obj: Var, name: str) -> Var:
     if table is not None and name in table.items:
         return table.items[name][1]
     if not obj.is_new:
-        trace.note_read("item", attributes, name, value)
+        trace.guards.note_read("item", attributes, name, value)
     if name in attributes:
-        return trace.load(attributes[name], trace.entry_source(dict_of(trace, obj), name))
+        return trace.heap.load(attributes[name], trace.heap.entry_source(dict_of(trace, obj), name))
     rely_on_absence(trace, obj, name)
     return MISSING
 
@@ -66,10 +66,10 @@ def rely_on_absence(t, obj: Var, name: str) -> None:
 def known_attributes(t, obj: Var, attributes: dict | None) -> Var | None:
     """The Var of an object's dict, `attributes`, if it was reached as a dict. Guards that in
     later calls too it is that object's."""
-    table, source = t.tracked.get(id(attributes)), dict_of(t, obj)
+    table, source = t.heap.tracked.get(id(attributes)), dict_of(t, obj)
     if table is None or table.items is None:
         return None
-    return table if source is None else t.load(attributes, source)
+    return table if source is None else t.heap.load(attributes, source)
 
 
 def object_dict(t, obj: Var) -> Var:
@@ -79,15 +79,15 @@ def object_dict(t, obj: Var) -> Var:
     if obj.is_new or obj.items:
         reason = "the __dict__ of an object that was written to"
         raise Break(reason, Var(getattr), [obj, Var("__dict__")])
-    return t.load(own_dict(obj.value), dict_of(t, obj))
+    return t.heap.load(own_dict(obj.value), dict_of(t, obj))
 
 
 def attributes_of_new(t, obj: Var) -> Var:
     """The dict with the attributes of a new object, or of a list or dict of a user's class."""
     attributes = obj.value.__dict__
-    table = t.tracked.get(id(attributes))
+    table = t.heap.tracked.get(id(attributes))
     if table is None:
-        table = t.track(Var(attributes, Recipe("attributes", obj), {}))
+        table = t.heap.track(Var(attributes, Recipe("attributes", obj), {}))
         items = obj.items if obj.is_made("object") else {}
         for name in [x for x in items if x in attributes]:
             table.items[name] = Var(name), items.pop(name)
@@ -96,7 +96,7 @@ def attributes_of_new(t, obj: Var) -> Var:
 
 def class_var(t, cls: type) -> Var:
     """The Var of a class that is written to."""
-    var = t.tracked.get(id(cls))
+    var = t.heap.tracked.get(id(cls))
     if var is None:
-        var = t.tracked[id(cls)] = Var(cls)
+        var = t.heap.tracked[id(cls)] = Var(cls)
     return var

@@ -32,7 +32,7 @@ from glasshouse.capture.rules.descriptors import (
     read_descriptor,
     slice_parts,
 )
-from glasshouse.capture.rules.objects import write
+from glasshouse.capture.rules.iteration import OrElse
 from glasshouse.capture.rules.variables import cell_get, cell_set
 from glasshouse.capture.values.plain import (
     FUNCTIONS,
@@ -88,7 +88,7 @@ def attribute_now(t, obj: Var, name: str) -> Var | None:
 def get_attribute(t, obj: Var, name: str, then=None, special=False, plain=False):
     """obj.name, delivered to `then` or pushed. `special` looks it up on the type alone, `plain`
     as object.__getattribute__ does."""
-    obj = t.functions.get(id(obj.value), obj)
+    obj = t.heap.functions.get(id(obj.value), obj)
     value, kind = obj.value, type(obj.value)
     if t.is_tensor(obj):
         return t.deliver(then, t.front.attribute(t, obj, name))
@@ -104,15 +104,15 @@ def get_attribute(t, obj: Var, name: str, then=None, special=False, plain=False)
         return written_attribute(t, obj, name, then, plain)
     if is_of_signature(obj):
         return t.deliver(then, signature_part(t, obj, name))
-    if kind is types.CellType and name == "cell_contents" and t.live:
+    if kind is types.CellType and name == "cell_contents" and t.guards.live:
         if is_empty(value):
             raise Break("the contents of an empty cell", Var(getattr), [obj, Var(name)])
         return t.deliver(then, cell_get(t, obj, name))
-    if name == "__annotations__" and t.live and defers_annotations(value):
+    if name == "__annotations__" and t.guards.live and defers_annotations(value):
         raise Break("annotations that are made when asked for", Var(getattr), [obj, Var(name)])
     is_part = issubclass(kind, types.FunctionType) and name in FUNCTION_PARTS
     is_namespace = issubclass(kind, types.ModuleType) and name == "__dict__"
-    if not t.live and (is_part or is_namespace or kind in PROXIES):
+    if not t.guards.live and (is_part or is_namespace or kind in PROXIES):
         return t.give(then, t.do(getattr, value, name))
     if issubclass(kind, types.ModuleType):
         return module_attribute(t, obj, name, then)
@@ -157,14 +157,14 @@ def module_attribute(t, obj: Var, name: str, then):
     if name == "__dict__":
         raise Break("the namespace of a module", Var(getattr), [obj, Var(name)])
     names = dict_of(t, obj)
-    trusted, scope = t.in_library(), t.scopes.get(id(value.__dict__))
+    trusted, scope = t.frames.in_library(), t.heap.scopes.get(id(value.__dict__))
     if not trusted:
-        t.note_read("item", value.__dict__, name, value)
+        t.guards.note_read("item", value.__dict__, name, value)
     if scope is not None and name in scope.items:
         if scope.items[name] is None:
             raise Break("a global that was deleted", Var(getattr), [obj, Var(name)])
         return t.deliver(then, scope.items[name])
-    if obj.origin is None and t.live:
+    if obj.origin is None and t.guards.live:
         obj = Var(value, t.guards.source("const", None, value, value.__name__))
         names = dict_of(t, obj)
     if name not in value.__dict__:
@@ -177,19 +177,19 @@ def module_attribute(t, obj: Var, name: str, then):
         if class_value is not MISSING and is_heap(kind):
             rely_on_data(t, obj, name, class_value)
             return bind_attribute(t, obj, name, class_value, then)
-        if t.live and isinstance(finder, types.FunctionType) and name[:2] != "__":
-            getter = t.load(finder, t.entry_source(names, "__getattr__"))
+        if t.guards.live and isinstance(finder, types.FunctionType) and name[:2] != "__":
+            getter = t.heap.load(finder, t.heap.entry_source(names, "__getattr__"))
             return t.call(getter, [Var(name)], {}, then)
         return t.give(then, t.do(getattr, value, name))
-    source = t.entry_source(names, name)
+    source = t.heap.entry_source(names, name)
     fixed = trusted and not is_rebound(value.__dict__, name)
-    return t.deliver(then, t.load_in(fixed, value.__dict__[name], source))
+    return t.deliver(then, t.heap.load_in(fixed, value.__dict__[name], source))
 
 
 def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool):
     """An attribute of an ordinary object."""
     value, cls = obj.value, type(obj.value)
-    if t.scheduled and t.front.is_stale(t, obj):
+    if t.effects.scheduled and t.front.is_stale(t, obj):
         raise Break("a read after a scheduler's step")
     t.typed(obj)
     own_getter = cls.__getattribute__ not in PLAIN_GETTERS
@@ -224,7 +224,7 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
         rely_on_data(t, obj, name, class_value)
     if class_value is not MISSING:
         return bind_attribute(t, obj, name, class_value, then)
-    if not t.live and not special and not plain:
+    if not t.guards.live and not special and not plain:
         return t.deliver(then, t.real_call(Var(getattr), [obj, Var(name)], {}))
     if not special and not plain and t.call_own(obj, "__getattr__", [Var(name)], then):
         return None
@@ -248,25 +248,25 @@ def set_attribute(t, obj: Var, name: str, var: Var | None, then=discarded):
         binds = callable(before) or is_descriptor(before)
         if var is None:
             rely_on_own(t, obj, name)
-        if custom or binds or not t.live:
+        if custom or binds or not t.guards.live:
             reason = f"attribute {name!r} of a class is set"
             raise Break(reason, change, [obj, Var(name), *more])
         t.do(change.value, value, name, *(x.value for x in more))
-        t.class_items.setdefault(value, {})[name] = var
-        write(t, class_var(t, value), ("attr", name, var))
+        t.heap.class_items.setdefault(value, {})[name] = var
+        t.effects.write(class_var(t, value), ("attr", name, var))
         return t.give(then, None)
     t.typed(obj)
-    if t.live and t.scheduled and t.front.is_stale(t, obj):
+    if t.guards.live and t.effects.scheduled and t.front.is_stale(t, obj):
         reason = "a write after a scheduler's step"
         raise Break(reason, change, [obj, Var(name), *more])
-    if t.live and t.front.is_called(t, value):
+    if t.guards.live and t.front.is_called(t, value):
         raise Break("a layer that was called here is changed", change, [obj, Var(name), *more])
     if type(value) is types.CellType and name == "cell_contents":
         cell_set(t, obj, var)
         return t.give(then, None)
     setter = "__setattr__" if more else "__delattr__"
     if isinstance(value, (types.ModuleType, threading.local)):
-        if not t.live:
+        if not t.guards.live:
             return t.give(then, t.do(change.value, value, name, *(x.value for x in more)))
         reason = f"an attribute of a {cls.__name__} is set"
         raise Break(reason, change, [obj, Var(name), *more])
@@ -282,11 +282,11 @@ def set_attribute(t, obj: Var, name: str, var: Var | None, then=discarded):
 @pending
 def set_plain(t, obj: Var, name: str, var: Var | None, then=discarded):
     """Set or delete an attribute as object.__setattr__ does; the result goes to `then`."""
-    obj = t.functions.get(id(obj.value), obj)
+    obj = t.heap.functions.get(id(obj.value), obj)
     value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
     plain = object.__setattr__ if more else object.__delattr__
-    if not t.live:
-        t.hand_over(more)
+    if not t.guards.live:
+        t.heap.hand_over(more)
         t.do(plain, value, name, *(x.value for x in more))
         return t.give(then, None)
     if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS_CALLED:
@@ -326,10 +326,10 @@ def set_plain(t, obj: Var, name: str, var: Var | None, then=discarded):
     if not isinstance(obj.items, dict):
         obj.items = {}
     if isinstance(value, types.FunctionType):
-        t.functions[id(value)] = obj
+        t.heap.functions[id(value)] = obj
     obj.items[name] = var
     if not obj.is_new:
-        write(t, obj, ("attr", name, var))
+        t.effects.write(obj, ("attr", name, var))
     return t.give(then, None)
 
 
@@ -340,11 +340,11 @@ def rely_on_presence(t, obj: Var, name: str, table: Var | None, class_value) -> 
     if isinstance(class_value, types.MemberDescriptorType):
         with suppress(UserError):  # of an unset slot: the deletion raises it again
             value = read_descriptor(t, obj, name, class_value)
-            t.load(value, t.sub(obj, "attr", name))
+            t.heap.load(value, t.heap.sub(obj, "attr", name))
     elif table is not None:
         t.entry(table, name)
     elif attributes is not None and source is not None and name in attributes:
-        t.load(attributes[name], t.entry_source(source, name))
+        t.heap.load(attributes[name], t.heap.entry_source(source, name))
     elif attributes is not None and source is not None:
         t.guards.add("absent", source, name)
 
@@ -357,3 +357,26 @@ def is_set_plainly(value) -> bool:
     except TypeError as error:
         return "can't apply" not in str(error)
     return True
+
+
+def attribute_or(t, whole: tuple, obj: Var, name: str, then, other):
+    """obj.name to `then`, or other(tracer) if there is none. `whole` is the function and its
+    arguments, which Python calls if this breaks."""
+    frame = t.frames[-1]
+    depth = len(t.frames)
+    missing = False
+    try:
+        get_attribute(t, obj, name, then)
+    except UserError as user_error:
+        if not isinstance(user_error.error, AttributeError) or len(t.frames) != depth:
+            raise
+        missing = True
+    except Break as graph_break:
+        if not t.guards.live or len(t.frames) != depth:
+            raise
+        raise Break(graph_break.reason, *whole) from None
+    if missing:
+        return other(t)
+    if t.frames[-1] is not frame:
+        t.frames[-1].then = OrElse(AttributeError, then, lambda t, error: other(t))
+    return None

@@ -8,6 +8,7 @@ import weakref
 
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.bytecode.instructions import decoded
+from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import caller_of
 from glasshouse.capture.rules.builtins.builtin_rules import BUILTINS, PURE, check_count
 from glasshouse.capture.rules.builtins.cached_calls import call_cached
@@ -63,7 +64,7 @@ BUILTIN_KINDS = (
 def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
     """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
     f = fn.value
-    if not t.live:
+    if not t.guards.live:
         rule = FRAME_READERS.get(f) if isinstance(f, READER_KINDS) else None
         if rule is not None and not args and not kwargs:
             return t.deliver(then, rule(t))
@@ -91,7 +92,7 @@ def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
         return t.call(inner[0], [*inner[1:], *args], {**more, **kwargs}, then)
     if isinstance(f, BUILTIN_KINDS):
         return call_builtin(t, fn, args, kwargs, then)
-    if isinstance(f, t.dispatcher_type):
+    if isinstance(f, native().Dispatcher):
         return t.call(Var(t.concretize(fn).fn), args, kwargs, then)
     if isinstance(f, CACHED):
         return call_cached(t, fn, args, kwargs, then)
@@ -111,7 +112,7 @@ def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
 
 def real_call(t, fn: Var, args, kwargs) -> Var:
     """Have Python make a call; its result."""
-    t.hand_over((*args, *kwargs.values()))
+    t.heap.hand_over((*args, *kwargs.values()))
     values = {k: v.value for k, v in kwargs.items()}
     with let_through():
         if t.frames:
@@ -128,8 +129,8 @@ def call_method_object(t, fn: Var, args, kwargs, then):
     if fn.origin is None:
         return t.call(Var(fn.value.__func__), [Var(fn.value.__self__), *args], kwargs, then)
     t.typed(fn)
-    this = t.load(fn.value.__self__, t.sub(fn, "attr", "__self__"))
-    inner = t.load(fn.value.__func__, t.sub(fn, "attr", "__func__"))
+    this = t.heap.load(fn.value.__self__, t.heap.sub(fn, "attr", "__self__"))
+    inner = t.heap.load(fn.value.__func__, t.heap.sub(fn, "attr", "__func__"))
     return t.call(inner, [this, *args], kwargs, then)
 
 
@@ -141,7 +142,7 @@ def partial_parts(t, fn: Var):
     p = fn.value
     t.typed(fn)
     names = ("func", "args", "keywords")
-    parts = [t.load(getattr(p, name), t.sub(fn, "attr", name)) for name in names]
+    parts = [t.heap.load(getattr(p, name), t.heap.sub(fn, "attr", name)) for name in names]
     keywords = {k.value: v for k, v in t.entries(parts[2])}
     return [parts[0], *t.sequence(parts[1])], keywords
 
@@ -205,11 +206,11 @@ def call_builtin(t, fn: Var, args, kwargs, then):
         return t.call_polyfill(fn, args, kwargs, then)
     if bound:
         if isinstance(fn.origin, ValueSource):
-            this = t.load(owner, t.sub(fn, "attr", "__self__"))
+            this = t.heap.load(owner, t.heap.sub(fn, "attr", "__self__"))
         elif isinstance(owner, MUTABLE):  # shared by all calls
-            this = t.load(owner, t.guards.source("const", None, owner, "owner"))
+            this = t.heap.load(owner, t.guards.source("const", None, owner, "owner"))
         else:
-            this = t.tracked.get(id(owner)) or constant(owner)
+            this = t.heap.tracked.get(id(owner)) or constant(owner)
         return builtin_method(t, fn, this, f.__name__, args, kwargs, then)
     if isinstance(f, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
         return builtin_method(t, fn, args[0], f.__name__, args[1:], kwargs, then)

@@ -45,7 +45,7 @@ SUPER_PARTS = {
 def member_of_enum(t, cls: type, name: str, member: enum.Enum) -> Var:
     """A member of an enumeration, with its source."""
     place = t.guards.source("const", None, member, f"{cls.__name__}.{name}")
-    return t.load(member, place)
+    return t.heap.load(member, place)
 
 
 def member_for(t, fn: Var, args, kwargs, member: enum.Enum, then):
@@ -64,16 +64,16 @@ def member_for(t, fn: Var, args, kwargs, member: enum.Enum, then):
 def part_of_class(trace, cls: Var, name: str) -> Var:
     """An attribute that a data descriptor of the metaclass reads, such as `__name__`."""
     value = cls.value
-    if name == "__dict__" and trace.class_items.get(value):
+    if name == "__dict__" and trace.heap.class_items.get(value):
         reason = "the __dict__ of a class that was written to"
         raise Break(reason, Var(getattr), [cls, Var(name)])
     part = trace.do(getattr, value, name)
     rely_on_bases(trace, value)
     if name == "__dict__":
         rely_on_namespace(trace, cls)
-    if not trace.live or name not in CLASS_TEXTS or not is_heap(value):
+    if not trace.guards.live or name not in CLASS_TEXTS or not is_heap(value):
         return constant(part)
-    return trace.load(part, source_in(trace, cls, "attr", name))
+    return trace.heap.load(part, source_in(trace, cls, "attr", name))
 
 
 def class_attribute(t, cls: Var, name: str, then):
@@ -124,7 +124,7 @@ def class_attribute(t, cls: Var, name: str, then):
     if is_library(value) and type(class_value) not in SCALARS:
         t.guards.add("is", place, class_value)
         return t.give(then, class_value)
-    return t.deliver(then, t.load(class_value, place))
+    return t.deliver(then, t.heap.load(class_value, place))
 
 
 def make_super(t, cls: Var, obj: Var) -> Var:
@@ -144,18 +144,18 @@ def super_attribute(t, sup: Var, name: str, then):
     base, class_value = look_up_super(start, cls.value, name)
     rely_on_super(t, start, cls.value, name, base)
     if base is None and name in super.__dict__:
-        if not t.live:
+        if not t.guards.live:
             return t.give(then, t.do(getattr, sup.value, name))
         raise Break(f"attribute {name!r} of a super", Var(getattr), [sup, Var(name)])
     if base is None:
         return t.fail(AttributeError(f"'super' object has no attribute {name!r}"))
-    new_value = t.class_items.get(base, {}).get(name)
+    new_value = t.heap.class_items.get(base, {}).get(name)
     if new_value is not None:
         return t.deliver(then, new_value)
     if not is_descriptor(class_value):
         place = t.guards.source("const", None, base, base.__name__)
         source = t.guards.source("lookup", place, name) if may_change(t, base) else None
-        return t.deliver(then, t.load(class_value, source))
+        return t.deliver(then, t.heap.load(class_value, source))
     if not for_class:
         return bind_attribute(t, obj, name, class_value, then, Var(base))
     method = of_class(t, obj, class_value)

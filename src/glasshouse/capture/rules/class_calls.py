@@ -35,7 +35,7 @@ def call_class(t, fn: Var, args, kwargs, then):
             rely_on_code(t, args[0])
         words = {k: v.value for k, v in kwargs.items()}
         result = functools.partial(*(x.value for x in args), **words)
-        return t.deliver(then, t.track(Var(result, Recipe("call", fn, args, kwargs), {})))
+        return t.deliver(then, t.heap.track(Var(result, Recipe("call", fn, args, kwargs), {})))
     meta = t.look_up(type(cls), "__call__")
     if meta is not type.__dict__["__call__"]:
         return call_metaclass(t, fn, meta, args, kwargs, then)
@@ -88,7 +88,7 @@ def instantiate(t, fn: Var, cls: type, args, kwargs, then):
         return t.call(Var(new), [fn, *args], kwargs, initialise)
     if new is not object.__new__:
         return make_builtin(t, fn, cls, init, args, kwargs, then)
-    instance = t.track(Var(t.do(object.__new__, cls), Recipe("object", cls), {}))
+    instance = t.heap.track(Var(t.do(object.__new__, cls), Recipe("object", cls), {}))
     if isinstance(init, types.FunctionType):
         reason = why_opaque(t, init, args, kwargs)
         if reason:
@@ -107,22 +107,22 @@ def make_exception(t, fn, cls, init, args, kwargs, then):
     if isinstance(init, types.FunctionType):
         value = t.do(cls.__new__, cls, *(x.value for x in args))
         base = Var(value, Recipe("exception", cls, args), {})
-        return inline(t, Var(init), [t.track(base), *args], kwargs, then, base)
+        return inline(t, Var(init), [t.heap.track(base), *args], kwargs, then, base)
     value = t.do(cls, *(x.value for x in args), **{k: v.value for k, v in kwargs.items()})
-    return t.deliver(then, t.track(Var(value, Recipe("call", fn, args, kwargs), {})))
+    return t.deliver(then, t.heap.track(Var(value, Recipe("call", fn, args, kwargs), {})))
 
 
 def make_builtin(t, fn, cls, init, args, kwargs, then):
     """Make an instance of a subclass of a builtin container or of property."""
     if cls.__new__ is property.__new__:
-        obj = t.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))
+        obj = t.heap.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))
         return t.call(Var(init), [obj, *args], kwargs, lambda t, _: t.deliver(then, obj))
     bases = (OrderedDict, dict, list)
     base = next((b for b in bases if issubclass(cls, b) and cls.__new__ is b.__new__), None)
     if base is None:
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
     kind, how, items = ("list", "extend", []) if base is list else ("dict", "update", {})
-    obj = t.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
+    obj = t.heap.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
     if isinstance(init, types.FunctionType):
         return inline(t, Var(init), [obj, *args], kwargs, then, obj)
     if not args and not kwargs and issubclass(cls, getattr(init, "__objclass__", type)):

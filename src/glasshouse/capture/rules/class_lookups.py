@@ -25,11 +25,11 @@ def dict_of(t, var: Var) -> ValueSource | None:
 
 def look_up(t, cls: type, name: str):
     """The attribute of a class under a name, or MISSING; no code of the user's runs."""
-    if t.live:
-        if cls not in t.read_classes.classes:
-            t.read_classes.add(cls)
-        if t.reads is not None:
-            t.note_read("class", cls, name, cls)
+    if t.guards.live:
+        if cls not in t.guards.classes.behaviours:
+            t.guards.classes.add(cls)
+        if t.guards.reads is not None:
+            t.guards.note_read("class", cls, name, cls)
     return static_lookup(cls, name)[0]
 
 
@@ -37,7 +37,7 @@ def has_own_text(t, var: Var) -> bool:
     """Whether the class of a value may make its text in Python from attributes that change, so
     that the text is no constant even if the value is."""
     value, cls = var.value, type(var.value)
-    return t.live and isinstance(value, (enum.Enum, type)) and may_change(t, cls)
+    return t.guards.live and isinstance(value, (enum.Enum, type)) and may_change(t, cls)
 
 
 def has(t, var: Var, name: str) -> bool:
@@ -71,14 +71,14 @@ def derives_from(t, var: Var, kinds) -> bool:
 
 def rely_on_bases(t, cls: type) -> None:
     """Rely on the bases of a class."""
-    if t.live:
-        t.read_classes.add(cls)
+    if t.guards.live:
+        t.guards.classes.add(cls)
 
 
 def rely_on_function(t, fn: types.FunctionType) -> None:
     """Rely on the code and defaults of a function that is inlined."""
-    if t.live and not is_trusted(fn.__globals__.get("__name__", "")):
-        t.read_classes.functions[id(fn)] = fn
+    if t.guards.live and not is_trusted(fn.__globals__.get("__name__", "")):
+        t.guards.classes.functions[id(fn)] = fn
 
 
 def may_change(t, cls: type) -> bool:
@@ -89,7 +89,7 @@ def may_change(t, cls: type) -> bool:
 def is_open(t, cls: type) -> bool:
     """Whether data of a class or its objects may change before later calls: code of a library
     does not change its own."""
-    return t.live and not (is_library(cls) and t.frames[-1].trusted)
+    return t.guards.live and not (is_library(cls) and t.frames[-1].trusted)
 
 
 def has_open_attributes(t, value) -> bool:
@@ -101,7 +101,7 @@ def has_open_attributes(t, value) -> bool:
 
 def class_of(t, obj: Var) -> Var:
     """The class of an object, with its source."""
-    cls = Var(type(obj.value), t.sub(obj, "type"))
+    cls = Var(type(obj.value), t.heap.sub(obj, "type"))
     return Var(cls.value, place_of(t, cls))
 
 
@@ -115,7 +115,7 @@ def in_class(t, cls: Var, name: str, class_value) -> Var:
     here = may_change(t, cls.value) and t.look_up(cls.value, name) is class_value
     if not in_python or not here:
         return Var(class_value)
-    return t.load(class_value, source_in(t, cls, "lookup", name))
+    return t.heap.load(class_value, source_in(t, cls, "lookup", name))
 
 
 def rely_on_data(t, obj: Var, name: str, class_value) -> None:
@@ -139,7 +139,7 @@ def rely_on_namespace(t, cls: Var) -> None:
 
 def rely_on_own(t, cls: Var, name: str) -> None:
     """Guard whether a class itself has an attribute that is deleted."""
-    if may_change(t, cls.value) and name not in t.class_items.get(cls.value, ()):
+    if may_change(t, cls.value) and name not in t.heap.class_items.get(cls.value, ()):
         expected = name, name in cls.value.__dict__
         check = GuardCheck(has_own, expected, f"{name!r} in __dict__")
         t.guards.add("call", place_of(t, cls), check)
@@ -158,7 +158,7 @@ def place_of(t, var: Var) -> ValueSource | None:
 
 def source_in(t, var: Var, kind: str, name: str | None = None) -> ValueSource | None:
     """The source of a part of an object."""
-    place = place_of(t, var) if t.live else None
+    place = place_of(t, var) if t.guards.live else None
     return None if place is None else t.guards.source(kind, place, name)
 
 
@@ -179,7 +179,7 @@ def has_namespace(cls: type, expected: dict) -> bool:
 def rely_on_super(t, start: type, cls: type, name: str, base: type | None) -> None:
     """Guard that `base` is the first base of `start` after `cls` with an attribute of a name
     (None: that there is none), if it may be data."""
-    t.read_classes.add(start)
+    t.guards.classes.add(start)
     if base is None or may_change(t, base) and not is_behaviour(name, base.__dict__[name]):
         check = GuardCheck(super_finds, (cls, name, base), f"super().{name}")
         place = t.guards.source("const", None, start, start.__name__)

@@ -32,10 +32,10 @@ MUTABLE = (list, dict, set)
 
 def typed(t, var: Var):
     """The value; relies on its type."""
-    if t.live and isinstance(var.origin, ValueSource) and not t.guards.has("eq", var.origin):
+    if t.guards.live and isinstance(var.origin, ValueSource) and not t.guards.has("eq", var.origin):
         t.guards.add("type", var.origin, type(var.value))
-    if t.live and type(var.value) not in t.read_classes.classes:
-        t.read_classes.add(type(var.value))
+    if t.guards.live and type(var.value) not in t.guards.classes.behaviours:
+        t.guards.classes.add(type(var.value))
     return var.value
 
 
@@ -45,7 +45,7 @@ def concretize(t, var: Var):
     Raises: Break if it is computed by the graph
     """
     value, origin = var.value, var.origin
-    if not t.live or origin is None:
+    if not t.guards.live or origin is None:
         return value
     if isinstance(origin, ValueSource):
         if type(value) in (tuple, list, set):
@@ -86,7 +86,7 @@ def rely_on_number(t, origin: SymbolicNumber, value) -> bool:
 def rely_on_code(t, fn: Var) -> None:
     """Guard a function that is called: for an argument, only that it has the same code."""
     value, origin = fn.value, fn.origin
-    is_argument = t.live and isinstance(origin, ValueSource) and is_passed(t, origin)
+    is_argument = t.guards.live and isinstance(origin, ValueSource) and is_passed(t, origin)
     if is_argument and type(value) is types.FunctionType:
         code = t.guards.source("attr", origin, "__code__")
         t.guards.add("is", code, value.__code__)
@@ -96,7 +96,7 @@ def rely_on_code(t, fn: Var) -> None:
 
 def fix_inputs(t, node: IRNode) -> None:
     """Rely on all free sizes and numbers that a node was computed from."""
-    inputs_by_node = {id(placeholder): var for placeholder, var in t.inputs}
+    inputs_by_node = {id(placeholder): var for placeholder, var in t.operands.inputs}
     waiting, visited = [node], {id(node)}
     while waiting:
         node = waiting.pop()
@@ -147,14 +147,14 @@ def foldable(t, var: Var) -> bool:
     if isinstance(origin, Recipe):
         # Later uses may run methods of its class, which may read anything.
         of_class = origin.kind == "call" and is_heap(type(value))
-        if of_class or id(var) in t.folding:  # it contains itself
+        if of_class or id(var) in t.heap.folding:  # it contains itself
             return False
-        t.folding.add(id(var))
+        t.heap.folding.add(id(var))
         try:
             parts = parts_of(t, origin, var)
             return parts is not None and all(map(t.foldable, parts))
         finally:
-            t.folding.discard(id(var))
+            t.heap.folding.discard(id(var))
     if origin is None:
         return not isinstance(value, CapturedGenerator)
     if isinstance(origin, ValueSource):
@@ -188,16 +188,20 @@ def varies(t, var: Var) -> bool:
     if type(var.origin) is SymbolicNumber:
         return True
     if type(var.value) in ARRAY_SCALARS:
-        return t.live and isinstance(var.origin, ValueSource)
-    if type(var.value) not in NUMBERS or not isinstance(var.origin, ValueSource) or not t.live:
+        return t.guards.live and isinstance(var.origin, ValueSource)
+    if (
+        type(var.value) not in NUMBERS
+        or not isinstance(var.origin, ValueSource)
+        or not t.guards.live
+    ):
         return False
-    return not t.guards.has("eq", var.origin) and t.is_dynamic(var.origin)
+    return not t.guards.has("eq", var.origin) and t.varying.has(var.origin)
 
 
 def concrete_key(t, var: Var):
     """A dict key: relies on a constant, or on the identity of an object."""
     value, origin = var.value, var.origin
-    if not t.live:
+    if not t.guards.live:
         return value
     scalar = type(value) in SCALARS
     if not scalar:

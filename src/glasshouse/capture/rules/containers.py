@@ -13,7 +13,6 @@ from glasshouse.capture.frames.frame import (
 )
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import compares_in_python, concrete_key
-from glasshouse.capture.rules.objects import write
 from glasshouse.capture.rules.polyfill_calls import iterates_in_python
 from glasshouse.capture.values.plain import builtin_base, has_plain_items, stored_keys
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -53,7 +52,7 @@ def sequence(t, var: Var) -> list[Var] | None:
     var = without_proxy(var)
     value = var.value
     kind = type(value)
-    if not t.live and isinstance(value, (list, tuple, set, frozenset, dict)):
+    if not t.guards.live and isinstance(value, (list, tuple, set, frozenset, dict)):
         return [Var(x) for x in value]
     if var.items is not None and isinstance(value, (list, tuple)):
         return var.items
@@ -70,10 +69,10 @@ def sequence(t, var: Var) -> list[Var] | None:
         pairs = t.entries(var.origin.parts[0])
         which = var.origin.parts[1]
         if which == "items":
-            return [t.new_tuple([k, v]) for k, v in pairs]
+            return [t.heap.new_tuple([k, v]) for k, v in pairs]
         return [pair[which == "values"] for pair in pairs]
     if isinstance(value, (SequenceIterator, ZipIterator, EnumerateIterator)):
-        t.drained += [(t.count, *part) for part in value.place()]
+        t.heap.drained += [(t.count, *part) for part in value.place()]
         items = []
         while (x := value.step(t)) is not END:
             items.append(x)
@@ -89,19 +88,19 @@ def stored_items(t, var: Var) -> list[Var]:
     Raises: Break if its class reads items in Python
     """
     value, kind = var.value, type(var.value)
-    if t.live and var.items is not None:
+    if t.guards.live and var.items is not None:
         return var.items
     methods = [kind.__getitem__, kind.__len__]
-    if t.live and any(type(method) is types.FunctionType for method in methods):
+    if t.guards.live and any(type(method) is types.FunctionType for method in methods):
         raise Break(f"the items of a {kind.__name__}", None)
     t.typed(var)
     more = last_items(var)
     plain = list if isinstance(value, list) else tuple if isinstance(value, tuple) else kind
     count = plain.__len__(value) - len(more)
-    if t.live and isinstance(var.origin, ValueSource):
+    if t.guards.live and isinstance(var.origin, ValueSource):
         t.guards.add("len", var.origin, count)
     before = enumerate(plain.__getitem__(value, slice(count)))
-    var.items = [*(t.load(x, t.sub(var, "item", i)) for i, x in before), *more]
+    var.items = [*(t.heap.load(x, t.heap.sub(var, "item", i)) for i, x in before), *more]
     return var.items
 
 
@@ -114,7 +113,7 @@ def whole_set(t, var: Var) -> None:
     """Make all elements of a set known and guarded."""
     if var.items is None:
         refuse_keys(t, var)
-        if t.live and isinstance(var.origin, ValueSource):
+        if t.guards.live and isinstance(var.origin, ValueSource):
             t.typed(var)
             elements = stored_keys(var.value)
             expected = builtin_base(var.value), elements
@@ -127,7 +126,7 @@ def merged(t, var: Var) -> list[Var] | None:
     """As `iterated`, for `set` and its methods, which ask no class of sets how to iterate."""
     if not isinstance(var.value, (set, frozenset)):
         return t.iterated(var)
-    if not t.live:
+    if not t.guards.live:
         return [Var(x) for x in stored_keys(var.value)]
     whole_set(t, var)
     return [var.items[x][0] for x in stored_keys(var.value)]
@@ -155,7 +154,7 @@ def is_merged_as_dict(t, var: Var, ordered: bool = False) -> bool:
 def entries(t, var: Var) -> list[tuple[Var, Var]]:
     """All (key, value) of a dict, guarded."""
     var = without_proxy(var)
-    if not t.live:
+    if not t.guards.live:
         return [(Var(k), Var(dict.__getitem__(var.value, k))) for k in stored_keys(var.value)]
     whole_dict(t, var)
     return [(var.items[k][0], var.items[k][1]) for k in stored_keys(var.value)]
@@ -183,27 +182,27 @@ def whole_dict(t, var: Var) -> None:
             var.items = {k: (constant(k), constant(v)) for k, v in pairs}
         return
     sharpen(t, var)
-    if id(var) not in t.whole:
+    if id(var) not in t.heap.whole:
         refuse_keys(t, var)
-        t.whole[id(var)] = var
+        t.heap.whole[id(var)] = var
         if var.items is None:
             var.items = {}
-        keys = t.original_keys.get(id(var), stored_keys(var.value))
-        if t.live and isinstance(var.origin, ValueSource):
+        keys = t.heap.original_keys.get(id(var), stored_keys(var.value))
+        if t.guards.live and isinstance(var.origin, ValueSource):
             t.typed(var)
             t.guards.add("keys", var.origin, keys)
         for key in keys:
             value = t.entry(var, key)
-            if value is not None and key not in t.deleted.get(id(var), ()):
+            if value is not None and key not in t.heap.deleted.get(id(var), ()):
                 var.items[key] = constant(key), value  # a write does not replace the key
 
 
 def entry(t, var: Var, key) -> Var | None:
     """The Var at a key of a dict, guarded; None for a missing key."""
-    if t.scheduled and t.front.is_stale(t, var):
+    if t.effects.scheduled and t.front.is_stale(t, var):
         raise Break("a read after a scheduler's step")
     sharpen(t, var)
-    if not t.live:
+    if not t.guards.live:
         there = dict.__contains__(var.value, key)
         return Var(dict.__getitem__(var.value, key)) if there else None
     if var.items is None:
@@ -214,10 +213,10 @@ def entry(t, var: Var, key) -> Var | None:
     pair = var.items.get(key)
     if pair is not None:
         return pair[1]
-    if var.is_new or var.origin is None or key in t.deleted.get(id(var), ()):
+    if var.is_new or var.origin is None or key in t.heap.deleted.get(id(var), ()):
         return None
     if not dict.__contains__(var.value, key):
-        if t.live and isinstance(var.origin, ValueSource) and id(var) not in t.whole:
+        if t.guards.live and isinstance(var.origin, ValueSource) and id(var) not in t.heap.whole:
             t.typed(var)
             if type(key) in (str, int) or hashes_by_identity(t, key):
                 t.guards.add("absent", var.origin, key)
@@ -225,14 +224,14 @@ def entry(t, var: Var, key) -> Var | None:
                 t.guards.add("call", var.origin, GuardCheck(lacks, key, f"lacks {key!r}"))
         return None
     t.typed(var)
-    value = t.load(dict.__getitem__(var.value, key), t.entry_source(var.origin, key))
+    value = t.heap.load(dict.__getitem__(var.value, key), t.heap.entry_source(var.origin, key))
     var.items[key] = (constant(key), value)
     return value
 
 
 def sharpen(t, var: Var) -> None:
     """Rely on the keys of earlier writes to a dict, since it is read now."""
-    for key, value in t.blurred.pop(id(var), ()):
+    for key, value in t.heap.blurred.pop(id(var), ()):
         raw = concrete_key(t, key)
         old = var.items.get(raw)
         var.items[raw] = (old[0] if old else key, value)
@@ -242,17 +241,17 @@ def store_unsharp(t, var: Var, key: Var, value: Var | None) -> bool:
     """var[key] = value for a dict from an argument, if this or an earlier key is a number that
     varies; else False."""
     is_argument = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
-    unsharp = is_argument and (id(var) in t.blurred or t.varies(key))
+    unsharp = is_argument and (id(var) in t.heap.blurred or t.varies(key))
     if not unsharp or value is None or holds_own(value.value):
         return False
     raw = key.value if t.varies(key) else concrete_key(t, key)
     t.typed(var)
     if var.items is None:
         var.items = {}
-    t.original_keys.setdefault(id(var), stored_keys(var.value))
-    t.blurred.setdefault(id(var), []).append((key, value))
+    t.heap.original_keys.setdefault(id(var), stored_keys(var.value))
+    t.heap.blurred.setdefault(id(var), []).append((key, value))
     builtin_base(var.value).__setitem__(var.value, raw, value.value)
-    write(t, var, ("item", key, value))
+    t.effects.write(var, ("item", key, value))
     return True
 
 
@@ -263,14 +262,14 @@ def store_item(t, var: Var, key: Var, value: Var | None) -> None:
     sharpen(t, var)
     base = builtin_base(var.value)
     raw = t.concretize(key) if base is list else concrete_key(t, key)
-    if not t.live:
-        t.hand_over([value] if value is not None else ())
+    if not t.guards.live:
+        t.heap.hand_over([value] if value is not None else ())
         args = (var.value, raw) if value is None else (var.value, raw, value.value)
         t.do(base.__delitem__ if value is None else base.__setitem__, *args)
         return
     if isinstance(var.value, dict):
-        if id(var) not in t.original_keys and not var.is_new:
-            t.original_keys[id(var)] = stored_keys(var.value)
+        if id(var) not in t.heap.original_keys and not var.is_new:
+            t.heap.original_keys[id(var)] = stored_keys(var.value)
             t.typed(var)
         if var.items is None:
             var.items = {}
@@ -279,7 +278,7 @@ def store_item(t, var: Var, key: Var, value: Var | None) -> None:
                 t.fail(KeyError(raw))
             base.__delitem__(var.value, raw)
             del var.items[raw]
-            t.deleted.setdefault(id(var), set()).add(raw)
+            t.heap.deleted.setdefault(id(var), set()).add(raw)
         else:
             old = var.items.get(raw)
             if old is not None and old[1] is value:
@@ -297,12 +296,12 @@ def store_item(t, var: Var, key: Var, value: Var | None) -> None:
                 raise Break("assignment of a slice", None)
             t.do(list.__setitem__, var.value, raw, [x.value for x in new])
             items[raw] = new
-            value = t.new_list(new)  # an iterator has nothing left
+            value = t.heap.new_list(new)  # an iterator has nothing left
         else:
             t.do(list.__setitem__, var.value, raw, value.value)
             items[raw] = value
     if not var.is_new:
-        write(t, var, ("item", key, value))
+        t.effects.write(var, ("item", key, value))
 
 
 def set_key(t, var: Var):

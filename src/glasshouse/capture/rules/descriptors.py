@@ -38,14 +38,14 @@ def class_written(t, cls: type, name: str) -> Var | None:
 
     Raises: Break if the trace deleted it from one, since guards are checked before that
     """
-    order = cls.__mro__ if t.class_items else ()
-    deleted = (t.class_items.get(c, {}).get(name, MISSING) is None for c in order)
-    if t.live and any(deleted):
+    order = cls.__mro__ if t.heap.class_items else ()
+    deleted = (t.heap.class_items.get(c, {}).get(name, MISSING) is None for c in order)
+    if t.guards.live and any(deleted):
         raise Break(f"{name!r} of a class, from which it was deleted")
-    writers = [c for c in order if t.class_items.get(c, {}).get(name) is not None]
+    writers = [c for c in order if t.heap.class_items.get(c, {}).get(name) is not None]
     for base in order if writers else ():
         if base is writers[0]:
-            return t.class_items[base][name]
+            return t.heap.class_items[base][name]
         rely_on_own(t, Var(base), name)
         if name in base.__dict__:
             return None
@@ -77,9 +77,9 @@ def bind_attribute(t, obj: Var, name: str, class_value, then, owner: Var | None 
     if t.call_own(descriptor, "__get__", [obj, Var(kind)], then):
         return None
     if not t.has(Var(class_value), "__get__"):
-        place = class_of(t, obj).origin if may_change(t, kind) else t.sub(obj, "type")
+        place = class_of(t, obj).origin if may_change(t, kind) else t.heap.sub(obj, "type")
         source = None if place is None else t.guards.source("lookup", place, name)
-        return t.deliver(then, t.load(class_value, source))
+        return t.deliver(then, t.heap.load(class_value, source))
     value = read_descriptor(t, obj, name, class_value)
     if callable(value) and not t.has(Var(class_value), "__set__"):
         return t.deliver(then, Var(value, Recipe("method", obj, name)))
@@ -89,11 +89,11 @@ def bind_attribute(t, obj: Var, name: str, class_value, then, owner: Var | None 
 def read_descriptor(t, obj: Var, name: str, descriptor):
     """The value of a descriptor written in C. Guards that a slot is unset if it raises."""
     if type(descriptor) is types.MemberDescriptorType and not obj.is_new:
-        t.note_read("slot", obj.value, descriptor, obj.value)
+        t.guards.note_read("slot", obj.value, descriptor, obj.value)
     try:
         return t.do(descriptor.__get__, obj.value, type(obj.value))
     except UserError:
-        if t.live and is_slot(descriptor) and isinstance(obj.origin, ValueSource):
+        if t.guards.live and is_slot(descriptor) and isinstance(obj.origin, ValueSource):
             check = GuardCheck(is_unset, descriptor, f"{name!r} is not set")
             t.guards.add("call", obj.origin, check)
         raise
@@ -103,10 +103,10 @@ def part_of_new(t, obj: Var, name: str, value) -> Var:
     """An attribute of something new whose place in the object C code keeps."""
     by_class = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
     if name == "args" and by_class and isinstance(obj.value, BaseException):
-        return t.new_tuple(obj.origin.parts[1])
+        return t.heap.new_tuple(obj.origin.parts[1])
     if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
         return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
-    var = t.tracked.get(id(value))
+    var = t.heap.tracked.get(id(value))
     if var is not None or value is None:
         return var or Var(None)
     if isinstance(obj.value, BaseException) and is_plain(t, value):
@@ -114,7 +114,7 @@ def part_of_new(t, obj: Var, name: str, value) -> Var:
     if isinstance(value, WITH_ITEMS):
         reason = f"attribute {name!r} of a new {type(obj.value).__name__}"
         raise Break(reason, Var(getattr), [obj, Var(name)])
-    return t.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
+    return t.heap.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
 
 
 def bound_method(t, obj: Var, fn: Var) -> Var:
@@ -137,7 +137,7 @@ def part_of(t, obj: Var, name: str, value) -> Var:
         return part_of_new(t, obj, name, value)
     if isinstance(obj.origin, IRNode):
         t.concretize(obj)
-    return t.load(value, t.sub(obj, "attr", name))
+    return t.heap.load(value, t.heap.sub(obj, "attr", name))
 
 
 def of_class(t, cls: Var, class_value) -> Var | None:

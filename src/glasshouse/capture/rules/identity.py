@@ -11,9 +11,9 @@ from glasshouse.ir.node import IRNode
 def identical(t, lhs: Var, rhs: Var) -> bool:
     """lhs is rhs, guarded."""
     same = lhs.value is rhs.value
-    if not t.live or lhs is rhs:
+    if not t.guards.live or lhs is rhs:
         return same
-    if same and id(lhs.value) in t.shared:
+    if same and id(lhs.value) in t.operands.shared:
         for var in (lhs, rhs):
             if isinstance(var.origin, IRNode):
                 fix_inputs(t, var.origin)

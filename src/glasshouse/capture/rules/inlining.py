@@ -9,6 +9,7 @@ from glasshouse.capture.frames.frame import CapturedGenerator, CaptureFrame, pla
 from glasshouse.capture.frames.polyfill_natives import KINDS
 from glasshouse.capture.rules.class_lookups import rely_on_function
 from glasshouse.capture.rules.iteration import is_left_open, keeps, leave_generator_to_python
+from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.rules.opcodes import op_MAKE_CELL, unknown_operation
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_trusted
@@ -52,10 +53,10 @@ def why_opaque(t, f, args=(), kwargs=NO_WORDS) -> str | None:
 def inline(t, fn: Var, args, kwargs, then, init=None):
     """Interpret a call in a new frame."""
     f, code = fn.value, fn.value.__code__
-    if t.live and code.co_flags & GENERATORS and is_left_open(t, code):
+    if t.guards.live and code.co_flags & GENERATORS and is_left_open(t, code):
         return leave_generator_to_python(t, fn, args, kwargs, then)
     if not fn.is_new:
-        t.note_read("function", f, "__code__", f)
+        t.guards.note_read("function", f, "__code__", f)
         rely_on_function(t, f)
     frame = CaptureFrame(code, f.__globals__, len(slot_names(code)))
     bind_arguments(t, fn, frame, args, kwargs)
@@ -68,11 +69,11 @@ def inline(t, fn: Var, args, kwargs, then, init=None):
         for ins in frame.code.instructions[: frame.ip]:
             if ins.op == "MAKE_CELL":
                 op_MAKE_CELL(t, frame, ins)
-        site = t.site()
+        site = t.frames.site()
         make = functools.partial(call_natively, NATIVES.get(f, f), args, kwargs)
         new = CapturedGenerator(frame, site, type(t).untraced, make)
-        new.kind, new.is_kept = KINDS.get(f, new.kind), not t.live or keeps(t)
-        return t.deliver(then, t.track(Var(new, Recipe("generator", site))))
+        new.kind, new.is_kept = KINDS.get(f, new.kind), not t.guards.live or keeps(t)
+        return t.deliver(then, t.heap.track(Var(new, Recipe("generator", site))))
     frame.then, frame.init = then, init
     t.frames.append(frame)
     return None
@@ -83,14 +84,14 @@ def closure_of(t, fn: Var) -> list[Var]:
     if fn.is_made("function"):
         closure = fn.origin.parts[2].get("closure")
         return [] if closure is None else list(closure.items)
-    closure, cells = t.sub(fn, "attr", "__closure__"), []
+    closure, cells = t.heap.sub(fn, "attr", "__closure__"), []
     for i, cell in enumerate(fn.value.__closure__ or ()):
         source = None
         if closure is not None:
             source = t.guards.source("item", closure, i)
-        elif t.live:
+        elif t.guards.live:
             source = t.guards.source("const", None, cell, f"cell{i}")
-        cells.append(t.load(cell, source))
+        cells.append(t.heap.load(cell, source))
     return cells
 
 
@@ -102,14 +103,14 @@ def default_of(t, fn: Var, kind: str, key) -> Var:
             return constant(defaults.value[key])
         return defaults.items[key] if isinstance(key, int) else defaults.items[key][1]
     f = fn.value
-    value, base = getattr(f, kind)[key], t.sub(fn, "attr", kind)
-    if base is None and t.live and not is_trusted(str(f.__module__)):
+    value, base = getattr(f, kind)[key], t.heap.sub(fn, "attr", kind)
+    if base is None and t.guards.live and not is_trusted(str(f.__module__)):
         place = t.guards.source("const", None, f, f.__name__)
         base = t.guards.source("attr", place, kind)
     if base is None or f.__module__.startswith("glasshouse."):
-        return t.load_in(True, value, t.guards.source("const", None, value, "default"))
+        return t.heap.load_in(True, value, t.guards.source("const", None, value, "default"))
     step = "item" if isinstance(key, int) else "get"
-    return t.load(value, t.guards.source(step, base, key))
+    return t.heap.load(value, t.guards.source(step, base, key))
 
 
 def bind_arguments(t, fn: Var, frame: CaptureFrame, args, kwargs) -> None:
@@ -136,7 +137,7 @@ def bind_arguments(t, fn: Var, frame: CaptureFrame, args, kwargs) -> None:
         frame.locals[i] = x if isinstance(x, Var) else default_of(t, fn, *x)
     for i, x in enumerate(values[named:], named):
         pairs = type(x) is dict and ((Var(k), v) for k, v in x.items())
-        frame.locals[i] = t.new_dict(pairs) if pairs else t.new_tuple(x)
+        frame.locals[i] = new_dict(t, pairs) if pairs else t.heap.new_tuple(x)
 
 
 def call_natively(f, args, kwargs):

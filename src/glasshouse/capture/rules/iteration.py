@@ -59,8 +59,8 @@ def thrown_error(t, args) -> Var:
         return thrown
     arguments = [x for x in args if x.value is not None]
     if len(arguments) == 1 and isinstance(arguments[0].value, type):
-        return t.track(Var(error, Recipe("call", arguments[0], [], {}), {}))
-    return t.track(Var(error, Recipe("exception_value")))
+        return t.heap.track(Var(error, Recipe("call", arguments[0], [], {}), {}))
+    return t.heap.track(Var(error, Recipe("exception_value")))
 
 
 def throw_here(t, error: Var):
@@ -71,7 +71,7 @@ def throw_here(t, error: Var):
         if frame.handled:  # also for generators that delegate to it, not for their caller
             chain_context(error.value, frame.handled[-1].value)
             break
-    t.raised = error
+    t.frames.raised = error
     raise UserError(error.value)
 
 
@@ -91,7 +91,7 @@ def stop_error(t, result: Var | None) -> StopIteration:
     if result is None or result.value is None:
         return StopIteration()
     error = StopIteration(plain_value(result))
-    t.track(Var(error, Recipe("call", Var(StopIteration), [result], {}), {}))
+    t.heap.track(Var(error, Recipe("call", Var(StopIteration), [result], {}), {}))
     return error
 
 
@@ -109,7 +109,7 @@ def throw_into(t, generator: CapturedGenerator, inner: Var, error: Var, then):
     frame, exits = generator.frame, isinstance(error.value, GeneratorExit)
     is_ours = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
     thrown = is_ours or hasattr(type_of(inner.value), "close" if exits else "throw")
-    if t.live and thrown and not is_ours:
+    if t.guards.live and thrown and not is_ours:
         raise Break(f"an exception for a {type(inner.value).__name__} in a generator")
     enter_generator(t, generator, then)
 
@@ -218,7 +218,7 @@ def get_iter(t, x: Var, then=None):
     value = x.value
     if isinstance(value, (CapturedIterator, CapturedGenerator)):
         return t.deliver(then, x)
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, t.do(iter, value))
     kind, fixed = type(value), None
     if isinstance(value, SEQUENCES) and has_plain_items(kind):
@@ -232,7 +232,7 @@ def get_iter(t, x: Var, then=None):
         if items is None:
             raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
         fixed = list(items)
-    return t.deliver(then, t.track(Var(SequenceIterator(x, fixed), Recipe("iterator"))))
+    return t.deliver(then, t.heap.track(Var(SequenceIterator(x, fixed), Recipe("iterator"))))
 
 
 @pending
@@ -240,7 +240,7 @@ def step(t, iterator: Var, then, sent: Var | None = None):
     """The next item to `then`, or END."""
     value = iterator.value
     if isinstance(value, CapturedGenerator):
-        if value.failed and t.live:
+        if value.failed and t.guards.live:
             raise Break("iteration over what has raised", Var(next), [iterator])
         if value.failed:
             iterator.value = value.native()
@@ -256,7 +256,7 @@ def step(t, iterator: Var, then, sent: Var | None = None):
         if sent is not None and sent.value is not None:
             t.do(getattr, value.native(), "send")  # raises: it has none
         return then(t, value.step(t))
-    if not t.live:
+    if not t.guards.live:
         plain = sent is None or sent.value is None
         try:
             item = t.do(next, value) if plain else t.do(value.send, sent.value)
@@ -315,7 +315,7 @@ def on_stopped(then):
     def other(tracer, error):
         if error.value is None:
             return then(tracer, END)
-        var = tracer.tracked.get(id(error))
+        var = tracer.heap.tracked.get(id(error))
         if var is None or not isinstance(var.origin, Recipe):
             raise Break("an iterator that ends with a value")
         return then(tracer, END, part_of_new(tracer, var, "value", error.value))

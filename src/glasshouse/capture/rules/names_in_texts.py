@@ -26,13 +26,13 @@ def rely_on_names(tracer, text: str, values) -> None:
         if not any(x in text for x in (names.get("__name__"), names.get("__qualname__")) if x):
             continue
         for name, value in names.items():
-            tracer.concretize(tracer.load(value, source_in(tracer, Var(named), "attr", name)))
+            tracer.concretize(tracer.heap.load(value, source_in(tracer, Var(named), "attr", name)))
 
 
 def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
     """Guard the names in the text of a builtin error about some values."""
     texts = [part for part in error.args if type(part) is str]
-    if tracer.live and texts and not is_heap(type(error)):
+    if tracer.guards.live and texts and not is_heap(type(error)):
         rely_on_names(tracer, " ".join(texts), values)
 
 

@@ -21,7 +21,7 @@ from glasshouse.capture.rules.containers import is_merged_as_dict, unpack_pairs
 from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.imports import has_in_its_dict, import_name, loaded_module
 from glasshouse.capture.rules.iteration import drained_by, step
-from glasshouse.capture.rules.objects import new_function
+from glasshouse.capture.rules.new_objects import new_dict, new_function, new_set
 from glasshouse.capture.rules.operators import BINARY, COMPARE, binary, exact_bool, length, unary
 from glasshouse.capture.rules.polyfill_calls import is_iterable
 from glasshouse.capture.rules.subscripts import get_item, search, set_item
@@ -159,7 +159,7 @@ def op_DELETE_FAST(t, f, ins):
 
 
 def op_MAKE_CELL(t, f, ins):
-    f.locals[ins.arg] = t.new_cell(f.locals[ins.arg])
+    f.locals[ins.arg] = t.heap.new_cell(f.locals[ins.arg])
 
 
 def op_LOAD_GLOBAL(t, f, ins):
@@ -221,11 +221,11 @@ def op_IMPORT_NAME(t, f, ins):
         args = [Var(f.globals), Var(name), fromlist, level]
         raise Break(f"import of {name!r}", Var(import_name), args)
     module, place = sys.modules[loaded], None
-    if t.live and not f.trusted:
+    if t.guards.live and not f.trusted:
         table = t.guards.source("const", None, sys.modules, "sys.modules")
         place = t.guards.source("get", table, loaded)
         t.guards.add("is", place, module)
-    f.stack.append(t.load(module, place))
+    f.stack.append(t.heap.load(module, place))
 
 
 def op_IMPORT_FROM(t, f, ins):
@@ -241,12 +241,12 @@ def op_IMPORT_FROM(t, f, ins):
 
 def op_BUILD_MAP(t, f, ins):
     pairs = f.pop_many(2 * ins.arg)
-    f.stack.append(t.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
+    f.stack.append(new_dict(t, zip(pairs[::2], pairs[1::2], strict=True)))
 
 
 def op_BUILD_CONST_KEY_MAP(t, f, ins):
     keys = [Var(k) for k in f.stack.pop().value]
-    f.stack.append(t.new_dict(zip(keys, f.pop_many(ins.arg), strict=True)))
+    f.stack.append(new_dict(t, zip(keys, f.pop_many(ins.arg), strict=True)))
 
 
 def op_BUILD_STRING(t, f, ins):
@@ -281,7 +281,7 @@ def op_MAP_ADD(t, f, ins):
 
 def op_DICT_UPDATE(t, f, ins):
     x = f.stack.pop()
-    if t.live and not is_merged_as_dict(t, x):
+    if t.guards.live and not is_merged_as_dict(t, x):
         return unpack_mapping(t, f, x)
     target = f.stack[-ins.arg]
     for key, value in unpack_pairs(t, x):
@@ -349,7 +349,7 @@ def op_UNPACK_EX(t, f, ins):
     if len(items) < before + after:
         text = f"not enough values to unpack (expected at least {before + after}"
         t.fail(ValueError(f"{text}, got {len(items)})"))
-    rest = t.new_list(items[before : len(items) - after])
+    rest = t.heap.new_list(items[before : len(items) - after])
     f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
     return None
 
@@ -455,13 +455,13 @@ def checked(t, x, ways) -> bool | None:
     flag = None
     if ways is not None:
         flag = t.front.checked(t, x, lambda flag: code.only_raises(ways[not flag][0]))
-    if flag is not None or t.assumptions.are_doubted(code, at):
+    if flag is not None or t.guards.assumptions.are_doubted(code, at):
         return flag
     usual = t.front.truth_where_finite(t, x)
     if usual is not None:
         flag = t.front.checked(t, x, lambda _: True)
     if flag is not None:
-        t.assumptions.note(code, at, flag is usual)
+        t.guards.assumptions.note(code, at, flag is usual)
     return flag
 
 
@@ -480,7 +480,7 @@ def op_BINARY_SUBSCR(t, f, ins):
 
 
 def op_BINARY_SLICE(t, f, ins):
-    key = t.new_slice(f.pop_many(2))
+    key = t.heap.new_slice(f.pop_many(2))
     return get_item(t, f.stack.pop(), key)
 
 
@@ -490,7 +490,7 @@ def op_STORE_SUBSCR(t, f, ins):
 
 
 def op_STORE_SLICE(t, f, ins):
-    key = t.new_slice(f.pop_many(2))
+    key = t.heap.new_slice(f.pop_many(2))
     obj, value = f.stack.pop(), f.stack.pop()
     return set_item(t, obj, key, value)
 
@@ -601,7 +601,7 @@ def op_CALL_FUNCTION_EX(t, f, ins):
             t.do(call_with, t.concretize(fn), iterable.value)
         keep = [] if words is None else [words]
         if has_words:
-            keep = [t.new_dict((Var(k), v) for k, v in kwargs.items())]
+            keep = [new_dict(t, [(Var(k), v) for k, v in kwargs.items()])]
 
         def then(tracer, var):
             f.stack[-1:] = [var, *keep]
@@ -622,7 +622,7 @@ def op_CALL_INTRINSIC_1(t, f, ins):
     if ins.arg == 5:
         return unary(t, operator.pos, x)
     if ins.arg == 6:
-        return t.push(t.new_tuple(t.sequence(x)))
+        return t.push(t.heap.new_tuple(t.sequence(x)))
     if ins.arg == 3:  # StopIteration inside a generator
         return t.push(x)
     raise Break("an operation that is not captured")
@@ -693,9 +693,26 @@ def op_WITH_EXCEPT_START(t, f, ins):
     return t.call(f.stack[bytecode.exit_place], args, {})
 
 
+def handled_before(t) -> Var:
+    """The exception that is being handled, or None. Generators and functions that they call
+    handle exceptions apart from their callers."""
+    for f in reversed(t.frames):
+        if f.handled or f.generator is not None:
+            return f.handled[-1] if f.handled else Var(None)
+    if t.frames.outside is not None:
+        return handled_outside(t)
+    return Var(None)
+
+
+def handled_outside(t) -> Var:
+    """The exception that is being handled at the call."""
+    source = t.guards.source("handled", None, None, "sys.exc_info()[1]")
+    return t.heap.load(t.frames.outside, source)
+
+
 def op_PUSH_EXC_INFO(t, f, ins):
     error = f.stack.pop()
-    f.stack.append(t.handled_before())
+    f.stack.append(handled_before(t))
     f.stack.append(error)
     f.handled.append(error)
 
@@ -720,13 +737,13 @@ def op_CHECK_EXC_MATCH(t, f, ins):
 def op_RAISE_VARARGS(t, f, ins):
     cause = f.stack.pop() if ins.arg == 2 else None
     if not ins.arg:
-        if not f.handled and t.live:
+        if not f.handled and t.guards.live:
             raise Break("a bare raise")
         if not f.handled:
-            error = t.handled_now()
+            error = t.frames.handled_now()
             t.fail(error or RuntimeError("No active exception to reraise"))
-        t.raised = f.handled[-1]
-        raise UserError(t.raised.value)
+        t.frames.raised = f.handled[-1]
+        raise UserError(t.frames.raised.value)
     error = f.stack.pop()
     if isinstance(t.typed(error), type):
 
@@ -747,7 +764,7 @@ def throw(t, error, cause):
         return t.call(cause, [], {}, lambda t, new: throw_from(t, error, cause, new))
     if cause is not None:
         error.value.__cause__ = cause.value
-    t.raised = error
+    t.frames.raised = error
     raise t.raising(error.value)
 
 
@@ -762,7 +779,7 @@ def throw_from(t, error, cls, cause):
 
 def op_RERAISE(t, f, ins):
     error = f.stack.pop()
-    t.raised = error
+    t.frames.raised = error
     raise UserError(error.value)
 
 
@@ -781,7 +798,7 @@ def op_MATCH_KEYS(t, f, ins):
     if twice is not None:
         t.fail(ValueError(f"mapping pattern checks duplicate key ({twice!r})"))
     whole = all(k in entries for k in names)
-    f.stack.append(t.new_tuple([entries[k] for k in names]) if whole else Var(None))
+    f.stack.append(t.heap.new_tuple([entries[k] for k in names]) if whole else Var(None))
 
 
 def op_DELETE_DEREF(t, f, ins):
@@ -826,7 +843,7 @@ def match_parts(t, subject, kind, count, names):
         if var is None:
             return t.push(Var(None))
         attributes.append(var)
-    return t.push(t.new_tuple(attributes))
+    return t.push(t.heap.new_tuple(attributes))
 
 
 def match_args(t, kind, count):
@@ -861,11 +878,11 @@ HANDLERS |= {
     "DELETE_GLOBAL": lambda t, f, ins: store_global(t, f, f.root.co_names[ins.arg], None),
     "LOAD_METHOD": lambda t, f, ins: load_method(t, f, f.root.co_names[ins.arg]),
     "DELETE_ATTR": lambda t, f, ins: t.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None),
-    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(f.pop_many(ins.arg))),
-    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(f.pop_many(ins.arg))),
-    "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(f.pop_many(ins.arg))),
-    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(f.pop_many(ins.arg))),
-    "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.sequence(f.stack.pop()))),
+    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.heap.new_tuple(f.pop_many(ins.arg))),
+    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.heap.new_list(f.pop_many(ins.arg))),
+    "BUILD_SET": lambda t, f, ins: f.stack.append(new_set(t, f.pop_many(ins.arg))),
+    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.heap.new_slice(f.pop_many(ins.arg))),
+    "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.heap.new_tuple(t.sequence(f.stack.pop()))),
     "LOAD_BUILD_CLASS": lambda t, f, ins: f.stack.append(Var(builtins.__build_class__)),
     "LOAD_ASSERTION_ERROR": lambda t, f, ins: f.stack.append(Var(AssertionError)),
     "FORMAT_SIMPLE": lambda t, f, ins: format_value(t, f.stack.pop(), None, Var("")),

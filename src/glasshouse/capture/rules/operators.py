@@ -15,6 +15,7 @@ from glasshouse.capture.rules.builtins.set_methods import set_method
 from glasshouse.capture.rules.constants import compares_in_python
 from glasshouse.capture.rules.containers import is_dict, whole_dict
 from glasshouse.capture.rules.identity import identical
+from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, is_heap, type_name
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
@@ -94,7 +95,7 @@ def as_builtin(fn, x: Var, name: str, then):
         fits = type(value) is RESULTS.get(fn, fn)
         if fits and (fn not in UNCHANGED or value in UNCHANGED[fn]):
             return tracer.deliver(then, result)
-        if tracer.live:
+        if tracer.guards.live:
             raise Break(f"{name} of a {type(x.value).__name__} gives a {type(value).__name__}")
         kind = type(type(x.value).__name__, (), {name: lambda self: value})
         return tracer.deliver(then, tracer.real_call(Var(fn), [Var(kind())], {}))
@@ -158,7 +159,7 @@ def number(t, fn, args) -> Var:
 @pending
 def unary(t, fn, x: Var, then=None):
     """-x, +x, ~x."""
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, t.do(fn, x.value))
     if t.is_tensor(x):
         return t.deliver(then, t.front.operate(t, fn, [x]))
@@ -178,7 +179,7 @@ def unary(t, fn, x: Var, then=None):
 @pending
 def binary(t, fn, lhs: Var, rhs: Var, then=None):
     """An operator between two values."""
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, t.do(fn, lhs.value, rhs.value))
     if t.is_tensor(lhs) or t.is_tensor(rhs):
         user = [x for x in (lhs, rhs) if not t.is_tensor(x) and user_operator(t, x, fn)]
@@ -305,7 +306,7 @@ def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
         joined = [*t.sequence(lhs), *t.sequence(rhs)]
         if type(a) is tuple and not (a and b):
             return lhs if a else rhs
-        return t.new_list(joined) if type(a) is list else t.new_tuple(joined)
+        return t.heap.new_list(joined) if type(a) is list else t.heap.new_tuple(joined)
     if fn is operator.iadd and type(a) is list:
         items = t.iterated(rhs)
         if items is not None:
@@ -321,12 +322,12 @@ def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
             items = t.sequence(seq) * t.concretize(times)
             if fn is not plain and seq is lhs and type(seq.value) is list:
                 return replace_all(t, lhs, items)
-            return t.new_list(items) if type(seq.value) is list else t.new_tuple(items)
+            return t.heap.new_list(items) if type(seq.value) is list else t.heap.new_tuple(items)
     if plain is operator.or_ and type(a) is dict and type(b) is dict:
         if fn is not plain:
             t.extend(lhs, "update", rhs)
             return lhs
-        return t.new_dict([*t.entries(lhs), *t.entries(rhs)])
+        return new_dict(t, [*t.entries(lhs), *t.entries(rhs)])
     if fn is plain and fn in SET_OPERATORS and KEYS in (type(a), type(b)):
         return operator_of_keys(t, fn, lhs, rhs)
     if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
@@ -346,7 +347,7 @@ def operator_of_keys(t, fn, lhs: Var, rhs: Var) -> Var | None:
     items = [t.iterated(x) for x in (lhs, rhs)]
     if None in items:
         return None
-    a, b = (t.new_set(list(x)) for x in items)
+    a, b = (new_set(t, list(x)) for x in items)
     return set_method(t, a, SET_OPERATORS[fn], [b])
 
 
@@ -415,15 +416,15 @@ def values_by_key(t, var: Var):
 def truth(t, x: Var, then):
     """bool(x), given to `then(tracer, flag)`."""
     value = x.value
-    if value is NotImplemented and t.live:  # which warns, or raises
+    if value is NotImplemented and t.guards.live:  # which warns, or raises
         raise Break("the truth of NotImplemented", Var(exact_bool), [x])
-    if t.live and t.front.is_hidden(x):
+    if t.guards.live and t.front.is_hidden(x):
         reason = "a branch on a number that a tensor holds"
         raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
     if value is True or value is False or value is None:
         t.concretize(x)
         return then(t, bool(value))
-    if not t.live:
+    if not t.guards.live:
         return then(t, t.do(bool, value))
     if t.is_tensor(x):
         flag = t.front.truth(t, x)
@@ -466,7 +467,7 @@ def length(t, x: Var, then):
         return t.deliver(then, computed(len(value), ()))
     if x.is_made("view"):
         return length(t, x.origin.parts[0], then)
-    if t.live and not t.has(x, "__len__"):
+    if t.guards.live and not t.has(x, "__len__"):
         kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
         t.fail(TypeError(f"object of type {type_name(kind)!r} has no len()"), kind)
     if type(value) in (str, bytes, range):

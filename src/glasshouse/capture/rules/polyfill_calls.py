@@ -113,7 +113,7 @@ def call_getter(t, fn: Var, obj: Var, then):
     if fn.origin is not None and not fn.is_new:
         t.guards.add("is", fn.origin, fn.value)
     maker, parts = fn.value.__reduce__()[:2]
-    names = t.new_tuple([constant(x) for x in parts])
+    names = t.heap.new_tuple([constant(x) for x in parts])
     if isinstance(fn.value, operator.itemgetter):
         return t.call_function(Var(get_items), [obj, names], {}, then)
     if isinstance(fn.value, operator.attrgetter):
@@ -121,5 +121,5 @@ def call_getter(t, fn: Var, obj: Var, then):
     words = constant(dict(maker.keywords) if isinstance(maker, functools.partial) else {})
     if isinstance(maker, functools.partial):
         parts = (*maker.args, *parts)
-    rest = t.new_tuple([constant(x) for x in parts[1:]])
+    rest = t.heap.new_tuple([constant(x) for x in parts[1:]])
     return t.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)

@@ -46,7 +46,7 @@ def search(t, container: Var, element: Var, inverted: bool, then=None):
     container = without_proxy(container)
     value = container.value
     fn = not_contains if inverted else contains
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, t.do(fn, value, element.value))
 
     def done(t, v):
@@ -108,7 +108,7 @@ def get_item(t, obj: Var, key: Var, then=None):
     """obj[key]."""
     obj = without_proxy(obj)
     value = obj.value
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, t.do(operator.getitem, value, key.value))
     if t.is_tensor(obj):
         return t.deliver(then, t.front.operate(t, operator.getitem, [obj, key]))
@@ -128,7 +128,7 @@ def get_item(t, obj: Var, key: Var, then=None):
     if isinstance(value, (list, tuple)) and t.foldable(key):
         items, raw = stored_items(t, obj), t.concretize(key)
         if isinstance(raw, slice):
-            make = t.new_list if isinstance(value, list) else t.new_tuple
+            make = t.heap.new_list if isinstance(value, list) else t.heap.new_tuple
             if type(value) is tuple and raw == slice(None):
                 return t.deliver(then, obj)
             result = make(t.do(operator.getitem, items, raw))
@@ -160,8 +160,8 @@ def default_item(t, obj: Var, key: Var, then):
     if obj.is_made("defaultdict"):
         factory = obj.origin.parts[0]
     else:
-        source = t.sub(obj, "attr", "default_factory")
-        factory = t.load(obj.value.default_factory, source)
+        source = t.heap.sub(obj, "attr", "default_factory")
+        factory = t.heap.load(obj.value.default_factory, source)
     if factory.value is None:
         t.concretize(factory)
         t.fail(KeyError(key.value))
@@ -178,10 +178,10 @@ def set_item(t, obj: Var, key: Var, value: Var | None, then=discarded):
     """obj[key] = value (None deletes); the result goes to `then`."""
     target, write = obj.value, delete if value is None else store
     args = [obj, key] if value is None else [obj, key, value]
-    if not t.live:
+    if not t.guards.live:
         t.do(write, *(x.value for x in args))
         return t.give(then, None)
-    if t.scheduled and t.front.is_stale(t, obj):
+    if t.effects.scheduled and t.front.is_stale(t, obj):
         raise Break("a write after a scheduler's step", Var(write), args)
     if t.is_tensor(obj) and value is not None:
         t.front.operate(t, operator.setitem, args)

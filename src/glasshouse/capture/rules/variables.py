@@ -4,7 +4,6 @@ import builtins
 import types
 
 from glasshouse.capture.bytecode.instructions import original_of
-from glasshouse.capture.rules.objects import write
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.rebound_globals import is_rebound
 from glasshouse.capture.values.var import Break, Var
@@ -21,7 +20,7 @@ def cell_get(t, cell: Var, name: str) -> Var:
             args = [cell, Var(name), Var(is_free)]
             raise Break("an unset cell is read", Var(read_cell), args) from None
         t.fail(unset_error(name, is_free))
-    return t.load(value, t.sub(cell, "cell", None))
+    return t.heap.load(value, t.heap.sub(cell, "cell", None))
 
 
 def cell_set(t, cell: Var, var: Var | None) -> None:
@@ -29,29 +28,29 @@ def cell_set(t, cell: Var, var: Var | None) -> None:
         del cell.value.cell_contents
     else:
         cell.value.cell_contents = var.value
-    cell.items = var if t.live else None
+    cell.items = var if t.guards.live else None
     if not cell.is_new:
-        write(t, cell, ("cell", var))
+        t.effects.write(cell, ("cell", var))
 
 
 def load_global(t, f, name: str) -> Var:
-    scope = globals_var(t, f.globals)
+    scope = t.heap.globals_var(f.globals)
     if name in scope.items:
         var = scope.items[name]
         if var is not None:
             return var
     elif name in f.globals:
         value = f.globals[name]
-        source = t.entry_source(scope.origin, name)
+        source = t.heap.entry_source(scope.origin, name)
         fixed = f.trusted and not is_rebound(f.globals, name)
         if fixed:
             source = t.guards.source("const", None, value, name)
-        var = t.load_in(fixed, value, source)
-        t.note_global(f, name)
+        var = t.heap.load_in(fixed, value, source)
+        t.guards.note_global(f, name)
         return var
     table = f.globals.get("__builtins__", builtins)
     table = table if isinstance(table, dict) else table.__dict__
-    if t.live and not f.trusted:
+    if t.guards.live and not f.trusted:
         place = t.guards.source("const", None, table, "builtins")
         if name not in scope.items:  # else the trace deleted it
             t.guards.add("absent", scope.origin, name)
@@ -60,7 +59,7 @@ def load_global(t, f, name: str) -> Var:
         else:
             t.guards.add("absent", place, name)
         if name not in scope.items:
-            t.note_global(f, name)
+            t.guards.note_global(f, name)
     if name not in table:
         t.fail(NameError(f"name '{name}' is not defined", name=name))
     return Var(table[name])
@@ -70,21 +69,12 @@ def rely_on_global(t, f, scope: Var, name: str) -> None:
     """Guard whether a module has a global that is deleted."""
     if name in f.globals:
         load_global(t, f, name)
-    elif t.live and not f.trusted:
+    elif t.guards.live and not f.trusted:
         t.guards.add("absent", scope.origin, name)
 
 
-def globals_var(t, names: dict) -> Var:
-    """The Var of a module's globals."""
-    var = t.scopes.get(id(names))
-    if var is None:
-        source = t.guards.source("const", None, names, "G")
-        var = t.scopes[id(names)] = Var(names, source, {})
-    return var
-
-
 def store_global(t, f, name: str, var: Var | None) -> None:
-    scope = globals_var(t, f.globals)
+    scope = t.heap.globals_var(f.globals)
     if var is None and name not in scope.items:
         rely_on_global(t, f, scope, name)
     if var is None and name not in f.globals:
@@ -93,9 +83,9 @@ def store_global(t, f, name: str, var: Var | None) -> None:
         del f.globals[name]
     else:
         f.globals[name] = var.value
-    if t.live:
+    if t.guards.live:
         scope.items[name] = var
-    write(t, scope, ("item", Var(name), var))
+    t.effects.write(scope, ("item", Var(name), var))
 
 
 def read_cell(cell: types.CellType, name: str, is_free: bool):

@@ -34,6 +34,7 @@ from glasshouse.capture.sessions.config import config, counters
 from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to, owner_of
 from glasshouse.capture.sessions.export import ExportedTrace
 from glasshouse.capture.sessions.reproduce import Reproduction
+from glasshouse.capture.trace.native_iterators import make_native
 from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
@@ -58,13 +59,10 @@ class CaptureSession(BreakContinuation):
         self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars after a break, where they differ
-        self.tracer = CaptureTracer(front, config)
-        self.tracer.hands_over = True
-        self.tracer.on_internal_error = capture.on_internal_error
-        self.tracer.dynamic = capture.varying
-        self.tracer.assumptions = Assumptions(capture.doubts)
-        self.tracer.dispatcher_type = native().Dispatcher
-        self.tracer.all_dynamic = capture.dynamic or config.dynamic
+        self.tracer = CaptureTracer(front, config, capture.on_internal_error)
+        self.tracer.varying.sources = capture.varying
+        self.tracer.guards.assumptions = Assumptions(capture.doubts)
+        self.tracer.varying.is_all = capture.dynamic or config.dynamic
 
     def run(self):
         """Capture; a callable for the result of the call."""
@@ -80,12 +78,12 @@ class CaptureSession(BreakContinuation):
             self.capture_ns = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
                 return self.finish_raised(outcome)
-            if tracer.live:
+            if tracer.guards.live:
                 return self.finish(outcome)
             self.note_given_up()
             return self.continue_plainly(outcome)
         except BaseException as error:
-            if isinstance(error, Exception) and not tracer.live:
+            if isinstance(error, Exception) and not tracer.guards.live:
                 self.note_given_up()
             self.leave_contexts()
             raise
@@ -128,9 +126,9 @@ class CaptureSession(BreakContinuation):
         """Release suspended generators: those that nobody else holds end here, with all that they
         hold, as in Python."""
         if not self.tracer.frames:
-            for var in self.tracer.handed_over:
+            for var in self.tracer.heap.handed_over:
                 var.value = None
-        tracked = self.tracer.tracked
+        tracked = self.tracer.heap.tracked
         suspended = {key: var for key, var in tracked.items() if is_suspended(var.value)}
         held_ids = held_generators(self.tracer.frames, suspended.values())
         for key in suspended:
@@ -144,8 +142,8 @@ class CaptureSession(BreakContinuation):
 
     def leave_contexts(self) -> None:
         """Leave contexts that the trace entered, such as no_grad, when an error ends the call."""
-        if not self.is_in_python and self.tracer.live:
-            for context in reversed(self.tracer.contexts):
+        if not self.is_in_python and self.tracer.guards.live:
+            for context in reversed(self.tracer.effects.contexts):
                 if context.is_new:
                     context.value.__exit__(None, None, None)
 
@@ -218,7 +216,9 @@ class CaptureSession(BreakContinuation):
                 arguments = dict(zip(slot_names(code)[:count], self.slots, strict=False))
                 inputs = {
                     node: (getattr(var.origin, "text", None), value)
-                    for (node, var), value in zip(self.tracer.inputs, self.values, strict=True)
+                    for (node, var), value in zip(
+                        self.tracer.operands.inputs, self.values, strict=True
+                    )
                 }
                 info.exported = ExportedTrace(info, inputs, arguments, outcome)
             self.finalize(outcome)
@@ -251,7 +251,7 @@ class CaptureSession(BreakContinuation):
 
     def unfinished(self):
         """An open generator inside a with or try, whose end runs code: (reason, site), or None."""
-        for var in self.tracer.tracked.values():
+        for var in self.tracer.heap.tracked.values():
             value = var.value
             if is_suspended(value) and value.frame.code.acts_at_exit(value.frame.at):
                 return UNFINISHED, value.site
@@ -276,8 +276,8 @@ class CaptureSession(BreakContinuation):
     def replacement(self, emitter: ReplacementEmitter, outcome, broke, line: int, how: str):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
-        for context in reversed(tracer.contexts):
-            node = tracer.context_nodes[id(context)]
+        for context in reversed(tracer.effects.contexts):
+            node = tracer.effects.context_nodes[id(context)]
             tracer.graph.call_method("__exit__", (node, None, None, None))
         if broke is not None:
             body = emitter.at_break(broke)
@@ -286,9 +286,7 @@ class CaptureSession(BreakContinuation):
         emitter.mark_replaced()
         graph = self.compile_graph(emitter)
         uncaptured = partial(self.capture.run_again, *map(weakref.ref, (self.capture, self.fn)))
-        return graph, emitter.function(
-            body, line, self.fn.__code__, len(self.slots), graph, uncaptured
-        )
+        return graph, emitter.function(body, line, self.fn, len(self.slots), graph, uncaptured)
 
     def without_entry(self, outcome, what: str, site):
         """Continue without an entry; next time the site that failed is left to Python."""
@@ -302,7 +300,7 @@ class CaptureSession(BreakContinuation):
         self.hopeful()
         counters.add("fallbacks")
         if isinstance(outcome, Var):
-            tracer.make_native()
+            make_native(tracer)
             result = real(outcome, {})
             tracer.stop_learning(what)
             return partial(return_later, result)
@@ -329,17 +327,17 @@ class CaptureSession(BreakContinuation):
         if not work:
             return None
         tracer.graph.output(tuple(emitter.outputs))
-        if tracer.sized():
-            for node, _ in tracer.inputs:
+        if tracer.varying.has_sizes():
+            for node, _ in tracer.operands.inputs:
                 node.meta["sizes"] = True
         tracer.graph.on_error = self.capture.on_compiler_error
-        self.module = GraphModule(tracer.members, tracer.graph)
+        self.module = GraphModule(tracer.operands.members, tracer.graph)
         counters.add("graphs")
         counters.add("operations", len(work))
         if config.print_graphs:
             print(f"[capture] graph of {self.fn.__qualname__}")
             tracer.graph.print_tabular()
-        self.values = [var.value for _, var in tracer.inputs]
+        self.values = [var.value for _, var in tracer.operands.inputs]
         begin_ns = perf_counter_ns()
         try:
             with let_through():
@@ -354,10 +352,10 @@ class CaptureSession(BreakContinuation):
     def install(self, run, emitter: ReplacementEmitter, broke, at) -> EntryInfo:
         """Put the entry first."""
         tracer, gone = self.tracer, EntryRemover(self.dispatcher)
-        tracer.keep_apart()
+        tracer.effects.keep_apart(tracer.heap.tracked)
         guards = [weaken(x, gone) for x in tracer.guards.guards.values()]
         gone.rely_on(guards)
-        unchanged = tracer.read_classes.guard(gone)
+        unchanged = tracer.guards.classes.guard(gone)
         if unchanged is not None:
             place = tracer.guards.source("const", None, unchanged, "classes and functions")
             guards.append(Guard("call", place, unchanged))
@@ -379,10 +377,10 @@ class CaptureSession(BreakContinuation):
         fetch = compiler.registers_of(emitter.fetched)
         entry = native().Entry(*compiler.program(), run, info, broke is None, fetch)
         gone.entry = weakref.ref(entry)
-        tracer.assumptions.remove = gone
+        tracer.guards.assumptions.remove = gone
         self.dispatcher.entries.insert(0, self.list_item(entry, gone))
-        if tracer.reads is not None:
-            tracer.reads.audit(entry, self.slots, tracer, emitter.variables)
+        if tracer.guards.reads is not None:
+            tracer.guards.reads.audit(entry, self.slots, tracer, emitter.variables)
         return info
 
     def list_item(self, entry, gone):
@@ -403,7 +401,7 @@ class CaptureSession(BreakContinuation):
         tracer, front = self.tracer, self.front
         if graph is None or front.computes_for_real:
             return
-        entered = list(tracer.contexts)
+        entered = list(tracer.effects.contexts)
         for context in reversed(entered):
             context.value.__exit__(None, None, None)
         front.end(tracer)
@@ -430,7 +428,7 @@ class CaptureSession(BreakContinuation):
         the trace cannot be restored."""
         tracer, front = self.tracer, self.front
         for var, result in zip(emitter.output_vars, results, strict=True):
-            owner = tracer.tracked.get(id(var.value))
+            owner = tracer.heap.tracked.get(id(var.value))
             if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
                 continue  # an operation returned its argument
             if not front.adopt(var.value, result):
@@ -439,13 +437,13 @@ class CaptureSession(BreakContinuation):
                 owner = var.origin.args[0]
                 front.own_gradient(tracer, owner, var.value, result)
         self.redo = None
-        tracer.snapshots.clear()
-        for key, var in list(tracer.tracked.items()):
+        tracer.operands.snapshots.clear()
+        for key, var in list(tracer.heap.tracked.items()):
             source = var.origin
             if not isinstance(source, ValueSource) or emitter.is_used_after(source):
                 continue
             if front.is_tensor(var.value) or source in emitter.holders:
-                del tracer.tracked[key]
+                del tracer.heap.tracked[key]
                 var.value = None
 
     def reenter(self, context: Var) -> None:

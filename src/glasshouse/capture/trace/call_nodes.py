@@ -20,7 +20,7 @@ def refuse_functions(front, tracer, fn, call: Var, args, kwargs) -> None:
 def describe_call(front, tracer, node: IRNode, fn) -> None:
     """Note in a call's node where it stands and what it depends on."""
     node.meta["line"] = tracer.frames[-1].where
-    node.meta["user"] = tracer.user_line()
+    node.meta["user"] = tracer.frames.user_line()
     node.meta["handled"] = any(
         not f.trusted and f.code.handler_at(f.at) is not None for f in tracer.frames
     )

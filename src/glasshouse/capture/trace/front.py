@@ -210,11 +210,13 @@ class FrontEnd(HeldValues):
         """The node of a tensor or of a number that varies."""
         if isinstance(var.origin, IRNode):
             return var.origin
-        lifted = tracer.lifted.get(id(var))
+        lifted = tracer.operands.lifted.get(id(var))
         if lifted is not None:
             return lifted[0]
         is_tensor = self.is_tensor(var.value)
-        owned = is_tensor and self.is_owned(var.value) and not tracer.varies_in_identity(var.origin)
+        owned = (
+            is_tensor and self.is_owned(var.value) and not tracer.varying.has_identity(var.origin)
+        )
         if owned or var.origin is None:
             node = self.lift_owned(tracer, var)
             if not owned:
@@ -222,29 +224,31 @@ class FrontEnd(HeldValues):
         else:
             text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
             node = tracer.graph.placeholder(text.replace("__dict__", ""))
-            tracer.inputs.append((node, var))
+            tracer.operands.inputs.append((node, var))
             node.meta["varies"] = not is_tensor or self.size_varies(tracer, var)
             if not is_tensor:
                 node.meta["number"] = True
                 tracer.typed(var)
-        tracer.lifted[id(var)] = node, var
+        tracer.operands.lifted[id(var)] = node, var
         if is_tensor:
             self.guard(tracer, var)
-            tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
+            tracer.operands.snapshots.setdefault(
+                id(var.value), (var.value, self.state_of(var.value))
+            )
         return node
 
     def lift_scalar(self, tracer, var: Var, tensor) -> IRNode:
         """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
         may vary."""
-        lifted = tracer.lifted.get(id(var))
+        lifted = tracer.operands.lifted.get(id(var))
         if lifted is not None:
             return lifted[0]
         tracer.typed(var)
         text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
         node = tracer.graph.placeholder(text.replace("__dict__", ""))
         node.meta["varies"] = False
-        tracer.inputs.append((node, Var(tensor, SymbolicNumber(self.as_tensor, (var,)))))
-        tracer.lifted[id(var)] = node, var
+        tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(self.as_tensor, (var,)))))
+        tracer.operands.lifted[id(var)] = node, var
         return node
 
     def lift_owned(self, tracer, var: Var) -> IRNode:
@@ -253,12 +257,12 @@ class FrontEnd(HeldValues):
         if isinstance(var.origin, ValueSource):
             tracer.guards.add("is", var.origin, var.value)
         node = tracer.graph.get_attr(self.own(tracer, text, var.value))
-        tracer.lifted[id(var)] = node, var
+        tracer.operands.lifted[id(var)] = node, var
         return node
 
     def own(self, tracer, text: str, value) -> str:
         """Give something to the graph's module; its name there."""
-        for name, member in tracer.members.items():
+        for name, member in tracer.operands.members.items():
             if member is value:
                 return name
         for part in ("__dict__", "_parameters", "_buffers", "_modules"):
@@ -266,10 +270,16 @@ class FrontEnd(HeldValues):
         stem = "_".join("".join(c if c.isalnum() else " " for c in text).split()) or "value"
         stem = stem if not stem[0].isdigit() else f"_{stem}"
         name, count = stem, 0
-        while name in tracer.members or name in ("run", "code", "graph", "training", "forward"):
+        while name in tracer.operands.members or name in (
+            "run",
+            "code",
+            "graph",
+            "training",
+            "forward",
+        ):
             count += 1
             name = f"{stem}_{count}"
-        tracer.members[name] = value
+        tracer.operands.members[name] = value
         return name
 
     def operand(self, tracer, var: Var, numbers: bool = False):
@@ -306,7 +316,7 @@ class FrontEnd(HeldValues):
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         if any(isinstance(x.value, types.FunctionType) for x in (*args, *kwargs.values())):
             refuse_functions(self, tracer, fn, call, args, kwargs)
-        is_shared = tracer.shared and args and id(args[0].value) in tracer.shared
+        is_shared = tracer.operands.shared and args and id(args[0].value) in tracer.operands.shared
         if is_shared and self.writes(target, args):
             tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
             inputs = args[1:] if op == "call_method" else args
@@ -381,14 +391,16 @@ class FrontEnd(HeldValues):
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""
         if self.is_tensor(result):
-            tracked = next((x for x in args if x.value is result), tracer.tracked.get(id(result)))
+            tracked = next(
+                (x for x in args if x.value is result), tracer.heap.tracked.get(id(result))
+            )
             if tracked is not None and (not node.meta["varies"] or self.writes(target, args)):
                 return tracked
             self.describe(node, result)
             if tracked is not None:  # with other sizes or numbers it returns a new tensor
-                tracer.shared.add(id(result))
+                tracer.operands.shared.add(id(result))
                 return Var(result, node)
-            return tracer.track(Var(result, node))
+            return tracer.heap.track(Var(result, node))
         if isinstance(result, (tuple, list)) and any(self.holds_tensor(x) for x in result):
             parts = []
             for i, part in enumerate(result):
@@ -397,9 +409,9 @@ class FrontEnd(HeldValues):
                 parts.append(self.wrap(tracer, item, part, [], None))
             if isinstance(result, tuple):
                 if type(result) is not tuple:
-                    return tracer.new_tuple(parts, type(result))
-                return tracer.track(Var(result, Recipe("tuple"), parts))
-            return tracer.track(Var(result, Recipe("list"), parts))
+                    return tracer.heap.new_tuple(parts, type(result))
+                return tracer.heap.track(Var(result, Recipe("tuple"), parts))
+            return tracer.heap.track(Var(result, Recipe("list"), parts))
         if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
             raise Break("an operation gave a dict of tensors", None)
         if node.meta["varies"] and type(result) in (int, float):
@@ -411,7 +423,7 @@ class FrontEnd(HeldValues):
             tracer.graph.erase_node(node)
         if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
             return constant(result)
-        return tracer.track(Var(result, node))
+        return tracer.heap.track(Var(result, node))
 
     def is_same_always(self, value) -> bool:
         """Whether a result depends on no size or number: None, a dtype."""

@@ -5,20 +5,16 @@ under which a later call takes the same path, and the values that it makes and w
 operation that is not supported the graph ends (a Break). Python does that one operation, and resume
 functions, one for each open frame, capture the rest."""
 
-import operator
 import sys
 import types
-from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
-from glasshouse.capture.bytecode.instructions import DecodedCode, original_of, slot_names
+from glasshouse.capture.bytecode.instructions import original_of, slot_names
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import (
     chain_context,
-    is_polyfill,
     users_part,
     with_frame,
 )
@@ -26,7 +22,6 @@ from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import (
     END,
     CapturedGenerator,
-    CapturedIterator,
     CaptureFrame,
     LastInstruction,
     may_go_on,
@@ -34,10 +29,7 @@ from glasshouse.capture.frames.frame import (
 )
 from glasshouse.capture.frames.generator_effects import ends_with_effects, holds_effects
 from glasshouse.capture.frames.surroundings import attribute_request, tell_attribute
-from glasshouse.capture.guards import read_audit
-from glasshouse.capture.guards.assumptions import Assumptions
-from glasshouse.capture.guards.class_reads import ReadClasses
-from glasshouse.capture.guards.program import GuardSet
+from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.guards.read_audit import new_reads
 from glasshouse.capture.rules import (
     attributes,
@@ -47,13 +39,10 @@ from glasshouse.capture.rules import (
     constants,
     containers,
     iteration,
-    objects,
     operators,
     polyfill_calls,
 )
 from glasshouse.capture.rules.builtins import container_methods
-from glasshouse.capture.rules.builtins.cached_calls import KeptResults
-from glasshouse.capture.rules.builtins.class_checks import RegisteredAnswers
 from glasshouse.capture.rules.iteration import (
     OPEN_GENERATOR,
     OrElse,
@@ -63,7 +52,13 @@ from glasshouse.capture.rules.iteration import (
     throw_into,
 )
 from glasshouse.capture.rules.names_in_texts import rely_on_names, rely_on_names_of_error
-from glasshouse.capture.rules.opcodes import HANDLERS
+from glasshouse.capture.rules.opcodes import HANDLERS, handled_outside
+from glasshouse.capture.trace.effects import Effects
+from glasshouse.capture.trace.frame_stack import FrameStack
+from glasshouse.capture.trace.heap import TraceHeap
+from glasshouse.capture.trace.native_iterators import make_native, nativise
+from glasshouse.capture.trace.operands import GraphOperands
+from glasshouse.capture.trace.varying import Varying
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     NULL,
@@ -71,11 +66,8 @@ from glasshouse.capture.values.var import (
     CannotRebuild,
     Recipe,
     UserError,
-    ValueSource,
     Var,
     discarded,
-    last_items,
-    varying_name,
 )
 from glasshouse.ir.graph import IRGraph
 
@@ -114,66 +106,26 @@ class CaptureTracer:
     look_up, has = class_lookups.look_up, class_lookups.has
     own_method, typed = class_lookups.own_method, constants.typed
     concretize, foldable, varies = constants.concretize, constants.foldable, constants.varies
-    load, load_in, track, sub = objects.load, objects.load_in, objects.track, objects.sub
-    entry_source, hand_over = objects.entry_source, objects.hand_over
-    new_tuple, new_list, new_slice = objects.new_tuple, objects.new_list, objects.new_slice
-    new_dict, new_set, new_cell = objects.new_dict, objects.new_set, objects.new_cell
-    loaded, note_read = read_audit.loaded, read_audit.note_read
-    note_global = read_audit.note_global
 
-    dispatcher_type: type
-    on_internal_error: Callable[[Exception, str, int], None]  # for errors inside the capture
-
-    def __init__(self, front, config):
+    def __init__(self, front, config, on_internal_error=None):
         self.front, self.config = front, config
         self.front_state = None  # result of the front end's `begin`
-        self.hands_over = False  # whether Python may continue once nothing is learnt any more
-        self.live = True  # whether anything is still being learnt
+        self.on_internal_error = on_internal_error  # called with errors inside the capture
+        self.hands_over = on_internal_error is not None  # whether Python may continue, see `run`
         self.graph = IRGraph()
-        self.read_classes = ReadClasses()
-        self.reads = new_reads()
-        self.frames: list[CaptureFrame] = []
-        self.guards = GuardSet(self.frames)
-        self.tracked: dict[int, Var] = {}
-        self.scopes: dict[int, Var] = {}
-        self.whole: dict[int, Var] = {}
-        self.deleted: dict[int, set] = {}
-        self.original_keys: dict[int, tuple] = {}
-        self.blurred: dict[int, list] = {}  # (key, value) of dicts, at keys that vary
-        self.class_items: dict[type, dict] = {}
-        self.written: list[Var] = []
-        self.contexts: list[Var] = []  # contexts that are entered, outermost first
-        self.inputs: list[tuple] = []  # (node, Var) of each placeholder
-        self.members: dict[str, object] = {}  # members of the graph's module
-        self.copies: dict[int, tuple] = {}  # (module, its copy in `members`) by the module's id
-        self.dynamic: set[str] = set()  # sources of numbers and sizes that were seen to vary
-        self.outcomes: set[tuple] = set()  # guarded outcomes of their expressions
-        self.all_dynamic = self.scheduled = self.began_handling = False
-        self.lifted: dict[int, tuple] = {}
-        self.snapshots: dict[int, tuple] = {}
-        self.guarded: set[int] = set()
-        self.registered: RegisteredAnswers | None = None  # of abstract classes
-        self.kept_results: KeptResults | None = None  # of functions under lru_cache
-        self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
-        self.shared: set[int] = set()  # tensors that an operation returned unchanged
-        self.functions: dict[int, Var] = {}  # functions whose attributes were written to
-        self.context_nodes: dict[int, object] = {}
-        self.context_changes: dict[int, list[Var]] = {}  # tokens of context variables that are set
-        self.raised: Var | None = None
-        self.outside = sys.exc_info()[1]  # the error being handled at the call
-        self.count, self.size = 0, -1
-        self.folding: set[int] = set()  # Vars in a running call of `foldable`
-        self.handed_over: list[Var] = []  # generators that Python holds
-        self.failed_after_return = False  # whether the failed instruction had done part of its work
-        self.has_caught = False  # whether user code may catch errors of the graph
-        self.has_checks = False  # whether the graph raises where Python would take another path
-        self.assumptions = Assumptions(Counter())
+        self.operands = GraphOperands()
+        self.frames = FrameStack()
+        self.guards = GuardSet(self.frames, new_reads())
+        self.heap = TraceHeap(self.guards)
+        self.effects = Effects(self.guards)
+        self.varying = Varying(front)
+        self.count, self.size = 0, -1  # of instructions, and of the graph's nodes when last seen
 
     @classmethod
     def untraced(cls) -> "CaptureTracer":
         """An interpreter that learns nothing; for generators that outlive their trace."""
         tracer = cls(cls.default_front, cls.default_config)
-        tracer.live = False
+        tracer.guards.live = False
         return tracer
 
     # -- starting ------------------------------------------------------------------------------
@@ -188,12 +140,11 @@ class CaptureTracer:
         for i, value in enumerate(slots):
             at = i if i < count else len(names) - free + i - count
             source = self.guards.source("slot", None, i, names[at])
-            frame.locals[at] = self.load(value, source)
-        if original_of(code)[0] is not code and self.outside is not None:
-            frame.handled = [self.handled_outside()]
-            self.began_handling, self.outside = True, None
+            frame.locals[at] = self.heap.load(value, source)
+        if original_of(code)[0] is not code and self.frames.outside is not None:
+            frame.handled = [handled_outside(self)]
+            self.frames.began_handling, self.frames.outside = True, None
         self.frames.append(frame)
-        self.module_name = fn.__globals__.get("__name__")
 
     def run(self):
         """Interpret until the outermost frame returns (its Var) or breaks (the Break)."""
@@ -201,7 +152,7 @@ class CaptureTracer:
             f = self.frames[-1]
             ins = f.code.instructions[f.ip]
             f.at, f.saved = f.ip, f.stack[:]
-            if not self.live and self.hands_over and self.can_hand_over(ins):
+            if not self.guards.live and self.hands_over and self.can_hand_over(ins):
                 return HANDED_OVER
             f.ip += 1
             depth = len(self.frames)
@@ -210,10 +161,10 @@ class CaptureTracer:
                 if came and ins.op in LOOKS and f.root.co_name != "__exit__":
                     self.interrupt()
                 self.count += 1
-                if self.count > self.config.max_instructions and self.live:
+                if self.count > self.config.max_instructions and self.guards.live:
                     self.count = 0
                     raise Break("a very long computation")
-                if not self.count % IDLE and self.live and self.is_idle():
+                if not self.count % IDLE and self.guards.live and self.is_idle():
                     raise Break("a long computation without tensors")
                 HANDLERS[ins.op](self, f, ins)
             except TraceFinished as done:
@@ -224,7 +175,7 @@ class CaptureTracer:
                 self.restore(f, depth, graph_break)
                 # These hold our frames.
                 graph_break.__traceback__ = graph_break.__context__ = None
-                if self.live:
+                if self.guards.live:
                     return graph_break
                 broke = graph_break
             except (RecursionError, CannotRebuild):
@@ -233,10 +184,10 @@ class CaptureTracer:
                 if self.config.raise_internal_errors:
                     raise
                 self.restore(f, depth, None)
-                if not self.live and (not self.hands_over or not self.can_hand_over(ins)):
+                if not self.guards.live and (not self.hands_over or not self.can_hand_over(ins)):
                     raise
                 self.on_internal_error(error, f.root.co_filename, f.line)
-                return Break(f"{FAULT}: {error!r}") if self.live else HANDED_OVER
+                return Break(f"{FAULT}: {error!r}") if self.guards.live else HANDED_OVER
             except BaseException as error:  # from outside: later calls do not repeat it
                 self.stop_learning(INTERRUPTED)
                 problem = error
@@ -286,8 +237,8 @@ class CaptureTracer:
 
     def refill(self) -> None:
         """Restore the iterators that the running instruction drained."""
-        while self.drained and self.drained[-1][0] == self.count:
-            _, iterator, name, value = self.drained.pop()
+        while self.heap.drained and self.heap.drained[-1][0] == self.count:
+            _, iterator, name, value = self.heap.drained.pop()
             setattr(iterator, name, value)
 
     def in_python(self, f: CaptureFrame, graph_break: Break) -> None:
@@ -302,7 +253,7 @@ class CaptureTracer:
             raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
         converted: dict[int, bool] = {}
         for var in (*graph_break.args_, *graph_break.kwargs.values()):
-            self.nativise(var, converted)
+            nativise(self, var, converted)
         try:
             result, problem = (
                 self.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs),
@@ -350,8 +301,8 @@ class CaptureTracer:
             then, var = generator.stop(finished=True), generator.result(var)
             if not self.frames:
                 raise TraceFinished((END, var))
-            if not self.live and generator.is_polyfill:
-                self.make_native()
+            if not self.guards.live and generator.is_polyfill:
+                make_native(self)
             self.deliver_after_return(frame, lambda: then(self, END, var))
             return
         if frame.init is not None:
@@ -369,108 +320,35 @@ class CaptureTracer:
         try:
             return deliver()
         except UserError:
-            self.failed_after_return = True
+            self.frames.failed_after_return = True
             raise
         except Break as graph_break:
-            if not self.live:
+            if not self.guards.live:
                 raise
             reason = graph_break.reason
-        code, at = self.site()
+        code, at = self.frames.site()
         code.opaque.add(at)
         self.stop_learning(reason)
         return deliver()
 
     def stop_learning(self, reason: str) -> None:
         """Continue as a plain interpreter: nothing of this trace is kept."""
-        if not self.live:
+        if not self.guards.live:
             return
-        self.live = False
+        self.guards.live = False
         self.why_stopped = reason
-        self.make_native()
-        for var in self.tracked.values():  # their items are read again when needed
-            var.items = var.origin = var.log = None
-        pairs = self.tracked.items()  # other values may be freed
-        self.tracked = {k: x for k, x in pairs if isinstance(x.value, CapturedGenerator)}
-        for scope in self.scopes.values():
-            scope.items = {}
-        self.class_items.clear()
-        self.blurred.clear()
+        make_native(self)
+        self.heap.forget()
         self.front.stop(self)
-
-    def make_native(self) -> None:
-        """Put Python's own iterators in place of ours, since real code sees them from here on."""
-        visited: dict[int, bool] = {}
-        for var in [*self.tracked.values(), *self.scopes.values()]:
-            self.nativise(var, visited)
-        for f in self.frames:
-            for var in (*f.locals, *f.stack, *f.saved):
-                if var is not None:
-                    self.nativise(var, visited)
-
-    def nativise(self, var: Var, visited: dict[int, bool]) -> bool:
-        """Put Python's own iterators in place of ours in a Var; whether it had any."""
-        if id(var) not in visited:
-            visited[id(var)] = False
-            visited[id(var)] = self.nativise_unvisited(var, visited)
-        return visited[id(var)]
-
-    def nativise_unvisited(self, var: Var, visited: dict[int, bool]) -> bool:
-        """`nativise` for a Var that is not visited yet."""
-        value, items = var.value, var.items
-        if isinstance(value, list) and items is None:
-            return self.nativise_appended(var, visited)
-        if isinstance(value, CapturedGenerator) and value.running and value.is_polyfill:
-            return False  # until it is suspended
-        if isinstance(value, (CapturedIterator, CapturedGenerator)):
-            var.value = value.native()
-            if not self.live:
-                self.tracked.pop(id(value), None)  # it may end with its last reference
-            return True
-        if isinstance(value, (list, tuple)) and isinstance(items, list):
-            for x in items:
-                if isinstance(x, Var):
-                    self.nativise(x, visited)
-            values = [x.value if isinstance(x, Var) else x for x in items]
-            base = list if isinstance(value, list) else tuple
-            if all(map(operator.is_, values, base.__iter__(value))):
-                return False
-            if base is list:
-                list.__setitem__(value, slice(None), values)
-            elif type(value) is tuple:
-                var.value = tuple(values)
-            return True
-        if isinstance(value, dict) and isinstance(items, dict):
-            for key, pair in items.items():
-                part = pair[1] if isinstance(pair, tuple) else pair  # as in scopes
-                if isinstance(part, Var) and self.nativise(part, visited):
-                    dict.__setitem__(value, key, part.value)
-        elif isinstance(items, dict) and not isinstance(value, (set, frozenset)):
-            for name, part in items.items():
-                if isinstance(part, Var) and self.nativise(part, visited):
-                    object.__setattr__(value, name, part.value)
-        elif isinstance(items, Var) and self.nativise(items, visited):
-            value.cell_contents = items.value
-        return False
-
-    def nativise_appended(self, var: Var, visited: dict[int, bool]) -> bool:
-        """`nativise` for items that were appended to an unread list."""
-        natives = {}
-        for x in last_items(var):
-            value = x.value
-            if self.nativise(x, visited):
-                natives[id(value)] = value, x.value
-        now = [natives[id(x)][1] if id(x) in natives else x for x in list.__iter__(var.value)]
-        list.__setitem__(var.value, slice(None), now)
-        return bool(natives)
 
     def yield_value(self, f: CaptureFrame, var: Var) -> None:
         generator: CapturedGenerator = f.generator
-        if self.live and not generator.is_kept and holds_effects(generator):
+        if self.guards.live and not generator.is_kept and holds_effects(generator):
             leave_to_open_generator(self)
         self.frames.pop()
         then = generator.stop()
-        if not self.live and generator.is_polyfill and self.frames:
-            self.make_native()
+        if not self.guards.live and generator.is_polyfill and self.frames:
+            make_native(self)
         if generator.closing:
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
@@ -536,17 +414,17 @@ class CaptureTracer:
         except (Break, CannotRebuild):
             raise
         except BaseException as error:
-            if self.live and not isinstance(error, Exception):
+            if self.guards.live and not isinstance(error, Exception):
                 raise
             rely_on_names_of_error(self, error, (fn, *args))
             raise UserError(error) from None
-        if type(result) is str and self.live:
+        if type(result) is str and self.guards.live:
             rely_on_names(self, result, (*args, *kwargs.values()))
         return result
 
     def while_handling(self, fn, /, *args, **kwargs):
         """Call fn while the exception that the user's program handles is being handled."""
-        handled = self.handled_now()
+        handled = self.frames.handled_now()
         if sys.exc_info()[1] is handled:
             return fn(*args, **kwargs)
         return native().call_handling(handled, fn, args, kwargs)
@@ -563,35 +441,10 @@ class CaptureTracer:
     def raising(self, error: BaseException) -> UserError:
         """The UserError that raises an exception in the user's program, with the one that is being
         handled as its context."""
-        handled = self.handled_now()
+        handled = self.frames.handled_now()
         if handled is not None:
             chain_context(error, handled)
         return UserError(error)
-
-    def handled_in(self, k: int) -> Var | None:
-        """The exception that is being handled in frame `k` or its callers."""
-        inner = (f.handled[-1] for f in reversed(self.frames[: k + 1]) if f.handled)
-        return next(inner, None)
-
-    def handled_before(self) -> Var:
-        """The exception that is being handled, or None. Generators and functions that they call
-        handle exceptions apart from their callers."""
-        for f in reversed(self.frames):
-            if f.handled or f.generator is not None:
-                return f.handled[-1] if f.handled else Var(None)
-        if self.outside is not None:
-            return self.handled_outside()
-        return Var(None)
-
-    def handled_outside(self) -> Var:
-        """The exception that is being handled at the call."""
-        source = self.guards.source("handled", None, None, "sys.exc_info()[1]")
-        return self.load(self.outside, source)
-
-    def handled_now(self) -> BaseException | None:
-        """The exception that is being handled at the present place of the user's program."""
-        var = self.handled_in(len(self.frames))
-        return self.outside if var is None else var.value
 
     def restart(self, f: CaptureFrame) -> None:
         """Let Python run the instruction again, from the one that names its keywords."""
@@ -605,22 +458,22 @@ class CaptureTracer:
     def unwind(self, error: BaseException) -> "Break | Raised | None":
         """Go to the handler of an exception, in this frame or one that called it. If there is none,
         return a Break, so that Python raises it, or a Raised, after a `finally` or the like."""
-        raised, self.raised = self.raised, None
-        may_restart = not self.failed_after_return
-        self.failed_after_return = False
+        raised, self.frames.raised = self.frames.raised, None
+        may_restart = not self.frames.failed_after_return
+        self.frames.failed_after_return = False
         is_raised = raised is not None and raised.value is error
-        var = raised if is_raised else self.tracked.get(id(error))
+        var = raised if is_raised else self.heap.tracked.get(id(error))
         last = self.frames[-1]
         ins = last.code.instructions[last.at]
         has_frame = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
         error.__traceback__ = users_part(error.__traceback__)
-        if self.live and may_restart and not caught and not reraises:
+        if self.guards.live and may_restart and not caught and not reraises:
             self.refill()
             self.restart(self.frames[-1])
             return Uncaught(error)
         if var is None:
-            var = self.track(Var(error, Recipe("exception_value")))
+            var = self.heap.track(Var(error, Recipe("exception_value")))
         while self.frames:
             f = self.frames[-1]
             if not reraises:
@@ -647,11 +500,11 @@ class CaptureTracer:
                     stop, error = error, RuntimeError("generator raised StopIteration")
                     error.__cause__ = error.__context__ = stop
                     error.__traceback__ = stop.__traceback__
-                    var = self.track(Var(error, Recipe("exception_value")))
+                    var = self.heap.track(Var(error, Recipe("exception_value")))
             elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
                 f.then.other(self, error)
                 return None
-        if not self.live:
+        if not self.guards.live:
             native().raise_again(error)
         return Raised(var, has_frame or isinstance(var.origin, Recipe))
 
@@ -669,89 +522,16 @@ class CaptureTracer:
             if isinstance(value, CapturedGenerator) and value.is_open and ends_with_effects(value):
                 value.site[0].unknown = value.site[0].unknown or OPEN_GENERATOR
                 self.stop_learning(OPEN_GENERATOR)
-                self.tracked.pop(id(value), None)
+                self.heap.tracked.pop(id(value), None)
                 self.frames[-1].saved = []
                 values = (x for f in self.frames for x in (*f.locals, *f.stack))
                 if not any(x is var for x in values):
                     var.value = None
 
-    def attribute_or(self, whole: tuple, obj: Var, name: str, then, other):
-        """obj.name to `then`, or other(tracer) if there is none. `whole` is the function and its
-        arguments, which Python calls if this breaks."""
-        frame = self.frames[-1]
-        depth = len(self.frames)
-        missing = False
-        try:
-            self.get_attribute(obj, name, then)
-        except UserError as user_error:
-            if not isinstance(user_error.error, AttributeError) or len(self.frames) != depth:
-                raise
-            missing = True
-        except Break as graph_break:
-            if not self.live or len(self.frames) != depth:
-                raise
-            raise Break(graph_break.reason, *whole) from None
-        if missing:
-            return other(self)
-        if self.frames[-1] is not frame:
-            self.frames[-1].then = OrElse(AttributeError, then, lambda t, error: other(t))
-        return None
-
-    def keep_apart(self) -> None:
-        """Guard that objects that were written to are not reached by another source too."""
-        apart = {}
-        for var in self.written:
-            if isinstance(var.origin, ValueSource):
-                apart[id(var)] = var
-        for var in apart.values():
-            for other in list(self.tracked.values()):
-                same_kind = type(other.value) is type(var.value) and other is not var
-                if same_kind and isinstance(other.origin, ValueSource):
-                    self.guards.add("distinct", var.origin, other.origin)
-
     # -- questions to the front end ------------------------------------------------------------
 
     def is_tensor(self, var: Var) -> bool:
         return self.front.is_tensor(var.value)
-
-    def is_dynamic(self, source: ValueSource) -> bool:
-        return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
-
-    def varies_in_identity(self, source) -> bool:
-        """Whether the object at a source, or one that holds it, is another one in each call."""
-        while self.dynamic and isinstance(source, ValueSource):
-            if varying_name(source) in self.dynamic:
-                return True
-            source = source.base
-        return False
-
-    def varying_size(self, text: str) -> bool:
-        """Whether a size of a tensor may be another one in a later call."""
-        return self.all_dynamic or text in self.dynamic
-
-    def sized(self) -> bool:
-        """Whether sizes of the graph's inputs may vary."""
-        return self.all_dynamic or any(".shape[" in text for text in self.dynamic)
-
-    def in_library(self) -> bool:
-        """Whether code of a library runs; a polyfill counts as its caller."""
-        users = (f for f in reversed(self.frames) if not is_polyfill(f.root))
-        return next(users, self.frames[-1]).trusted
-
-    def user_line(self) -> str:
-        """The innermost line that is not the library's."""
-        line = self.guards.line
-        return f"{line[0]}:{line[1]}" if line else ""
-
-    def site(self) -> tuple[DecodedCode, int]:
-        """The site of the running instruction, which may be left to Python from now on."""
-        return self.site_in(self.frames)
-
-    def site_in(self, frames: list[CaptureFrame]) -> tuple[DecodedCode, int]:
-        """The present site of the user's program; a polyfill counts as its caller."""
-        users = (f for f in reversed(frames) if not is_polyfill(f.root))
-        f = next(users, frames[-1])
-        return f.code, f.at
 
 
 def complete_error(f: CaptureFrame, var: Var, error: BaseException) -> None:

@@ -1,13 +1,14 @@
 """Constant values, and the attributes of classes: read without running the user's code."""
 
 import functools
-import sys
 import types
 import weakref
 from collections import OrderedDict
 from types import FunctionType
 
 import numpy as np
+
+from glasshouse.capture.bytecode.versions import bytecode
 
 ARRAY_SCALARS = tuple(np.dtype(kind).type for kind in "?bhilBHILefdFD")  # NumPy's own numbers
 SCALARS = (
@@ -73,7 +74,7 @@ def bound_to(descriptor, value):
 def getter_of_class(class_value):
     """The function in a property inside of a classmethod, which reads an attribute of its class;
     None for others. Python had these up to 3.12."""
-    if sys.version_info >= (3, 13) or not is_instance(class_value, classmethod):
+    if not bytecode.class_properties or not is_instance(class_value, classmethod):
         return None
     inner = class_value.__func__
     return inner.fget if is_instance(inner, property) else None

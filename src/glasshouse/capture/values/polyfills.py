@@ -2,10 +2,11 @@
 
 import functools
 import itertools
-import sys
+
+from glasshouse.capture.bytecode.versions import bytecode
 
 MISSING = object()
-EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
+EMPTY = bytecode.empty
 
 
 def sum_of(iterable, /, start=0):

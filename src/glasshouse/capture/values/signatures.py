@@ -41,7 +41,7 @@ def signature_part(t, var: Var, name: str) -> Var:
     part = t.do(getattr, var.value, name)
     if type(part) is types.MappingProxyType:
         inner = constant(part.copy())  # of the type of the mapping under it
-        return t.track(Var(part, Recipe("call", Var(types.MappingProxyType), [inner], {})))
+        return t.heap.track(Var(part, Recipe("call", Var(types.MappingProxyType), [inner], {})))
     return Var(part)
 
 

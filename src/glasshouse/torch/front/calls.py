@@ -14,6 +14,7 @@ from glasshouse.capture.fronts.network_front import NetworkFront
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
+from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
 from glasshouse.torch.front import names
@@ -91,7 +92,7 @@ class TorchCallFront(NetworkFront):
 
     def dereference(self, tracer, fn, then) -> bool:
         """Handle a call of a weak reference to an object that the trace has met."""
-        var = tracer.tracked.get(id(fn.value()))
+        var = tracer.heap.tracked.get(id(fn.value()))
         is_read = var is not None and isinstance(var.origin, ValueSource)
         if not is_read or not isinstance(fn.origin, ValueSource):
             raise Break("a weak reference is called", fn)
@@ -144,7 +145,7 @@ class TorchCallFront(NetworkFront):
                 raise Break("autocast", fn, args, kwargs)
             context = call_concrete(tracer, f, args, kwargs)
             var = Var(context, Recipe("call", fn, args, kwargs), {})
-            tracer.deliver(then, tracer.track(var))
+            tracer.deliver(then, tracer.heap.track(var))
         else:
             return False
         return True
@@ -189,10 +190,12 @@ class TorchCallFront(NetworkFront):
         groups = tracer.do(grouped_tensors, *(x.value for x in args), **words)
         pairs = []
         for key, (rows, indices) in groups.items():
-            row_lists = [tracer.new_list([by_id[id(x)] for x in row]) for row in rows]
-            numbers = tracer.new_list([Var(i) for i in indices])
-            pairs.append((constant(key), tracer.new_tuple([tracer.new_list(row_lists), numbers])))
-        return tracer.new_dict(pairs)
+            row_lists = [tracer.heap.new_list([by_id[id(x)] for x in row]) for row in rows]
+            numbers = tracer.heap.new_list([Var(i) for i in indices])
+            pairs.append(
+                (constant(key), tracer.heap.new_tuple([tracer.heap.new_list(row_lists), numbers]))
+            )
+        return new_dict(tracer, pairs)
 
     def read_for_state(self, tracer, var: Var) -> None:
         """Guard an argument of a function that reads state: the class of a tensor, other values."""

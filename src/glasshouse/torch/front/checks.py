@@ -110,7 +110,7 @@ class TorchCheckFront(TorchValueFront):
             var = self.apply(tracer, "call_function", invert, invert, [var], {})
         check, message = raise_if_zero, Var(FAILED_CHECK + tracer.frames[-1].where)
         self.apply(tracer, "call_function", check, check, [var, message], {})
-        tracer.has_checks = True
+        tracer.effects.has_checks = True
         writes = tracer.front_state.writes
         writes.undone = dict(writes.tensors)
         return flag
@@ -180,7 +180,7 @@ class TorchCheckFront(TorchValueFront):
     @contextlib.contextmanager
     def noting_gradients(self, tracer):
         """Inside, a backward pass runs. Gradients that it adds to in place cannot be restored."""
-        tensors = [x.value for _, x in tracer.lifted.values() if self.is_tensor(x.value)]
+        tensors = [x.value for _, x in tracer.operands.lifted.values() if self.is_tensor(x.value)]
         gradients = [x.grad for x in tensors if x.is_leaf and x.grad is not None]
         before = [version_of(x) for x in gradients]
         yield
@@ -190,12 +190,12 @@ class TorchCheckFront(TorchValueFront):
     def keeper(self, tracer, wrote):
         """A function that saves what a graph changes, and returns one that restores it where the
         graph raises; None where it writes nothing, or neither has checks nor is inside try."""
-        if not ((tracer.has_caught or tracer.has_checks) and wrote):
+        if not ((tracer.effects.has_caught or tracer.effects.has_checks) and wrote):
             return None
         called = {name_of(node.target) for node in tracer.graph.nodes}
         is_random = any(draws(node.target, node.args) for node in tracer.graph.nodes)
         sets = not SETTING.isdisjoint(called)
-        inputs = [x.value for _, x in tracer.inputs if tracer.is_tensor(x)]
+        inputs = [x.value for _, x in tracer.operands.inputs if tracer.is_tensor(x)]
         places = [i for i, x in enumerate(inputs) if id(x) in tracer.front_state.writes.undone]
 
         def keep(tensors):

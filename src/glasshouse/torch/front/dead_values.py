@@ -41,7 +41,7 @@ NATIVE_REFERENCES = count_native_references()
 def drop_dead_values(tracer) -> None:
     """Remove tensors and new containers from a trace's table that nothing else refers to. The
     latest come first, since they may refer to earlier ones."""
-    table = tracer.tracked
+    table = tracer.heap.tracked
     for key in reversed(list(table)):
         if may_be_dropped(tracer, table[key]) and is_dead(table, key):
             del table[key]
@@ -52,9 +52,9 @@ def may_be_dropped(tracer, var: Var) -> bool:
     if isinstance(var.value, torch.Tensor):
         if isinstance(var.origin, ValueSource):  # a gradient that was there before, and is unread
             sources = tracer.front_state.gradients.sources
-            return id(var.origin) in sources and id(var) not in tracer.lifted
+            return id(var.origin) in sources and id(var) not in tracer.operands.lifted
         return var.items is None
-    noted = (tracer.deleted, tracer.original_keys, tracer.blurred)
+    noted = (tracer.heap.deleted, tracer.heap.original_keys, tracer.heap.blurred)
     is_own = type(var.value) in CONTAINERS and var.is_new and var.log is None
     return is_own and not any(id(var) in table for table in noted)
 

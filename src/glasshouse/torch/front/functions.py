@@ -13,7 +13,6 @@ from torch.autograd import Function
 
 from glasshouse.capture.bytecode.instructions import GENERATORS
 from glasshouse.capture.rules.builtins.builtin_rules import PURE
-from glasshouse.capture.rules.variables import globals_var
 from glasshouse.capture.values.plain import SCALARS, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
@@ -189,13 +188,15 @@ class PlainReader:
                 add("is", source("attr", base, name), getattr(fn, name))
         for cell in self.cells:
             base = source("const", None, cell, "cell")
-            tracer.concretize(tracer.load(cell.cell_contents, source("cell", base)))
+            tracer.concretize(tracer.heap.load(cell.cell_contents, source("cell", base)))
         for scope, name in self.globals:
-            var = globals_var(tracer, scope)
+            var = tracer.heap.globals_var(scope)
             if name in var.items:
                 raise NotPlain(f"whose Python names {name}, which was set")
             if name in scope:
-                tracer.concretize(tracer.load(scope[name], tracer.entry_source(var.origin, name)))
+                tracer.concretize(
+                    tracer.heap.load(scope[name], tracer.heap.entry_source(var.origin, name))
+                )
             else:
                 add("absent", var.origin, name)
 

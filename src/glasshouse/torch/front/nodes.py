@@ -155,7 +155,7 @@ class TorchNodeFront(TorchCheckFront):
             tracer.stop_learning(f"a backward pass raising {type(raised.error).__name__}")
             raise
         if frames.names:
-            code, at = tracer.site()
+            code, at = tracer.frames.site()
             code.opaque.add(at)
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
@@ -222,9 +222,9 @@ class TorchNodeFront(TorchCheckFront):
             raises = not any(t.is_floating_point() for t in tensors)
         if raises:
             catches = any(is_caught(f) for f in tracer.frames)
-            if tracer.front_state.writes.any and (catches or tracer.has_caught):
+            if tracer.front_state.writes.any and (catches or tracer.effects.has_caught):
                 return f"{name}(), which may raise inside try, after a write"
-            tracer.has_caught = tracer.has_caught or catches
+            tracer.effects.has_caught = tracer.effects.has_caught or catches
         inplace = kwargs.get("inplace") or Var(False)
         writes = self.writes(target, args) or "out" in kwargs or bool(inplace.value)
         if name in names.DROPOUTS:
@@ -245,7 +245,7 @@ class TorchNodeFront(TorchCheckFront):
             return True
         if not isinstance(var.origin, IRNode) or not self.is_tensor(var.value):
             return False
-        lifted, memory = tracer.lifted.values(), tracer.front_state.input_memory
+        lifted, memory = tracer.operands.lifted.values(), tracer.front_state.input_memory
         for _, x in islice(lifted, memory.lifted, None):
             if self.is_tensor(x.value):
                 memory.places.add(memory_of(x.value))
@@ -324,7 +324,7 @@ class TorchNodeFront(TorchCheckFront):
         is_plain = result is None or self.is_constant(result) or self.is_tensor(result)
         is_plain = is_plain or name_of(target) in names.METADATA or self.holds_tensor(result)
         if not is_plain and not (isinstance(result, (tuple, list)) and not result):
-            code, at = tracer.site()
+            code, at = tracer.frames.site()
             code.opaque.add(at)
             tracer.stop_learning(f"{name_of(target)}() gave a {type(result).__name__}")
             return Var(result)
@@ -345,7 +345,7 @@ class TorchNodeFront(TorchCheckFront):
             parts.append(self.wrap(tracer, item, part, [], None))
         inside = Var(tuple(result), Recipe("tuple"), parts)
         recipe = Recipe("call", Var(type(result)), [inside], {})
-        return tracer.track(Var(result, recipe, parts))
+        return tracer.heap.track(Var(result, recipe, parts))
 
 
 def is_caught(frame) -> bool:

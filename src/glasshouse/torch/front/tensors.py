@@ -43,8 +43,8 @@ class TorchTensorFront(FrontEnd):
     def guard(self, tracer, var):
         source, value = var.origin, var.value
         self.check_plain(value)
-        if isinstance(source, ValueSource) and id(source) not in tracer.guarded:
-            tracer.guarded.add(id(source))
+        if isinstance(source, ValueSource) and id(source) not in tracer.guards.guarded:
+            tracer.guards.guarded.add(id(source))
             check = tracer.front_state.tensor_checks[id(source)] = TensorCheck(value)
             tracer.guards.add("call", source, check)
 
@@ -74,7 +74,7 @@ class TorchTensorFront(FrontEnd):
         attributes = value.__dict__
         if name in attributes and isinstance(var.origin, ValueSource):
             inside = tracer.guards.source("dict", var.origin)
-            return tracer.load(attributes[name], tracer.entry_source(inside, name))
+            return tracer.heap.load(attributes[name], tracer.heap.entry_source(inside, name))
         own_kind = getattr(type(value), name, None)
         if callable(own_kind) and not attributes and not isinstance(own_kind, (type, property)):
             return Var(getattr(value, name), Recipe("method", var, name))
@@ -86,7 +86,7 @@ class TorchTensorFront(FrontEnd):
             tracer.do(getattr, value, name)  # raises
         if callable(own_kind) and name not in attributes:
             return Var(getattr(value, name), Recipe("method", var, name))
-        if not tracer.live:
+        if not tracer.guards.live:
             return Var(tracer.do(getattr, value, name))
         raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
 
@@ -125,7 +125,7 @@ class TorchTensorFront(FrontEnd):
         self.check_plain(first)
         tracer.guards.add("type", source, type(first))
         gradients.sources.add(id(source))
-        return tracer.load(first, source)
+        return tracer.heap.load(first, source)
 
     def set_attribute(self, tracer, var, name, value):
         if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
@@ -143,7 +143,7 @@ class TorchTensorFront(FrontEnd):
     def why_python_runs(self, tracer, args, kwargs) -> str | None:
         """The reason why user code may run inside a backward pass, where it sees gradients too
         early, or changes values that were read; None where it cannot. Then guards forbid hooks."""
-        values = [x for _, x in tracer.lifted.values()]
+        values = [x for _, x in tracer.operands.lifted.values()]
         for x in (*args, *kwargs.values()):
             values += tracer.sequence(x) if isinstance(x.value, (list, tuple)) else [x]
         tensors = [
@@ -165,9 +165,9 @@ class TorchTensorFront(FrontEnd):
 
     def forget_gradients(self, tracer) -> None:
         """Forget known gradients: a backward pass may change them."""
-        for _, var in tracer.lifted.values():
+        for _, var in tracer.operands.lifted.values():
             if self.is_tensor(var.value) and var.value.is_leaf:
                 tracer.front_state.gradients.first.setdefault(id(var.value), var.value.grad)
-        for var in tracer.tracked.values():
+        for var in tracer.heap.tracked.values():
             if isinstance(var.items, dict) and self.is_tensor(var.value):
                 var.items.pop("grad", None)

@@ -23,6 +23,7 @@ from glasshouse.capture.frames.frame import (
     type_of,
 )
 from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.rules.attributes import attribute_or
 from glasshouse.capture.rules.builtins.class_checks import (
     on_isinstance,
     on_issubclass,
@@ -46,6 +47,7 @@ from glasshouse.capture.rules.constants import (
 )
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.identity import identical
+from glasshouse.capture.rules.new_objects import new_set
 from glasshouse.capture.rules.operators import as_builtin, is_number_call, length
 from glasshouse.capture.rules.subscripts import get_item, search, set_item
 from glasshouse.capture.rules.variables import cell_get
@@ -152,12 +154,13 @@ def on_getattr(t, fn, args, kwargs, then):
     if len(args) == 2:
         return t.get_attribute(args[0], name, then)
     other = lambda t2: t2.deliver(then, args[2])  # noqa: E731
-    return t.attribute_or((fn, args), args[0], name, then, other)
+    return attribute_or(t, (fn, args), args[0], name, then, other)
 
 
 def on_hasattr(t, fn, args, kwargs, then):
     name = name_of(t, fn, args)
-    return t.attribute_or(
+    return attribute_or(
+        t,
         (fn, args),
         args[0],
         name,
@@ -221,7 +224,8 @@ def on_enumerate(t, fn, args, kwargs, then):
             start
         ):
             return t2.deliver(
-                then, t2.track(Var(EnumerateIterator(it, t2.concretize(start)), Recipe("iterator")))
+                then,
+                t2.heap.track(Var(EnumerateIterator(it, t2.concretize(start)), Recipe("iterator"))),
             )
         return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
 
@@ -235,7 +239,7 @@ def on_zip(t, fn, args, kwargs, then):
     inners = []
     for x in args:
         t.get_iter(x, lambda t2, it: inners.append(it))
-    return t.deliver(then, t.track(Var(ZipIterator(inners), Recipe("iterator"))))
+    return t.deliver(then, t.heap.track(Var(ZipIterator(inners), Recipe("iterator"))))
 
 
 def on_reversed(t, fn, args, kwargs, then):
@@ -243,14 +247,14 @@ def on_reversed(t, fn, args, kwargs, then):
         return None
     if type(args[0].value) is range:  # of any length
         iterator = SequenceIterator(Var(t.concretize(args[0])[::-1]))
-        return t.deliver(then, t.track(Var(iterator, Recipe("iterator"))))
+        return t.deliver(then, t.heap.track(Var(iterator, Recipe("iterator"))))
     kind = type_of(args[0].value)
     if all(t.look_up(kind, x) is MISSING for x in ("__reversed__", "__getitem__")):
         raise Break("reversed of what has no order", fn, args)
     items = None if isinstance(args[0].value, CapturedIterator) else t.sequence(args[0])
     if items is not None:
         return t.deliver(
-            then, t.track(Var(ReversedIterator(args[0], items[::-1]), Recipe("iterator")))
+            then, t.heap.track(Var(ReversedIterator(args[0], items[::-1]), Recipe("iterator")))
         )
     if t.own_method(args[0], "__getitem__"):
         return t.call_function(Var(reversed_of), args, {}, then)
@@ -264,7 +268,7 @@ def in_polyfill(t) -> bool:
 
 def on_id(t, fn, args, kwargs, then):
     var = args[0]
-    if isinstance(var.origin, ValueSource) and t.live:
+    if isinstance(var.origin, ValueSource) and t.guards.live:
         t.guards.add("is", var.origin, var.value)
     elif var.origin is not None and (in_polyfill(t) or not t.frames[-1].trusted):
         raise Break("the id of something new", fn, args)
@@ -278,17 +282,17 @@ def on_choices(t, fn, args, kwargs, then):
         raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
     words = {k: t.concretize(v) for k, v in kwargs.items()}
     places = t.do(fn.value, range(len(items)), *(t.concretize(x) for x in args[1:]), **words)
-    choices = [t.new_tuple([items[i] for i in choice]) for choice in places]
+    choices = [t.heap.new_tuple([items[i] for i in choice]) for choice in places]
     parts = [*args[1:], *kwargs.values()]
-    iterator = ChoicesIterator(fn.value, t.new_tuple(items), parts, choices)
-    return t.deliver(then, t.track(Var(iterator, Recipe("iterator"))))
+    iterator = ChoicesIterator(fn.value, t.heap.new_tuple(items), parts, choices)
+    return t.deliver(then, t.heap.track(Var(iterator, Recipe("iterator"))))
 
 
 def on_sum(t, fn, args, kwargs, then):
     """sum: for numbers by Python itself, with its order and precision."""
     items = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
     if items is not None and isinstance(args[0].value, CapturedIterator):
-        args = [t.new_list(items), *args[1:]]
+        args = [t.heap.new_list(items), *args[1:]]
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
     plain = items is not None and not any(map(t.front.is_hidden, items))
     if not plain or any(type(x.value) not in (int, float) for x in (*items, start)):
@@ -337,7 +341,7 @@ def on_new_tuple(t, fn, args, kwargs, then):
     items = t.iterated(args[1]) if len(args) == 2 else None
     if items is None:
         raise Break("a call of __new__", fn, args, kwargs)
-    return t.deliver(then, t.new_tuple(items, t.concretize(args[0])))
+    return t.deliver(then, t.heap.new_tuple(items, t.concretize(args[0])))
 
 
 def on_str(t, fn, args, kwargs, then):
@@ -395,7 +399,7 @@ def on_number(t, fn, args, kwargs, then):
 
 def on_pure(t, fn, args, kwargs, then):
     if fn.value is slice:
-        return t.deliver(then, t.new_slice(args))
+        return t.deliver(then, t.heap.new_slice(args))
     if fn.value is frozenset and len(args) == 1 and type(args[0].value) is frozenset:
         return t.deliver(then, args[0])
     if fn.value is frozenset and args:
@@ -417,10 +421,10 @@ CLASSES |= {
     dict: on_dict(dict),
     OrderedDict: on_dict(OrderedDict),
     defaultdict: on_defaultdict,
-    tuple: on_sequence(lambda t, items: t.new_tuple(items)),
+    tuple: on_sequence(lambda t, items: t.heap.new_tuple(items)),
     enumerate: on_enumerate,
     zip: on_zip,
-    set: on_sequence(lambda t, items: t.new_set(items)),
+    set: on_sequence(lambda t, items: new_set(t, items)),
     reversed: on_reversed,
     super: on_super,
     type: on_type,
@@ -428,7 +432,9 @@ CLASSES |= {
     int: on_number,
     float: on_number,
     object: simple(
-        lambda t, args, then: t.deliver(then, t.track(Var(object(), Recipe("object", object), {})))
+        lambda t, args, then: t.deliver(
+            then, t.heap.track(Var(object(), Recipe("object", object), {}))
+        )
     ),
     types.MethodType: simple(
         lambda t, args, then: t.deliver(then, bound_method(t, args[1], args[0]))

@@ -18,7 +18,7 @@ def call_cached(t, fn: Var, args, kwargs, then):
         return t.call(Var(fn.value.__wrapped__), args, kwargs, then)
     t.concretize(fn)
     result = call_concrete(t, fn.value, args, kwargs)
-    if not t.live:
+    if not t.guards.live:
         return t.give(then, result)
     if is_plain(t, result) and not has_mutable(result):
         if not is_trusted(fn.value.__module__):
@@ -29,19 +29,20 @@ def call_cached(t, fn: Var, args, kwargs, then):
         raise Break(reason, fn, args, kwargs)
     rely_on_result(t, fn.value, *values_of(args, kwargs), result)
     source = t.guards.source("const", None, result, f"{fn.value.__name__}(…)")
-    return t.deliver(then, t.load(result, source))
+    return t.deliver(then, t.heap.load(result, source))
 
 
 def rely_on_result(t, f, args: list, kwargs: dict, result) -> None:
     """Guard that a function's cache still holds a result. The guard calls the function, which
     counts as a hit, as the user's own call would. It does not call a function whose cache was
     cleared: that would run the user's code before all guards have passed."""
-    if t.kept_results is None:
-        t.kept_results = KeptResults()
-        check = FinalCheck(still_hold, t.kept_results, "caches have what they gave")
+    results = t.guards.once.get(KeptResults)
+    if results is None:
+        results = t.guards.once[KeptResults] = KeptResults()
+        check = FinalCheck(still_hold, results, "caches have what they gave")
         place = t.guards.source("const", None, functools.lru_cache, "lru_cache")
         t.guards.add("call", place, check)
-    t.kept_results.add(f, args, kwargs, result)
+    results.add(f, args, kwargs, result)
 
 
 class KeptResults:

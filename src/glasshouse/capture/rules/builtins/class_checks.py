@@ -112,12 +112,13 @@ class RegisteredAnswers:
 def rely_on_registry(t, cls, kinds) -> None:
     """Guard the answers of abstract classes on a class that does not inherit from them."""
     for kind in each_kind(kinds):
-        if t.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
-            if t.registered is None:
-                t.registered = RegisteredAnswers()
-                check = GuardCheck(still_hold, t.registered, "abstract classes say the same")
+        if t.guards.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
+            registered = t.guards.once.get(RegisteredAnswers)
+            if registered is None:
+                registered = t.guards.once[RegisteredAnswers] = RegisteredAnswers()
+                check = GuardCheck(still_hold, registered, "abstract classes say the same")
                 t.guards.add("call", t.guards.source("const", None, abc.ABCMeta, "ABCMeta"), check)
-            t.registered.answers.append((cls, kind, issubclass(cls, kind)))
+            registered.answers.append((cls, kind, issubclass(cls, kind)))
 
 
 def still_hold(_, answers: RegisteredAnswers) -> bool:

@@ -13,6 +13,7 @@ from glasshouse.capture.rules.builtins.polyfilled_methods import (
 from glasshouse.capture.rules.builtins.set_methods import note_method, set_method
 from glasshouse.capture.rules.constants import all_foldable, compares_in_python
 from glasshouse.capture.rules.containers import is_merged_as_dict, merged, whole_dict
+from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import builtin_base, stored_keys
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, discarded
@@ -59,13 +60,13 @@ def move_or_pop(t, this: Var, name: str, args, kwargs) -> Var:
     key, _ = t.do(keys.popitem, *place, **words)
     pair = this.items[key]
     t.store_item(this, pair[0], None)
-    return t.new_tuple([pair[0], pair[1]])
+    return t.heap.new_tuple([pair[0], pair[1]])
 
 
 def list_method(t, this: Var, name: str, args) -> Var | None:
     value = this.value
     unread = this.items is None and isinstance(this.origin, ValueSource)
-    if name == "append" and len(args) == 1 and unread and t.live:
+    if name == "append" and len(args) == 1 and unread and t.guards.live:
         list.append(value, args[0].value)
         note_method(t, this, name, args)
         return Var(None)
@@ -80,7 +81,7 @@ def list_method(t, this: Var, name: str, args) -> Var | None:
         note_method(t, this, name, args)
         return result if name == "pop" else Var(None)
     if name == "copy":
-        return t.new_list(items)
+        return t.heap.new_list(items)
     if name in ("index", "count", "remove"):
         if any(compares_in_python(x.value) for x in (*items, *args)):
             return None
@@ -107,18 +108,18 @@ def dict_method(t, this: Var, name: str, args) -> Var | None:
         cls = type(value)
         if cls not in (dict, OrderedDict):
             return None
-        return t.new_dict(t.entries(this), cls)
+        return new_dict(t, t.entries(this), cls)
     if name in ("clear", "popitem"):
         whole_dict(t, this)
         if name == "popitem" and value:
             key = next(reversed(value))
             pair = this.items[key]
             t.store_item(this, pair[0], None)
-            return t.new_tuple([pair[0], pair[1]])
+            return t.heap.new_tuple([pair[0], pair[1]])
         if name == "clear":
-            t.deleted.setdefault(id(this), set()).update(value)
+            t.heap.deleted.setdefault(id(this), set()).update(value)
             if not this.is_new:
-                t.original_keys.setdefault(id(this), stored_keys(value))
+                t.heap.original_keys.setdefault(id(this), stored_keys(value))
             builtin_base(value).clear(value)
             this.items.clear()
             note_method(t, this, name, [])

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from glasshouse.capture.rules.containers import merged
+from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.rules.polyfill_calls import is_iterable, is_opaque_iterator
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import items_of, list_of
@@ -23,7 +24,7 @@ def on_sequence(make):
             return t.deliver(then, args[0])
         items = merged(t, args[0]) if fn.value is set else t.iterated(args[0])
         if items is not None and fn.value is set and isinstance(args[0].value, (set, frozenset)):
-            return t.deliver(then, t.new_set(items, set(args[0].value)))
+            return t.deliver(then, new_set(t, items, set(args[0].value)))
         if items is not None:
             return t.deliver(then, make(t, list(items)))
 
@@ -42,14 +43,14 @@ def on_sequence(make):
 
 
 def as_list(t, items):
-    return t.new_list(items)
+    return t.heap.new_list(items)
 
 
 def on_dict(cls):
     def handler(t, fn, args, kwargs, then):
         if len(args) > 1:
             return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
-        new = t.new_dict([], cls)
+        new = new_dict(t, [], cls)
         if not args and not kwargs:
             return t.deliver(then, new)
         return t.extend(new, "update", *args, then=lambda t2, v: t2.deliver(then, new), **kwargs)
@@ -60,7 +61,7 @@ def on_dict(cls):
 def on_defaultdict(t, fn, args, kwargs, then):
     factory = args[0] if args else Var(None)
     value = t.do(defaultdict, factory.value)
-    new = t.track(Var(value, Recipe("defaultdict", factory), {}))
+    new = t.heap.track(Var(value, Recipe("defaultdict", factory), {}))
     if len(args) < 2 and not kwargs:
         return t.deliver(then, new)
     return t.extend(new, "update", *args[1:], then=lambda t2, v: t2.deliver(then, new), **kwargs)

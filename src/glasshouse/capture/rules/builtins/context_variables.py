@@ -4,7 +4,6 @@
 from contextvars import ContextVar
 
 from glasshouse.capture.guards.program import GuardCheck
-from glasshouse.capture.rules.objects import write
 from glasshouse.capture.values.plain import FUNCTIONS, MISSING, SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
@@ -14,7 +13,7 @@ def context_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
     """Call a method of a context variable; a break if no rule covers it."""
     if isinstance(this.origin, ValueSource):
         t.guards.add("is", this.origin, this.value)
-    changes = t.context_changes.setdefault(id(this.value), [])
+    changes = t.effects.context_changes.setdefault(id(this.value), [])
     if name == "get" and len(args) < 2 and not kwargs:
         if changes:
             return t.deliver(then, changes[-1].origin.parts[1])
@@ -24,9 +23,9 @@ def context_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
     elif name == "set" and len(args) == 1 and not kwargs:
         before = changes[-1] if changes else None
         recipe = Recipe("token", this, args[0], before)
-        token = t.track(Var(t.do(this.value.set, args[0].value), recipe))
+        token = t.heap.track(Var(t.do(this.value.set, args[0].value), recipe))
         changes.append(token)
-        write(t, this, ("token", token))
+        t.effects.write(this, ("token", token))
         return t.deliver(then, token)
     elif name == "reset" and len(args) == 1 and not kwargs and changes[-1:] == args:
         return take_back(t, this, changes, then)
@@ -41,7 +40,7 @@ def take_back(t, this: Var, changes: list[Var], then):
     this.log.pop()
     if not this.log:
         this.log = None
-        t.written.remove(this)
+        t.effects.written.remove(this)
     return t.give(then, None)
 
 

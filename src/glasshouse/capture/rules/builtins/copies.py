@@ -8,6 +8,7 @@ import types
 from glasshouse.capture.frames.frame import type_of
 from glasshouse.capture.rules.attribute_parts import attributes_of_new, object_dict
 from glasshouse.capture.rules.builtins.container_methods import container_method
+from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.values.plain import MISSING, is_heap, own_dict, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
@@ -56,12 +57,12 @@ class ObjectCopier:
         if id(x.value) in self.copies:  # it is in itself
             return self.copies[id(x.value)]
         same = all(a is b for a, b in zip(items, parts, strict=True))
-        new = self.copies[id(x.value)] = x if same else self.tracer.new_tuple(parts)
+        new = self.copies[id(x.value)] = x if same else self.tracer.heap.new_tuple(parts)
         return new
 
     def list_of(self, x: Var) -> Var:
         t = self.tracer
-        new = self.copies[id(x.value)] = t.new_list([])
+        new = self.copies[id(x.value)] = t.heap.new_list([])
         for item in t.sequence(x):
             container_method(t, new, "append", [self.part(item)])
         return new
@@ -69,12 +70,12 @@ class ObjectCopier:
     def set_of(self, x: Var) -> Var:
         t = self.tracer
         items = [self.part(item) for item in t.sequence(x)]
-        new = self.copies[id(x.value)] = t.new_set(items, None if self.deep else set(x.value))
+        new = self.copies[id(x.value)] = new_set(t, items, None if self.deep else set(x.value))
         return new
 
     def dict_of(self, x: Var) -> Var:
         t = self.tracer
-        new = self.copies[id(x.value)] = t.new_dict([])
+        new = self.copies[id(x.value)] = new_dict(t, [])
         for key, value in t.entries(x):
             t.store_item(new, self.part(key), self.part(value))
         return new
@@ -92,7 +93,7 @@ class ObjectCopier:
         if t.is_tensor(x) or not is_its_attributes(x.value):
             raise Break(f"a copy of a {cls.__name__}", None)
         t.typed(x)
-        new = t.track(Var(object.__new__(cls), Recipe("object", cls), {}))
+        new = t.heap.track(Var(object.__new__(cls), Recipe("object", cls), {}))
         self.copies[id(x.value)] = new
         return new, [(key, self.part(value)) for key, value in t.entries(object_dict(t, x))]
 
@@ -163,7 +164,7 @@ def is_bound(way, x) -> bool:
 
 def on_copy(deep: bool):
     def handler(t, fn, args, kwargs, then):
-        if len(args) != 1 or kwargs or not t.live:
+        if len(args) != 1 or kwargs or not t.guards.live:
             raise Break(f"{fn.value.__name__} with a memo", fn, args, kwargs)
         x, copier = args[0], ObjectCopier(t, deep)
         by_rules = type(x.value) not in BUILT_IN and not is_left_as_it_is(x.value)
@@ -181,9 +182,9 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
     def go_on(t, answers):
         *deepcopy, reduce_ex, reduce, state = t.sequence(answers)
         if deepcopy and deepcopy[0].value is not None:
-            return t.call(deepcopy[0], [t.new_dict([])], {}, then)
+            return t.call(deepcopy[0], [new_dict(t, [])], {}, then)
         if not all(is_bound(way.value, x.value) for way in (reduce_ex, reduce, state)):
-            if t.live:
+            if t.guards.live:
                 raise Break(f"a copy of a {type(x.value).__name__}", fn, [x])
             return t.give(then, t.do(fn.value, x.value))
         new, pairs = breaking_at(fn, x, lambda: copier.object_with_parts(x))
@@ -192,7 +193,7 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
         def end(t2, reply):
             way = t2.sequence(reply)[0] if pairs else Var(None)
             if way.value is not None:
-                return t2.call(way, [t2.new_dict(pairs)], {}, lambda t3, _: t3.deliver(then, new))
+                return t2.call(way, [new_dict(t2, pairs)], {}, lambda t3, _: t3.deliver(then, new))
             copier.fill(new, pairs)
             return t2.deliver(then, new)
 

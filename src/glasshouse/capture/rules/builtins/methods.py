@@ -246,7 +246,7 @@ def join(t, fn: Var, this: Var, parts: Var, then):
     if items is None:
         return t.call_function(Var(join_of), [this, parts], {}, then)
     if not all(t.foldable(x) for x in items):
-        raise Break("joining of values", fn, [t.new_list(items)])
+        raise Break("joining of values", fn, [t.heap.new_list(items)])
     values = [t.concretize(x) for x in items]
     return t.give(then, t.do(t.concretize(this).join, values))
 
@@ -259,7 +259,7 @@ def object_new(t, fn: Var, this: Var, args, kwargs, then):
         words = {k: v.value for k, v in kwargs.items()}
         value = t.do(object.__new__, *(x.value for x in args), **words)
         obj = Var(value, Recipe("object", cls), {})
-        return t.deliver(then, t.track(obj))
+        return t.deliver(then, t.heap.track(obj))
     raise Break("a call of __new__", fn, args, kwargs)
 
 

@@ -2,7 +2,7 @@
 
 from glasshouse.capture.rules.constants import concrete_key
 from glasshouse.capture.rules.containers import merged, set_key, whole_set
-from glasshouse.capture.rules.objects import write
+from glasshouse.capture.rules.new_objects import new_set
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import stored_keys
 from glasshouse.capture.values.var import Var
@@ -35,7 +35,7 @@ def set_method(t, this: Var, name: str, args) -> Var | None:
         set.clear(value)
         items.clear()
     elif name == "copy":
-        return t.new_set([x[0] for x in items.values()], set(value))
+        return new_set(t, [x[0] for x in items.values()], set(value))
     elif name == "pop" and value:
         return items.pop(pop_element(t, this))[0]
     elif name in SET_ALGEBRA:
@@ -62,10 +62,10 @@ def set_algebra(t, this: Var, name: str, args) -> Var | None:
     elements = {id(y.value): y for other in (merged(t, this), *others) for y in other}
     result = t.do(getattr(set, name), this.value, *real)
     if isinstance(result, (set, frozenset)):
-        return t.new_set([elements[id(x)] for x in result], result)
+        return new_set(t, [elements[id(x)] for x in result], result)
     if result is not None:
         return Var(result)
-    arguments = [t.new_set(other, set(x)) for other, x in zip(others, real, strict=True)]
+    arguments = [new_set(t, other, set(x)) for other, x in zip(others, real, strict=True)]
     this.items = {x: (elements[id(x)],) for x in stored_keys(this.value)}
     note_method(t, this, name, arguments)
     return Var(None)
@@ -75,10 +75,10 @@ def pop_element(t, this: Var):
     """Take an element out of a set."""
     element = set.pop(this.value)
     if not this.is_new:
-        write(t, this, ("method", "discard", [Var(element)]))
+        t.effects.write(this, ("method", "discard", [Var(element)]))
     return element
 
 
 def note_method(t, this: Var, name: str, args) -> None:
     if not this.is_new:
-        write(t, this, ("method", name, list(args)))
+        t.effects.write(this, ("method", name, list(args)))

@@ -1,0 +1,16 @@
+"""The values that a graph takes from outside."""
+
+from glasshouse.capture.values.var import Var
+from glasshouse.ir.node import IRNode
+
+
+class GraphOperands:
+    """The inputs of one graph, and the members of its module."""
+
+    def __init__(self):
+        self.inputs: list[tuple[IRNode, Var]] = []  # of each placeholder
+        self.lifted: dict[int, tuple[IRNode, Var]] = {}  # inputs and members, by the Var's id
+        self.members: dict[str, object] = {}  # of the graph's module
+        self.copies: dict[int, tuple] = {}  # (module, its copy in `members`) by the module's id
+        self.snapshots: dict[int, tuple] = {}  # (tensor, its state before) by the tensor's id
+        self.shared: set[int] = set()  # tensors that an operation returned unchanged
