@@ -164,7 +164,7 @@ class ReadClasses:
 
     def guard(self, gone) -> "UnchangedCheck | None":
         """One guard on all of them; `gone` is called when one of them dies."""
-        read = {cls: seen for cls, seen in self.behaviours.items() if seen is not None}
+        read = {cls: x for cls, x in self.behaviours.items() if x is not None}
         if not read and not self.functions:
             return None
         links = [WeakLink(x, gone) for x in (*read, *self.functions.values())]

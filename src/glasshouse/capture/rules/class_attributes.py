@@ -3,6 +3,7 @@
 import enum
 import types
 
+from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.guards.class_reads import is_descriptor
 from glasshouse.capture.rules.class_lookups import (
     class_of,
@@ -21,6 +22,7 @@ from glasshouse.capture.rules.descriptors import (
     class_written,
     of_class,
 )
+from glasshouse.capture.rules.variables import cell_get
 from glasshouse.capture.values.plain import (
     MISSING,
     SCALARS,
@@ -165,3 +167,29 @@ def super_attribute(t, sup: Var, name: str, then):
     if t.call_own(descriptor, "__get__", [Var(None), obj], then):
         return None
     return t.deliver(then, Var(t.do(getattr, sup.value, name)))
+
+
+def super_of_frame(t):
+    """super() without arguments."""
+    frame = t.frames[-1]
+    code = frame.root
+    this = frame.locals[0] if code.co_argcount else None
+    if not original_of(code)[0].co_argcount:
+        t.fail(RuntimeError("super(): no arguments"))
+    if this is not None and isinstance(this.value, types.CellType):
+        this = cell_get(t, this, code.co_varnames[0]) if is_filled(this.value) else None
+    if this is None:
+        t.fail(RuntimeError("super(): arg[0] deleted"))
+    if "__class__" not in code.co_freevars:
+        t.fail(RuntimeError("super(): __class__ cell not found"))
+    cell = frame.locals[frame.code.slots.index("__class__")]
+    if not is_filled(cell.value):
+        t.fail(RuntimeError("super(): empty __class__ cell"))
+    return make_super(t, cell_get(t, cell, "__class__"), this)
+
+
+def is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not MISSING
+    except ValueError:
+        return False

@@ -12,7 +12,6 @@ import types
 import typing
 from collections import OrderedDict, defaultdict, deque
 
-from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.frames.frame import (
     CapturedIterator,
     ChoicesIterator,
@@ -37,7 +36,7 @@ from glasshouse.capture.rules.builtins.container_rules import (
 )
 from glasshouse.capture.rules.builtins.copies import on_copy
 from glasshouse.capture.rules.builtins.library_rules import RULES
-from glasshouse.capture.rules.class_attributes import make_super
+from glasshouse.capture.rules.class_attributes import make_super, super_of_frame
 from glasshouse.capture.rules.class_lookups import has_own_text
 from glasshouse.capture.rules.constants import (
     all_foldable,
@@ -50,7 +49,6 @@ from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.new_objects import new_set
 from glasshouse.capture.rules.operators import as_builtin, is_number_call, length
 from glasshouse.capture.rules.subscripts import get_item, search, set_item
-from glasshouse.capture.rules.variables import cell_get
 from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import ARRAY_SCALARS, MISSING
 from glasshouse.capture.values.polyfills import (
@@ -186,32 +184,6 @@ def on_super(t, fn, args, kwargs, then):
     if len(args) == 1:
         raise Break("super of a class alone", fn, args)
     return t.deliver(then, make_super(t, args[0], args[1]) if args else super_of_frame(t))
-
-
-def super_of_frame(t):
-    """super() without arguments."""
-    frame = t.frames[-1]
-    code = frame.root
-    this = frame.locals[0] if code.co_argcount else None
-    if not original_of(code)[0].co_argcount:
-        t.fail(RuntimeError("super(): no arguments"))
-    if this is not None and isinstance(this.value, types.CellType):
-        this = cell_get(t, this, code.co_varnames[0]) if is_filled(this.value) else None
-    if this is None:
-        t.fail(RuntimeError("super(): arg[0] deleted"))
-    if "__class__" not in code.co_freevars:
-        t.fail(RuntimeError("super(): __class__ cell not found"))
-    cell = frame.locals[frame.code.slots.index("__class__")]
-    if not is_filled(cell.value):
-        t.fail(RuntimeError("super(): empty __class__ cell"))
-    return make_super(t, cell_get(t, cell, "__class__"), this)
-
-
-def is_filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not MISSING
-    except ValueError:
-        return False
 
 
 def on_enumerate(t, fn, args, kwargs, then):

@@ -4,7 +4,7 @@ import types
 from contextlib import suppress
 
 from glasshouse.capture.frames.frame import plain_value
-from glasshouse.capture.rules.builtins.builtin_rules import super_of_frame
+from glasshouse.capture.rules.class_attributes import super_of_frame
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
 
