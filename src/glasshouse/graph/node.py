@@ -33,10 +33,15 @@ class Node:
     event: int
 
     def __init__(
-        self, call: Call, inputs: Any = (), origin: Origin = NOWHERE, number: int = -1
+        self,
+        call: Call,
+        inputs: Any = (),
+        origin: Origin = NOWHERE,
+        number: int = -1,
+        function: str = "",
     ) -> None:
         self.call, self.inputs, self.spec = call, inputs, call.out
-        self.origin, self.number, self.function = origin, number, ""
+        self.origin, self.number, self.function = origin, number, function
         self.value = self.scalar = None
         self.owned = False
 

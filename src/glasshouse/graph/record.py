@@ -50,13 +50,15 @@ class Recorder(threading.local):
 
     def record(self, call: Call, inputs: Any) -> Node:
         """A node for the call, which waits."""
-        node = Node(call, inputs, origin_of(state.scope, state.phase))
-        node.function = state.function
+        now = state.__dict__  # a thread's attributes are looked up slowly, one by one
+        origin = origin_of(now["scope"], now["phase"])
+        node = Node(call, inputs, origin, -1, now["function"])
         self.pending.append(node)
         return node
 
     def is_full(self) -> bool:
-        return len(self.pending) >= MAX_PENDING or self.held_bytes > MAX_HELD_BYTES
+        now = self.__dict__
+        return len(now["pending"]) >= MAX_PENDING or now["held_bytes"] > MAX_HELD_BYTES
 
     def forget(self) -> None:
         """Nothing waits any more: what somebody needs later is computed then, on its own."""
