@@ -15,7 +15,6 @@ MOST_LINES_OF_A_FUNCTION = 50  # without its docstring
 # Files above, each with why. A file that has become short is taken out of here.
 LONG_FILES = {
     "capture/rules/opcodes.py": "a table: one short function for each opcode",
-    "capture/trace/tracer.py": "one class: the loop over instructions, and what operations share",
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
     "ops/linalg.py": "cards: a table of factorisations with their derivatives",

@@ -25,7 +25,7 @@ UNTOUCHED |= {"__new__"}  # CPython does not restore a class after its deletion
 PASSING_ON = set(
     """TraceHeap.new_list TraceHeap.new_tuple new_dict TraceHeap.hand_over
     foldable varies store_item set_plain list_method number call_polyfill
-    resume_call identical CaptureTracer.end_generators Effects.keep_apart CaptureSession.unfinished
+    resume_call identical end_generators Effects.keep_apart CaptureSession.unfinished
     place_of is_generator generators_in CaptureTracer.is_tensor""".split()
 )
 # Rules that depend on the type of a value alone, and on parts of it that are noted separately.

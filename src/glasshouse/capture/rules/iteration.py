@@ -9,11 +9,13 @@ from glasshouse.capture.frames.frame import (
     END,
     CapturedGenerator,
     CapturedIterator,
+    CaptureFrame,
     SequenceIterator,
     error_thrown,
     plain_value,
     type_of,
 )
+from glasshouse.capture.frames.generator_effects import ends_with_effects
 from glasshouse.capture.rules.builtins.polyfilled_methods import iterator_of
 from glasshouse.capture.rules.descriptors import part_of_new
 from glasshouse.capture.values.plain import has_plain_items
@@ -332,3 +334,25 @@ class OrElse:
 
     def __call__(self, tracer, var):
         return tracer.deliver(self.then, var)
+
+
+def let_go(t, f: CaptureFrame, depth: int) -> None:
+    """Drop what lies on a frame's stack above `depth`."""
+    dropped = f.stack[depth:]
+    del f.stack[depth:]
+    f.saved = []  # it may hold the last reference
+    end_generators(t, dropped)
+
+
+def end_generators(t, dropped: list[Var]) -> None:
+    """End generators of loops that are left, as Python does; stop learning if code runs."""
+    for var in dropped:
+        value = var.value
+        if isinstance(value, CapturedGenerator) and value.is_open and ends_with_effects(value):
+            value.site[0].unknown = value.site[0].unknown or OPEN_GENERATOR
+            t.stop_learning(OPEN_GENERATOR)
+            t.heap.tracked.pop(id(value), None)
+            t.frames[-1].saved = []
+            values = (x for f in t.frames for x in (*f.locals, *f.stack))
+            if not any(x is var for x in values):
+                var.value = None

@@ -20,7 +20,7 @@ from glasshouse.capture.rules.class_lookups import derives_from, has_own_text
 from glasshouse.capture.rules.containers import is_merged_as_dict, unpack_pairs
 from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.imports import has_in_its_dict, import_name, loaded_module
-from glasshouse.capture.rules.iteration import drained_by, step
+from glasshouse.capture.rules.iteration import drained_by, let_go, step
 from glasshouse.capture.rules.new_objects import new_dict, new_function, new_set
 from glasshouse.capture.rules.operators import BINARY, COMPARE, binary, exact_bool, length, unary
 from glasshouse.capture.rules.polyfill_calls import is_iterable
@@ -867,7 +867,7 @@ HANDLERS = {name[3:]: rule for name, rule in list(globals().items()) if name.sta
 HANDLERS |= dict.fromkeys(("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS"), lambda t, f, ins: None)
 HANDLERS |= {
     "RETURN_GENERATOR": lambda t, f, ins: f.stack.append(Var(None)),
-    "POP_TOP": lambda t, f, ins: t.let_go(f, len(f.stack) - 1),
+    "POP_TOP": lambda t, f, ins: let_go(t, f, len(f.stack) - 1),
     "PUSH_NULL": lambda t, f, ins: f.stack.append(NULL),
     "COPY": lambda t, f, ins: f.stack.append(f.stack[-ins.arg]),
     "LOAD_CONST": lambda t, f, ins: f.stack.append(Var(f.root.co_consts[ins.arg])),

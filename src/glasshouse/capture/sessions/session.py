@@ -35,7 +35,8 @@ from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to
 from glasshouse.capture.sessions.export import ExportedTrace
 from glasshouse.capture.sessions.reproduce import Reproduction
 from glasshouse.capture.trace.native_iterators import make_native
-from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer, Raised
+from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer
+from glasshouse.capture.trace.unwinding import Raised, in_python, unwind_once
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     Break,
@@ -181,7 +182,7 @@ class CaptureSession(BreakContinuation):
             if not isinstance(outcome, Break):
                 raise
             self.tracer.stop_learning(INTERRUPTED)
-            self.tracer.unwind(error)
+            unwind_once(self.tracer, error)
             return self.continue_plainly(self.tracer.run())
 
     def finish_uninterrupted(self, outcome):
@@ -309,7 +310,7 @@ class CaptureSession(BreakContinuation):
         if outcome.fn is None and not waiting:
             return partial(self.tail, 0, outcome)
         if outcome.fn is not None:
-            tracer.in_python(tracer.frames[-1], outcome)
+            in_python(tracer, tracer.frames[-1], outcome)
         return self.continue_plainly(tracer.run())
 
     def note_break(self, reason: str, where: str, hint: str) -> None:

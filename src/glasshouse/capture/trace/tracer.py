@@ -7,28 +7,20 @@ functions, one for each open frame, capture the rest."""
 
 import sys
 import types
-from typing import NamedTuple
 
-from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.bytecode.instructions import original_of, slot_names
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import (
     chain_context,
-    users_part,
-    with_frame,
 )
-from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import (
     END,
     CapturedGenerator,
     CaptureFrame,
-    LastInstruction,
-    may_go_on,
     plain_value,
 )
-from glasshouse.capture.frames.generator_effects import ends_with_effects, holds_effects
-from glasshouse.capture.frames.surroundings import attribute_request, tell_attribute
+from glasshouse.capture.frames.generator_effects import holds_effects
 from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.guards.read_audit import new_reads
 from glasshouse.capture.rules import (
@@ -44,8 +36,6 @@ from glasshouse.capture.rules import (
 )
 from glasshouse.capture.rules.builtins import container_methods
 from glasshouse.capture.rules.iteration import (
-    OPEN_GENERATOR,
-    OrElse,
     delegate_of,
     leave_to_open_generator,
     throw_here,
@@ -56,15 +46,14 @@ from glasshouse.capture.rules.opcodes import HANDLERS, handled_outside
 from glasshouse.capture.trace.effects import Effects
 from glasshouse.capture.trace.frame_stack import FrameStack
 from glasshouse.capture.trace.heap import TraceHeap
-from glasshouse.capture.trace.native_iterators import make_native, nativise
+from glasshouse.capture.trace.native_iterators import make_native
 from glasshouse.capture.trace.operands import GraphOperands
+from glasshouse.capture.trace.unwinding import in_python, restore, unwind, unwind_once
 from glasshouse.capture.trace.varying import Varying
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
-    NULL,
     Break,
     CannotRebuild,
-    Recipe,
     UserError,
     Var,
     discarded,
@@ -172,7 +161,7 @@ class CaptureTracer:
             except UserError as user_error:
                 problem = user_error.error
             except Break as graph_break:
-                self.restore(f, depth, graph_break)
+                restore(self, f, depth, graph_break)
                 # These hold our frames.
                 graph_break.__traceback__ = graph_break.__context__ = None
                 if self.guards.live:
@@ -183,7 +172,7 @@ class CaptureTracer:
             except Exception as error:
                 if self.config.raise_internal_errors:
                     raise
-                self.restore(f, depth, None)
+                restore(self, f, depth, None)
                 if not self.guards.live and (not self.hands_over or not self.can_hand_over(ins)):
                     raise
                 self.on_internal_error(error, f.root.co_filename, f.line)
@@ -192,9 +181,9 @@ class CaptureTracer:
                 self.stop_learning(INTERRUPTED)
                 problem = error
             if broke is not None:
-                self.in_python(f, broke)
+                in_python(self, f, broke)
             if problem is not None:
-                uncaught = unwind_all(self, problem)
+                uncaught = unwind(self, problem)
                 if uncaught is not None:
                     return uncaught
 
@@ -222,59 +211,6 @@ class CaptureTracer:
         except BaseException as error:
             self.stop_learning(INTERRUPTED)
             raise UserError(error) from None
-
-    def restore(self, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
-        """Restore the frames, and iterators that the instruction drained, to their state at a
-        break."""
-        self.refill()
-        if f not in self.frames:
-            raise CannotRebuild("a break after a return", None)
-        del self.frames[self.frames.index(f) + 1 :]
-        if graph_break is not None and graph_break.then is not None:
-            graph_break.fn = None
-        if graph_break is None or graph_break.fn is None:
-            self.restart(f)
-
-    def refill(self) -> None:
-        """Restore the iterators that the running instruction drained."""
-        while self.heap.drained and self.heap.drained[-1][0] == self.count:
-            _, iterator, name, value = self.heap.drained.pop()
-            setattr(iterator, name, value)
-
-    def in_python(self, f: CaptureFrame, graph_break: Break) -> None:
-        """Do a call that broke, and continue, once nothing is learnt any more."""
-        if graph_break.loop is not None:
-            graph_break.args_ = [*graph_break.args_, Var(END)]
-        if graph_break.fn is None:
-            got, fix = (
-                f"a break in it: {graph_break.reason}",
-                "Report it, and use gh.disable on the function.",
-            )
-            raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
-        converted: dict[int, bool] = {}
-        for var in (*graph_break.args_, *graph_break.kwargs.values()):
-            nativise(self, var, converted)
-        try:
-            result, problem = (
-                self.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs),
-                None,
-            )
-        except UserError as error:
-            result, problem = NULL, error.error
-        if problem is not None:
-            self.unwind(problem)
-            return
-        jump = graph_break.jump
-        if jump is not None:
-            f.ip, drop = jump[0 if result.value else 1]
-            del f.stack[len(f.stack) - drop :]
-        elif graph_break.loop is not None and result.value is END:
-            f.stack.append(END)
-            if bytecode.pops_ended_iterator:
-                del f.stack[-2:]
-            f.ip = graph_break.loop
-        elif not graph_break.discard:
-            f.stack.append(result)
 
     # -- results -------------------------------------------------------------------------------
 
@@ -400,7 +336,7 @@ class CaptureTracer:
             return
         while problem is not None:
             try:
-                self.unwind(problem)
+                unwind_once(self, problem)
                 problem = None
             except UserError as user_error:
                 problem = user_error.error
@@ -446,132 +382,7 @@ class CaptureTracer:
             chain_context(error, handled)
         return UserError(error)
 
-    def restart(self, f: CaptureFrame) -> None:
-        """Let Python run the instruction again, from the one that names its keywords."""
-        before = f.at - 1
-        if before >= 0 and f.code.instructions[before].op == "PRECALL":
-            before -= 1
-        if f.code.instructions[f.at].op == "CALL" and f.code.instructions[before].op == "KW_NAMES":
-            f.at = before
-        f.stack, f.ip = f.saved, f.at
-
-    def unwind(self, error: BaseException) -> "Break | Raised | None":
-        """Go to the handler of an exception, in this frame or one that called it. If there is none,
-        return a Break, so that Python raises it, or a Raised, after a `finally` or the like."""
-        raised, self.frames.raised = self.frames.raised, None
-        may_restart = not self.frames.failed_after_return
-        self.frames.failed_after_return = False
-        is_raised = raised is not None and raised.value is error
-        var = raised if is_raised else self.heap.tracked.get(id(error))
-        last = self.frames[-1]
-        ins = last.code.instructions[last.at]
-        has_frame = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
-        caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
-        error.__traceback__ = users_part(error.__traceback__)
-        if self.guards.live and may_restart and not caught and not reraises:
-            self.refill()
-            self.restart(self.frames[-1])
-            return Uncaught(error)
-        if var is None:
-            var = self.heap.track(Var(error, Recipe("exception_value")))
-        while self.frames:
-            f = self.frames[-1]
-            if not reraises:
-                error.__traceback__ = with_frame(f, error.__traceback__)
-            reraises = False
-            handler = f.code.handler_at(f.at)
-            if handler is not None:
-                enter_handler(self, f, handler, var)
-                return None
-            self.end_generators(f.stack)
-            self.frames.pop()
-            self.front.leave(f)
-            complete_error(f, var, error)
-            if f.generator is not None:
-                generator = f.generator
-                then = generator.stop_failed()
-                if generator.failed and isinstance(error, StopIteration) and self.frames:
-                    then(self, END, Var(error.value))
-                    return None
-                if generator.closing and isinstance(error, (GeneratorExit, StopIteration)):
-                    then(self, END)
-                    return None
-                if isinstance(error, StopIteration):
-                    stop, error = error, RuntimeError("generator raised StopIteration")
-                    error.__cause__ = error.__context__ = stop
-                    error.__traceback__ = stop.__traceback__
-                    var = self.heap.track(Var(error, Recipe("exception_value")))
-            elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
-                f.then.other(self, error)
-                return None
-        if not self.guards.live:
-            native().raise_again(error)
-        return Raised(var, has_frame or isinstance(var.origin, Recipe))
-
-    def let_go(self, f: CaptureFrame, depth: int) -> None:
-        """Drop what lies on a frame's stack above `depth`."""
-        dropped = f.stack[depth:]
-        del f.stack[depth:]
-        f.saved = []  # it may hold the last reference
-        self.end_generators(dropped)
-
-    def end_generators(self, dropped: list[Var]) -> None:
-        """End generators of loops that are left, as Python does; stop learning if code runs."""
-        for var in dropped:
-            value = var.value
-            if isinstance(value, CapturedGenerator) and value.is_open and ends_with_effects(value):
-                value.site[0].unknown = value.site[0].unknown or OPEN_GENERATOR
-                self.stop_learning(OPEN_GENERATOR)
-                self.heap.tracked.pop(id(value), None)
-                self.frames[-1].saved = []
-                values = (x for f in self.frames for x in (*f.locals, *f.stack))
-                if not any(x is var for x in values):
-                    var.value = None
-
     # -- questions to the front end ------------------------------------------------------------
 
     def is_tensor(self, var: Var) -> bool:
         return self.front.is_tensor(var.value)
-
-
-def complete_error(f: CaptureFrame, var: Var, error: BaseException) -> None:
-    """Set object and name of an error that leaves the user's `__getattr__`."""
-    attribute = attribute_request(f)
-    if attribute is not None and tell_attribute(error, *(x.value for x in attribute)):
-        var.items = {**(var.items or {}), "obj": attribute[0], "name": attribute[1]}
-
-
-class Uncaught(Break):
-    """An uncaught exception: the instruction runs again in Python, and raises it there."""
-
-    def __init__(self, error: BaseException):
-        super().__init__(f"raising {type(error).__name__}")
-
-
-class Raised(NamedTuple):
-    """An exception that leaves the captured function. `has_frame`: its traceback has the function's
-    frame already, since it was made inside or is raised again."""
-
-    var: Var
-    has_frame: bool
-
-
-def unwind_all(trace, error: BaseException):
-    """Unwind for an exception, and for those that unwinding raises in the user's code."""
-    while True:
-        try:
-            return trace.unwind(error)
-        except UserError as user_error:
-            error = user_error.error
-
-
-def enter_handler(trace, f: CaptureFrame, handler, var: Var) -> None:
-    """Continue a frame at the handler of an exception, as the interpreter does."""
-    f.check_stack()
-    if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":
-        f.generator.failed_stack = f.stack[:]
-    trace.let_go(f, handler.depth)
-    if handler.lasti:
-        f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
-    f.stack.append(var)
-    f.ip = handler.target
