@@ -331,6 +331,28 @@ def test_scheduler_inside_is_one_graph_after_warm_up(name):
     assert len(counting.graphs) <= 4
 
 
+def scheduled_between_writes(model, opt, x, y, scheduler):
+    group = opt.param_groups[0]
+    rate = group["lr"]
+    opt.zero_grad()
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    scheduler.base_lrs = [0.3]
+    group["seen"] = [rate]
+    opt.step()
+    scheduler.step()
+    group["lr"] = rate
+    group["seen"] = rate + 1
+    scheduler.note = 5
+    return loss
+
+
+@pytest.mark.parametrize("compiler", ["eager", "program"])
+@pytest.mark.parametrize("name", ["step", "lambda"])
+def test_a_schedulers_step_between_writes_is_one_graph(name, compiler):
+    compare(scheduled_between_writes, mlp, OPTIMIZERS["momentum"], compiler, SCHEDULERS[name])
+
+
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_scheduler_outside(compiler):
     plain, counting = mlp(), Counting()

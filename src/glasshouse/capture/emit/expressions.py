@@ -398,9 +398,9 @@ class ValueEmitter:
     def effects(self) -> list[str]:
         """The statements that repeat the writes of the trace."""
         statements = []
-        for var in self.tracer.effects.written:
+        for var, log in self.tracer.effects.in_order():
             target = self.name(var)
-            for kind, *parts in last_writes(var.log):
+            for kind, *parts in last_writes(log):
                 if kind == "token":
                     self.name(parts[0])
                 else:

@@ -125,13 +125,11 @@ class NetworkFront(FrontEnd):
         """Call a scheduler's step outside the graph: Python repeats it in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
-        # Of several writes to one place the last is done, after all steps.
-        was_set = from_outside and any(kind != "method" for kind, *_ in var.log or ())
-        if not from_outside or was_set or not all_foldable(tracer, args):
+        if not from_outside or not all_foldable(tracer, args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
         tracer.real_call(fn, args, {})  # from the user's line, which its warnings name
-        tracer.effects.write(var, ("method", "step", list(args)))
+        tracer.effects.write_apart(var, ("method", "step", list(args)))
         tracer.effects.scheduled = True
         tracer.give(then, None)
         return True

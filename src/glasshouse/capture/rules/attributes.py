@@ -256,9 +256,6 @@ def set_attribute(t, obj: Var, name: str, var: Var | None, then=discarded):
         t.effects.write(class_var(t, value), ("attr", name, var))
         return t.give(then, None)
     t.typed(obj)
-    if t.guards.live and t.effects.scheduled and t.front.is_stale(t, obj):
-        reason = "a write after a scheduler's step"
-        raise Break(reason, change, [obj, Var(name), *more])
     if t.guards.live and t.front.is_called(t, value):
         raise Break("a layer that was called here is changed", change, [obj, Var(name), *more])
     if type(value) is types.CellType and name == "cell_contents":

@@ -281,7 +281,7 @@ def store_item(t, var: Var, key: Var, value: Var | None) -> None:
             t.heap.deleted.setdefault(id(var), set()).add(raw)
         else:
             old = var.items.get(raw)
-            if old is not None and old[1] is value:
+            if old is not None and old[1] is value and not t.effects.scheduled:
                 return  # it is there already
             base.__setitem__(var.value, raw, value.value)
             var.items[raw] = (old[0] if old else key, value)

@@ -181,8 +181,6 @@ def set_item(t, obj: Var, key: Var, value: Var | None, then=discarded):
     if not t.guards.live:
         t.do(write, *(x.value for x in args))
         return t.give(then, None)
-    if t.effects.scheduled and t.front.is_stale(t, obj):
-        raise Break("a write after a scheduler's step", Var(write), args)
     if t.is_tensor(obj) and value is not None:
         t.front.operate(t, operator.setitem, args)
         return t.give(then, None)

@@ -1,16 +1,21 @@
 """The effects of a trace, which later calls repeat."""
 
+from collections.abc import Iterator
+
 from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var
 
 
 class Effects:
-    """Writes to what is not new, of which each Var has a log, and contexts that are entered."""
+    """Writes to what is not new, and contexts that are entered. `sections` has all writes in their
+    order, and each Var a log of its own: within a section, writes to other objects may stand
+    between those to one. No write passes from one section to another."""
 
     def __init__(self, guards: GuardSet):
         self.guards = guards
         self.written: list[Var] = []
+        self.sections: list[list[tuple[Var, tuple]]] = [[]]
         self.scheduled = False  # whether a scheduler's step was logged
         self.contexts: list[Var] = []  # contexts that are entered, outermost first
         self.context_nodes: dict[int, object] = {}
@@ -26,6 +31,30 @@ class Effects:
             var.log = []
             self.written.append(var)
         var.log.append(entry)
+        self.sections[-1].append((var, entry))
+
+    def write_apart(self, var: Var, entry: tuple) -> None:
+        """Log a call that may read and write what other writes do."""
+        self.sections.append([])
+        self.write(var, entry)
+        self.sections.append([])
+
+    def take_back(self, var: Var) -> None:
+        """Cancel the last write to an object."""
+        entry = var.log.pop()
+        for section in self.sections:
+            section[:] = [x for x in section if x[1] is not entry]
+        if not var.log:
+            var.log = None
+            self.written.remove(var)
+
+    def in_order(self) -> Iterator[tuple[Var, list[tuple]]]:
+        """The objects of each section, in the order of their first writes, with these writes."""
+        for section in self.sections:
+            logs: dict[int, tuple[Var, list[tuple]]] = {}
+            for var, entry in section:
+                logs.setdefault(id(var), (var, []))[1].append(entry)
+            yield from logs.values()
 
     def keep_apart(self, tracked: dict[int, Var]) -> None:
         """Guard that objects that were written to are not reached by another source too."""

@@ -275,6 +275,7 @@ class CaptureTracer:
         self.why_stopped = reason
         make_native(self)
         self.heap.forget()
+        self.effects.sections = [[]]
         self.front.stop(self)
 
     def yield_value(self, f: CaptureFrame, var: Var) -> None:

@@ -37,10 +37,7 @@ def take_back(t, this: Var, changes: list[Var], then):
     token = changes.pop()
     t.do(this.value.reset, token.value)
     token.origin = Recipe("used_token")
-    this.log.pop()
-    if not this.log:
-        this.log = None
-        t.effects.written.remove(this)
+    t.effects.take_back(this)
     return t.give(then, None)
 
 
