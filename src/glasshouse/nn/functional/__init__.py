@@ -1,4 +1,8 @@
-"""Layers and losses as functions, with PyTorch's names and arguments."""
+"""Layers and losses as functions, with PyTorch's names and arguments.
+
+Tensors go in and come out; a layer of `nn` adds parameters and nothing else. Read `linear.py`,
+`activation.py`, `norm.py` and `conv.py`; `attention.py`, `multihead.py` and `flex.py`, attention;
+`loss.py` and those of sequences, `ctc.py`, `asg.py`, `transducer.py`, with their `lattice.py`."""
 
 from glasshouse.nn.functional.activation import *
 from glasshouse.nn.functional.asg import asg_align, asg_loss, asg_path

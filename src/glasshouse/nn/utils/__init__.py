@@ -1,4 +1,7 @@
-"""PyTorch's `torch.nn.utils`, under its name: gradients, parametrizations, pruning, sequences."""
+"""PyTorch's `torch.nn.utils`, under its name: gradients, parametrizations, pruning, sequences.
+
+Modules and their parameters go in, and are changed. Read `parametrize.py`, on which
+`parametrizations.py`, `prune.py` and `recomputed.py` stand; `clip_grad.py`; `rnn.py`."""
 
 from glasshouse.nn.utils import parametrizations, parametrize, prune, rnn, stateless
 from glasshouse.nn.utils.clip_grad import *

@@ -1,4 +1,7 @@
-"""Learning-rate schedules."""
+"""Learning-rate schedules.
+
+A schedule sets the rates of an optimizer's groups at each step. Read `schedule.py`, the base;
+`formulas.py`, rates by a formula; `cycles.py`; `composed.py`, schedules of others."""
 
 from glasshouse.optim.lr_scheduler.composed import *
 from glasshouse.optim.lr_scheduler.cycles import *

@@ -1,4 +1,7 @@
-"""Networks that classify images, with torchvision's architectures and parameter names."""
+"""Networks that classify images, with torchvision's architectures and parameter names.
+
+Images (N, 3, H, W) go in, scores (N, classes) come out. Read `resnet.py`, then `vit.py`, `vgg.py`,
+`alexnet.py`."""
 
 from glasshouse.vision.models.alexnet import AlexNet, alexnet
 from glasshouse.vision.models.resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet50
