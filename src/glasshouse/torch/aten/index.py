@@ -5,9 +5,9 @@ from math import prod
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
+from glasshouse.dispatch.wide import widened as wide
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
-from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.aten.table import aten
 

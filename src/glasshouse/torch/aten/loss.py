@@ -4,8 +4,8 @@ import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import cast, full
+from glasshouse.dispatch.wide import widened as wide
 from glasshouse.torch.aten.index import gather, rows_of
-from glasshouse.torch.aten.reduce import wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import DEFAULT, aten
 

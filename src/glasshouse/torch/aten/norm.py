@@ -11,16 +11,12 @@ import torch
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
-from glasshouse.torch.aten.reduce import wide
+from glasshouse.dispatch.wide import widened as wide
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
+from glasshouse.torch.tensors.dtypes import widened as widened_tensor
 
 FLOAT64 = as_dtype("float64")  # for statistics of a channel, as in eager
-
-
-def wide_tensor(x: torch.Tensor) -> torch.Tensor:
-    """Narrow floats as float32."""
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def mean_of_tensor(x: torch.Tensor, axis, keepdims: bool = False) -> torch.Tensor:
@@ -35,7 +31,7 @@ TENSORS = SimpleNamespace(
     mean=mean_of_tensor,
     reshape=torch.reshape,
     rsqrt=torch.rsqrt,
-    wide=wide_tensor,
+    wide=widened_tensor,
     float64=torch.float64,
 )
 

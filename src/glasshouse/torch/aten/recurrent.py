@@ -2,11 +2,11 @@
 
 import glasshouse as gh
 from glasshouse.dispatch.value import cast
+from glasshouse.dispatch.wide import widened
 from glasshouse.nn.functional.activation import relu as rectified
 from glasshouse.nn.functional.recurrent import gru_cell, lstm_cell
 from glasshouse.ops.contract import matmul
 from glasshouse.tensor import matrix_transpose, tanh
-from glasshouse.torch.aten.reduce import wide as widened
 from glasshouse.torch.aten.table import aten
 from glasshouse.transforms.scan import scan
 

@@ -29,16 +29,10 @@ from glasshouse.torch.patches.names import are_found
 from glasshouse.torch.patches.operators import DispatchKey, dispatch_cache
 from glasshouse.torch.patches.tensors import is_wrapper
 from glasshouse.torch.patches.trees import tree_map, tree_map_only
-from glasshouse.torch.tensors.dtypes import from_array, to_array
+from glasshouse.torch.tensors.dtypes import NARROW, from_array, to_array, widened
 
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
-NARROW = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, torch.float64, *NARROW)
-
-
-def widened(x: Tensor) -> Tensor:
-    """A tensor in the dtype of its elementwise operations: float32 where it is narrower."""
-    return x.float() if x.dtype in NARROW else x
 
 
 def by_entry(entry: Callable, *args):

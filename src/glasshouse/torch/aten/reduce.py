@@ -3,6 +3,7 @@
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
+from glasshouse.dispatch.wide import widened as wide
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.aten.table import aten
 from glasshouse.torch.tensors.dtypes import FROM_TORCH
@@ -23,11 +24,6 @@ def reduced(function, x: Value, axes, keepdim: bool, **options) -> Value:
     if x.ndim == 0:
         return function(reshape(x, (1,)), axis=0, **options)
     return function(x, axis=axes_of(axes, x.ndim), keepdims=keepdim, **options)
-
-
-def wide(x: Value) -> Value:
-    """Narrow floats as float32, PyTorch's dtype for their sums."""
-    return cast(x, FLOAT32) if x.dtype.is_floating and x.dtype.itemsize < 4 else x
 
 
 def summed_dtype(x: Value, dtype):

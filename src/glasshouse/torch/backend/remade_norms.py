@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from glasshouse.torch.patches.operators import BATCH_NORM, BATCH_NORM_ALONE
+from glasshouse.torch.tensors.dtypes import NARROW
 
 aten = torch.ops.aten
 POINTWISE = torch.Tag.pointwise
@@ -26,7 +27,6 @@ GRADIENTS_OF_ACTIVATIONS = {
     aten.mish_backward.default,
     aten.softplus_backward.default,
 }
-NARROW = (torch.bfloat16, torch.float16)
 
 
 class NodeWriter:

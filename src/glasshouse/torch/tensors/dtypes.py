@@ -20,7 +20,13 @@ NAMES = (
 ).split()
 FROM_TORCH = KnownDtypes((getattr(torch, n), dtypes.as_dtype(n)) for n in NAMES)
 TO_TORCH: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in FROM_TORCH.items()}
+NARROW = (torch.bfloat16, torch.float16)
 CARRIERS = {torch.bfloat16: torch.int16}  # for a dtype that NumPy and torch do not share
+
+
+def widened(x: torch.Tensor) -> torch.Tensor:
+    """A tensor in the dtype in which sums over it are carried: narrow floats as float32."""
+    return x.float() if x.dtype in NARROW else x
 
 
 def spec_of(tensor: torch.Tensor) -> Spec:
