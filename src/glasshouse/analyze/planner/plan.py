@@ -16,16 +16,33 @@ MAX_SHOWN = 24  # single values in a plan's table
 SOLVERS = ("auto", "chain", "exact", "min-cut")
 
 
-class RematPlan:
-    """Recomputation chosen for a step, and its costs.
+class StepWithinBudget:
+    """A step with recomputation, and its costs.
 
     budget        the limit of the step's memory, and
     budget_bytes  the limit in bytes
-    blocks        those chosen, with their estimated savings and costs
-    peak_bytes    the planned peak of a step with them; at most the budget
-    plain_bytes   the peak without them
-    plain_ns      the predicted time of a step without them
+    peak_bytes    the planned peak of a step; at most the budget
+    plain_bytes   the peak without recomputation
+    plain_ns      the predicted time of a step without it
     extra_ns      the growth of that time"""
+
+    def chosen(self) -> str:
+        """Text of what is computed again; "" for nothing."""
+        raise NotImplementedError
+
+    def table(self) -> str:
+        """The plan as text."""
+        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
+        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
+        head += f"\nbudget {self.budget.described(self.budget_bytes)}"
+        return f"{head}\n{self.chosen() or 'nothing is computed again'}\n"
+
+    def __str__(self):
+        return self.table()
+
+
+class RematPlan(StepWithinBudget):
+    """Recomputation chosen for a step: its `blocks`, with their estimated savings and costs."""
 
     def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget):
         self.budget, plain = parse_budget("plan", budget), planner.check([])
@@ -45,14 +62,10 @@ class RematPlan:
         applied = "applied = AppliedBlocks(model, blocks)  # until applied.undo()"
         return f"{head}\nblocks = [\n{lines}]\n{applied}\n"
 
-    def table(self) -> str:
-        """The plan as text."""
-        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
-        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
-        head += f"\nbudget {self.budget.described(self.budget_bytes)}"
+    def chosen(self) -> str:
+        """Table of the blocks."""
         names, rows = ["compute again", "", "saves about", "takes"], self.rows()
-        chosen = table(names, rows, left=2) if rows else "nothing is computed again"
-        return f"{head}\n{chosen}\n"
+        return table(names, rows, left=2) if rows else ""
 
     def rows(self) -> list[list[str]]:
         """Rows of the modules and the largest of the single values, and the sum of the others."""
@@ -67,9 +80,6 @@ class RematPlan:
         if smaller:
             rows.append([f"{len(smaller)} smaller", "values", *estimates(smaller)])
         return rows
-
-    def __str__(self):
-        return self.table()
 
 
 def estimates(blocks: list[RematBlock]) -> list[str]:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.planner.plan import StepWithinBudget
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.base.errors import OptionError
 from glasshouse.base.units import MemoryBudget
-from glasshouse.profile.text import percent
 from glasshouse.torch.ahead.compiled import CompiledStep
 from glasshouse.torch.patches.dynamo import BackendFailed, uncompiled
 
@@ -27,16 +27,9 @@ class Trial(NamedTuple):
     analysis: StepAnalysis
 
 
-class TorchPlan:
-    """A plan of recomputation for a compiled step, with its peak and time.
-
-    options       for torch.compile; None where the step fits as it is
-    analysis      of the step with these options
-    budget_bytes  the largest peak allowed
-    peak_bytes    the planned peak of a step with these options; at most the budget
-    plain_bytes   the planned peak without them
-    plain_ns      the predicted time of a step without them
-    extra_ns      the predicted time that recomputation adds"""
+class TorchPlan(StepWithinBudget):
+    """A plan of recomputation for a compiled step: `options` for torch.compile, None where the step
+    fits as it is, and the `analysis` of the step with these."""
 
     def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget):
         self.step, self.machine, self.budget = step, machine, budget
@@ -95,18 +88,12 @@ class TorchPlan:
         options = f", options={self.options}" if self.options else ""
         return f'model = torch.compile(model, backend="glasshouse"{options})\n'
 
-    def table(self) -> str:
-        """The plan as text."""
-        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
-        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
-        detail = "nothing is computed again"
-        if self.options is not None:
-            part = self.options["memory_budget"]
-            detail = f"forward passes keep {part:.3g} of what they would for their backward passes"
-        return f"{head}\nbudget {self.budget.described(self.budget_bytes)}\n{detail}\n"
-
-    def __str__(self):
-        return self.table()
+    def chosen(self) -> str:
+        """The part that forward passes keep."""
+        if self.options is None:
+            return ""
+        part = self.options["memory_budget"]
+        return f"forward passes keep {part:.3g} of what they would for their backward passes"
 
 
 def plan(step: tuple, budget: MemoryBudget, machine: MachineProfile, options: dict) -> TorchPlan:
