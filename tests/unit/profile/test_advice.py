@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 from tests.unit.profile.mixed_programs import MIXED, SOUND
-from tests.unit.profile.slow_programs import PROGRAMS, profiled
+from tests.unit.profile.slow_programs import PROGRAMS, SlowProgram, profiled
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
@@ -195,3 +195,23 @@ def test_an_update_without_an_optimizer_uses_the_gradients():
                 prof.step()
     assert prof.trace.regions("backward").size
     assert "unused gradients" not in {told.cause for told in advice(prof.trace)}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*isinstance.*LeafSpec.*")
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_compiled_model_is_not_told_to_be_compiled(is_compiled):
+    torch = pytest.importorskip("torch")
+    layers = [torch.nn.Linear(16, 16) for _ in range(4)]
+    model, x = torch.nn.Sequential(*layers), torch.ones(4, 16)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    run = torch.compile(model, backend="glasshouse") if is_compiled else model
+
+    def step(i):
+        optimizer.zero_grad()
+        run(x).sum().backward()
+        optimizer.step()
+
+    told = advice(profiled(SlowProgram(lambda: step, (), needs_torch=True)).trace)
+    found = next(x for x in told if x.cause == "no capture")
+    assert "gh.optimize(step)" in found.change
+    assert ("torch.compile" in found.change) != is_compiled

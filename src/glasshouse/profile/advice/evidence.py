@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.dispatch.call import MATRIX, Call
-from glasshouse.dispatch.watch import CAPTURED
+from glasshouse.dispatch.watch import CAPTURED, COMPILED
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.grouping import groups_of
@@ -122,6 +122,13 @@ class Evidence:
     def ideal_ns(self, flops: float, nbytes: float) -> float:
         """Return the ns of such work at the machine's measured limits of FLOPs and bytes."""
         return 1e9 * max(flops / self.limits.flops_per_s, nbytes / self.limits.bytes_per_s)
+
+    @property
+    def how_to_capture(self) -> str:
+        """Ways to capture a step of PyTorch's; one where its model is compiled already."""
+        if len(self.recording.regions(COMPILED)):
+            return "gh.optimize(step), the optimizer and all else beside the compiled model too"
+        return 'gh.optimize(step), or torch.compile(model, backend="glasshouse")'
 
     # -- calls ---------------------------------------------------------------------------------
 

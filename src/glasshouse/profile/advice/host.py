@@ -136,9 +136,7 @@ def no_capture(e: Evidence) -> Iterator[Advice]:
     slowest = max(groups, key=lambda g: overhead_of(e, g))
     change = "Decorate the function of a whole step with gh.optimize: it becomes one Program."
     if any(g.at_once for g in groups) and e.plain.backend != "numpy":
-        change = (
-            'Capture the step: gh.optimize(step), or torch.compile(model, backend="glasshouse").'
-        )
+        change = f"Capture the step: {e.how_to_capture}."
     each = cost / max(1, sum(g.count for g in groups))
     yield Advice(
         "no capture",

@@ -312,8 +312,7 @@ def unfused(e: Evidence) -> Iterator[Advice]:
         cost,
         gain,
         "Each reads its operands from memory and writes its result there, for one operation.",
-        'Capture them: gh.optimize(step), or torch.compile(model, backend="glasshouse"), makes '
-        "one kernel of such a chain.",
+        f"Capture them: {e.how_to_capture}, makes one kernel of such a chain.",
         f"{scaled(moved, 'B')} moved now, {scaled(needed, 'B')} by fused kernels, of {e.ms(cost)}",
         e.wall_ns,
     )
