@@ -33,11 +33,12 @@ def run(code: str, source: Path, **flags: str) -> str:
     return done.stdout.strip()
 
 
-def apply(document: str, source: Path) -> None:
-    """Apply the diff that a document shows to a copy of the sources."""
+def apply(document: str, source: Path, number: int = 0, *options: str) -> None:
+    """Apply a diff that a document shows to a copy of the sources."""
     text = (ROOT / "docs" / document).read_text()
-    (diff,) = re.findall(r"```diff\n(.*?)```", text, re.S)
-    subprocess.run(["git", "apply"], input=diff, text=True, cwd=source.parent, check=True)
+    diff = re.findall(r"```diff\n(.*?)```", text, re.S)[number]
+    command = ["git", "apply", *options]
+    subprocess.run(command, input=diff, text=True, cwd=source.parent, check=True)
 
 
 @pytest.fixture
@@ -222,6 +223,18 @@ def test_the_operator_of_the_page_is_compiled(source):
     pytest.importorskip("torch")
     apply("inside/files_touched.md", source)
     assert run(USE_FMAX, source) == "True True"
+
+
+USE_INVERT = """
+from glasshouse.capture.rules.opcodes import unknown_operation
+print(unknown_operation((lambda x: ~x).__code__))
+"""
+
+
+def test_the_operation_of_the_page_is_what_captures_it(source):
+    assert run(USE_INVERT, source) == ""
+    apply("inside/files_touched.md", source, 1, "--reverse")
+    assert run(USE_INVERT, source) == "UNARY_INVERT"
 
 
 USE_PRECISE = """
