@@ -1,5 +1,6 @@
 """Calls of classes: the rules that make an object, and those of the metaclass."""
 
+import enum
 import functools
 import types
 import typing
@@ -11,7 +12,7 @@ from glasshouse.capture.rules.builtins.builtin_rules import CLASSES, check_count
 from glasshouse.capture.rules.class_attributes import member_for
 from glasshouse.capture.rules.constants import GETTERS, all_foldable, call_concrete, rely_on_code
 from glasshouse.capture.rules.inlining import LIMIT_DEPTH, inline, leave_to_python, why_opaque
-from glasshouse.capture.values.plain import MISSING, looks_up_itself
+from glasshouse.capture.values.plain import MISSING, SCALARS, looks_up_itself
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import POLYFILLS
 from glasshouse.capture.values.var import Break, Recipe, Var
@@ -49,7 +50,7 @@ def call_metaclass(t, fn: Var, meta, args, kwargs, then):
     if typing.is_typeddict(cls):
         return t.call(Var(dict), args, kwargs, then)
     members = getattr(cls, "__members__", None)  # pybind11's enumerations have it too
-    if members and all_foldable(t, args, kwargs):
+    if members and all_foldable(t, args, kwargs) and not is_unknown_value(cls, args, kwargs):
         member = call_concrete(t, cls, args, kwargs)
         if isinstance(member, cls):
             return member_for(t, fn, args, kwargs, member, then)
@@ -57,6 +58,15 @@ def call_metaclass(t, fn: Var, meta, args, kwargs, then):
     if isinstance(meta, types.FunctionType):
         return t.call(Var(meta), [fn, *args], kwargs, then)
     raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+
+
+def is_unknown_value(cls: type, args, kwargs) -> bool:
+    """Whether a value belongs to no member of an enumeration in Python: its own code, which is
+    traced, looks the value up and asks `_missing_`."""
+    if not isinstance(cls, enum.EnumMeta) or len(args) != 1 or kwargs:
+        return False
+    value = args[0].value
+    return type(value) in SCALARS and value not in cls._value2member_map_
 
 
 def instantiate(t, fn: Var, cls: type, args, kwargs, then):
