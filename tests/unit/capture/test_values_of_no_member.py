@@ -1,4 +1,4 @@
-"""A call of an enumeration with a value of no member: capture relies on all that Python looks up."""
+"""Enumerations called with a value of no member: capture relies on all that Python looks up."""
 
 import enum
 
