@@ -10,17 +10,17 @@ from glasshouse.capture.values.var import Break, Recipe, Var, is_new_container
 KEPT_PARTS = set("__closure__ __dict__ __defaults__ __kwdefaults__ __annotations__".split())
 
 
-def iterator_method(trace, obj: Var, name: str) -> Var | None:
+def iterator_method(t, obj: Var, name: str) -> Var | None:
     """A method of a generator or an iterator that is interpreted; None where it has no such
     attribute, or where Python's own object takes its place."""
     value = obj.value
     if issubclass(type(value), CapturedGenerator) and hasattr(value.kind, name):
         if hasattr(value, name):
             return Var(getattr(value, name), Recipe("method", obj, name))
-        if trace.guards.live:
+        if t.guards.live:
             raise Break(f"attribute {name!r} of a {value.kind.__name__}")
         obj.value = value = value.native()
-        trace.heap.handed_over.append(obj)
+        t.heap.handed_over.append(obj)
     if issubclass(type(value), CapturedIterator) and hasattr(value.native(), name):
         if name not in ("__next__", "__iter__"):
             reason = f"attribute {name!r} of a {type_of(value).__name__}"
@@ -29,30 +29,30 @@ def iterator_method(trace, obj: Var, name: str) -> Var | None:
     return None
 
 
-def function_part(trace, obj: Var, name: str) -> Var:
+def function_part(t, obj: Var, name: str) -> Var:
     """A part of a function, such as `__defaults__`."""
     if obj.is_new and name in KEPT_PARTS or obj.items and name == "__dict__":
         raise Break(f"{name} of a new or changed function", Var(getattr), [obj, Var(name)])
-    part = trace.do(getattr, obj.value, name)
-    return trace.heap.load(part, source_in(trace, obj, "attr", name))
+    part = t.do(getattr, obj.value, name)
+    return t.heap.load(part, source_in(t, obj, "attr", name))
 
 
-def dict_entry(trace, obj: Var, name: str) -> Var:
+def dict_entry(t, obj: Var, name: str) -> Var:
     """An attribute in an object's own `__dict__`, or MISSING; either is guarded."""
     value, cls = obj.value, type(obj.value)
     attributes = getattr(value, "__dict__", None)
-    if attributes is None and cls.__dictoffset__ and trace.guards.live:  # C keeps it to itself
+    if attributes is None and cls.__dictoffset__ and t.guards.live:  # C keeps it to itself
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
     if not isinstance(attributes, dict):
         return MISSING
-    table = known_attributes(trace, obj, attributes)
+    table = known_attributes(t, obj, attributes)
     if table is not None and name in table.items:
         return table.items[name][1]
     if not obj.is_new:
-        trace.guards.note_read("item", attributes, name, value)
+        t.guards.note_read("item", attributes, name, value)
     if name in attributes:
-        return trace.heap.load(attributes[name], trace.heap.entry_source(dict_of(trace, obj), name))
-    rely_on_absence(trace, obj, name)
+        return t.heap.load(attributes[name], t.heap.entry_source(dict_of(t, obj), name))
+    rely_on_absence(t, obj, name)
     return MISSING
 
 

@@ -35,7 +35,6 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, Var, constant
 
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__", "__annotations__"}
-
 # The attributes of a `super` object itself, from its class and object.
 SUPER_PARTS = {
     "__class__": lambda cls, obj: Var(super),
@@ -63,19 +62,19 @@ def member_for(t, fn: Var, args, kwargs, member: enum.Enum, then):
     return t.deliver(then, member_of_enum(t, cls, member._name_ or repr(value), member))
 
 
-def part_of_class(trace, cls: Var, name: str) -> Var:
+def part_of_class(t, cls: Var, name: str) -> Var:
     """An attribute that a data descriptor of the metaclass reads, such as `__name__`."""
     value = cls.value
-    if name == "__dict__" and trace.heap.class_items.get(value):
+    if name == "__dict__" and t.heap.class_items.get(value):
         reason = "the __dict__ of a class that was written to"
         raise Break(reason, Var(getattr), [cls, Var(name)])
-    part = trace.do(getattr, value, name)
-    rely_on_bases(trace, value)
+    part = t.do(getattr, value, name)
+    rely_on_bases(t, value)
     if name == "__dict__":
-        rely_on_namespace(trace, cls)
-    if not trace.guards.live or name not in CLASS_TEXTS or not is_heap(value):
+        rely_on_namespace(t, cls)
+    if not t.guards.live or name not in CLASS_TEXTS or not is_heap(value):
         return constant(part)
-    return trace.heap.load(part, source_in(trace, cls, "attr", name))
+    return t.heap.load(part, source_in(t, cls, "attr", name))
 
 
 def class_attribute(t, cls: Var, name: str, then):

@@ -22,11 +22,8 @@ from glasshouse.capture.values.var import Break, Recipe, SymbolicNumber, ValueSo
 from glasshouse.ir.node import IRNode
 
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
-
 PLAIN_HASHES = (tuple.__hash__, frozenset.__hash__)
-
 COLLECTIONS = (list, tuple, dict, set, frozenset)
-
 MUTABLE = (list, dict, set)
 
 

@@ -28,7 +28,6 @@ from glasshouse.capture.values.var import (
 from glasshouse.ir.node import IRNode
 
 NAMED_FIELD = type(namedtuple("Pair", "first").first)  # the descriptor of a named tuple's field
-
 WITH_ITEMS = (list, tuple, dict, set, frozenset)  # their Vars have their items
 
 

@@ -17,7 +17,6 @@ from glasshouse.capture.values.polyfills import NATIVES
 from glasshouse.capture.values.var import Recipe, Var, constant
 
 LIMIT_DEPTH = 120
-
 NO_WORDS: dict[str, Var] = {}
 
 

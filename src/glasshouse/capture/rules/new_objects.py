@@ -1,20 +1,10 @@
-"""Guards, loads, object creation, cells and globals: each read is guarded, and each write to
-something that is not new is logged."""
+"""New dicts, sets and functions; simpler objects are made by the heap of the trace."""
 
 import types
 
 from glasshouse.capture.rules.constants import concrete_key
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Recipe, Var
-
-# Kinds of sources that may be missing in a later call.
-READ_KINDS = {"get", "cell", "attr", "lookup"}
-
-
-# -- loading -------------------------------------------------------------------------------
-
-
-# -- making --------------------------------------------------------------------------------
 
 
 def new_dict(t, pairs, cls=dict) -> Var:

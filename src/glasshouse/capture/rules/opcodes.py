@@ -1,4 +1,4 @@
-"""Handlers of bytecode instructions, on a frame of Vars: one method for one operation.
+"""Handlers of bytecode instructions, on a frame of Vars: one function for one operation.
 
 CPython 3.11 to 3.14 share most of them. How those are encoded differently is in
 `bytecode/versions.py`; what only some versions have is in `version_opcodes.py`."""

@@ -19,7 +19,6 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, discarded
 
 WITHOUT_ARGUMENTS = {"clear", "copy", "keys", "values", "items", "reverse"}
-
 WITH_LAST = {"popitem", "move_to_end"}
 
 

@@ -333,7 +333,7 @@ def dict_get(t, this: Var, name: str, args) -> Var | None:
     return default
 
 
-def attribute_method(trace, fn: Var, this: Var, name: str, args, then):
+def attribute_method(t, fn: Var, this: Var, name: str, args, then):
     """`__getattribute__`, `__setattr__` or `__delattr__` of object, called by name."""
     value = this.value
     if name != "__getattribute__" and isinstance(value, type):
@@ -341,6 +341,6 @@ def attribute_method(trace, fn: Var, this: Var, name: str, args, then):
     if name == "__getattribute__":
         if isinstance(value, (type, types.ModuleType)):
             raise Break(f"{name} of a {type(value).__name__}", fn, args)
-        return trace.get_attribute(this, trace.concretize(args[0]), then, plain=True)
+        return t.get_attribute(this, t.concretize(args[0]), then, plain=True)
     new_value = args[1] if name == "__setattr__" else None
-    return set_plain(trace, this, trace.concretize(args[0]), new_value, then)
+    return set_plain(t, this, t.concretize(args[0]), new_value, then)
