@@ -12,13 +12,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives, quiet
 from glasshouse.dispatch.watch import unwatched
 from glasshouse.graph.node import Node
-from glasshouse.graph.record import (
-    Recording,
-    compute_node,
-    count_uses,
-    encode,
-    with_ancestors,
-)
+from glasshouse.graph.record import Recording, compute_node, count_uses, encode, with_ancestors
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.tensor import Tensor
 

@@ -19,13 +19,7 @@ from glasshouse.capture.frames.frame import (
 from glasshouse.capture.frames.surroundings import surroundings
 from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import (
-    Break,
-    Recipe,
-    Var,
-    discarded,
-    last_items,
-)
+from glasshouse.capture.values.var import Break, Recipe, Var, discarded, last_items
 
 OWN_ITERATORS = (CapturedIterator, CapturedGenerator)
 

@@ -5,11 +5,7 @@ import types
 import weakref
 from collections import OrderedDict
 
-from glasshouse.capture.bytecode.instructions import (
-    GENERATORS,
-    ExceptionHandler,
-    decoded,
-)
+from glasshouse.capture.bytecode.instructions import GENERATORS, ExceptionHandler, decoded
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import users_part
 from glasshouse.capture.bytecode.versions import bytecode

@@ -12,9 +12,7 @@ import weakref
 
 from glasshouse.capture.bytecode.native import unchanged
 from glasshouse.capture.guards.program import OutcomeCheck, WeakLink
-from glasshouse.capture.values.plain import (
-    is_heap,
-)
+from glasshouse.capture.values.plain import is_heap
 from glasshouse.capture.values.plain import is_instance as isinstance
 
 PROTOCOL = ("__get__", "__set__", "__delete__", "__set_name__")

@@ -32,11 +32,7 @@ class GuardSet:
         self, kind: str, base: ValueSource | None, key=None, named: str | None = None
     ) -> ValueSource:
         """The one ValueSource of a path; only a path without a base needs a name."""
-        name = (
-            kind,
-            base,
-            id(key) if kind in ("const", "get") and type(key) is not str else key,
-        )
+        name = (kind, base, id(key) if kind in ("const", "get") and type(key) is not str else key)
         source = self.sources.get(name)
         if source is None:
             source = self.sources[name] = ValueSource(kind, base, key, named)

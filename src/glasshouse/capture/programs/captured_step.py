@@ -81,11 +81,7 @@ class CapturedStep:
         peak_bytes += self.base_bytes
         run = CapturedRun(plan, peak_bytes)
         return StepAnalysis(
-            source=OwnSource(),
-            runs=[run],
-            peaks=[peak_bytes],
-            counter=None,
-            machine=machine,
+            source=OwnSource(), runs=[run], peaks=[peak_bytes], counter=None, machine=machine
         )
 
 

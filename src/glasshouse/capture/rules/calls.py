@@ -35,18 +35,10 @@ from glasshouse.capture.rules.operators import (
     unary,
 )
 from glasshouse.capture.rules.polyfill_calls import call_getter
-from glasshouse.capture.values.plain import (
-    CACHED,
-)
+from glasshouse.capture.values.plain import CACHED
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
-from glasshouse.capture.values.var import (
-    Break,
-    ValueSource,
-    Var,
-    constant,
-    pending,
-)
+from glasshouse.capture.values.var import Break, ValueSource, Var, constant, pending
 
 # Functions that show lifetimes of objects, which differ while a function is captured.
 LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}

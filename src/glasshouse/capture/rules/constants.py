@@ -132,11 +132,7 @@ def is_passed(t, source: ValueSource) -> bool:
 def foldable(t, var: Var) -> bool:
     """Whether guarding a value does not make the graph too special."""
     value, origin = var.value, var.origin
-    computed = isinstance(origin, (SymbolicNumber, IRNode)) and type(value) in (
-        int,
-        float,
-        bool,
-    )
+    computed = isinstance(origin, (SymbolicNumber, IRNode)) and type(value) in (int, float, bool)
     if computed or t.varies(var):
         return True
     if t.is_tensor(var):

@@ -19,14 +19,7 @@ from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, is_heap, type_name
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
-from glasshouse.capture.values.var import (
-    Break,
-    SymbolicNumber,
-    ValueSource,
-    Var,
-    computed,
-    pending,
-)
+from glasshouse.capture.values.var import Break, SymbolicNumber, ValueSource, Var, computed, pending
 from glasshouse.ir.node import IRNode
 
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()

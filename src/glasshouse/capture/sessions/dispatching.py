@@ -14,9 +14,7 @@ from glasshouse.capture.bytecode.instructions import GENERATORS, original_of
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.emit.break_continuation import identity
 from glasshouse.capture.emit.resume_calls import resume_function
-from glasshouse.capture.frames.frame import (
-    CaptureFrame,
-)
+from glasshouse.capture.frames.frame import CaptureFrame
 from glasshouse.capture.fronts.registry import front_for
 from glasshouse.capture.guards.class_reads import UnchangedCheck
 from glasshouse.capture.guards.program import (
@@ -34,11 +32,7 @@ from glasshouse.capture.sessions.entries import EntryInfo, counts_for, entries_o
 from glasshouse.capture.sessions.session import CaptureSession
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import compares_itself, looks_up_itself
-from glasshouse.capture.values.var import (
-    NULL,
-    Var,
-    varying_name,
-)
+from glasshouse.capture.values.var import NULL, Var, varying_name
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
 

@@ -3,11 +3,7 @@
 import weakref
 
 from glasshouse.capture.bytecode.instructions import original_of
-from glasshouse.capture.guards.program import (
-    Guard,
-    WeakLink,
-    referent,
-)
+from glasshouse.capture.guards.program import Guard, WeakLink, referent
 from glasshouse.capture.sessions.export import ExportedTrace
 from glasshouse.capture.values.var import ValueSource, varying_name
 from glasshouse.ir.graph_module import GraphModule

@@ -17,18 +17,9 @@ from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import users_part
 from glasshouse.capture.emit.break_continuation import BreakContinuation, real, return_later
 from glasshouse.capture.emit.replacement import ReplacementEmitter, is_work
-from glasshouse.capture.frames.frame import (
-    CapturedGenerator,
-    CaptureFrame,
-    plain_value,
-)
+from glasshouse.capture.frames.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.guards.assumptions import Assumptions
-from glasshouse.capture.guards.program import (
-    Guard,
-    GuardCompiler,
-    WeakLink,
-    weaken,
-)
+from glasshouse.capture.guards.program import Guard, GuardCompiler, WeakLink, weaken
 from glasshouse.capture.rules.constants import is_passed
 from glasshouse.capture.sessions.config import config, counters
 from glasshouse.capture.sessions.entries import EntryInfo, EntryRemover, link_to, owner_of
@@ -38,13 +29,7 @@ from glasshouse.capture.trace.native_iterators import make_native
 from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer
 from glasshouse.capture.trace.unwinding import Raised, in_python, unwind_once
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import (
-    Break,
-    CannotRebuild,
-    ValueSource,
-    Var,
-    discarded,
-)
+from glasshouse.capture.values.var import Break, CannotRebuild, ValueSource, Var, discarded
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.ir import GraphModule, IRNode
 

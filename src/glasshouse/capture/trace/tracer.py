@@ -11,15 +11,8 @@ import types
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.bytecode.instructions import original_of, slot_names
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import (
-    chain_context,
-)
-from glasshouse.capture.frames.frame import (
-    END,
-    CapturedGenerator,
-    CaptureFrame,
-    plain_value,
-)
+from glasshouse.capture.bytecode.tracebacks import chain_context
+from glasshouse.capture.frames.frame import END, CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.frames.generator_effects import holds_effects
 from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.guards.read_audit import new_reads
@@ -51,13 +44,7 @@ from glasshouse.capture.trace.operands import GraphOperands
 from glasshouse.capture.trace.unwinding import in_python, restore, unwind, unwind_once
 from glasshouse.capture.trace.varying import Varying
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import (
-    Break,
-    CannotRebuild,
-    UserError,
-    Var,
-    discarded,
-)
+from glasshouse.capture.values.var import Break, CannotRebuild, UserError, Var, discarded
 from glasshouse.ir.graph import IRGraph
 
 INTERRUPTED = "an interrupt"

@@ -73,10 +73,7 @@ def in_python(t, f: CaptureFrame, graph_break: Break) -> None:
     for var in (*graph_break.args_, *graph_break.kwargs.values()):
         nativise(t, var, converted)
     try:
-        result, problem = (
-            t.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs),
-            None,
-        )
+        result, problem = (t.real_call(graph_break.fn, graph_break.args_, graph_break.kwargs), None)
     except UserError as error:
         result, problem = NULL, error.error
     if problem is not None:

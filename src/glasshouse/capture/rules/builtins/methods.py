@@ -15,10 +15,7 @@ from glasshouse.capture.rules.attributes import set_plain
 from glasshouse.capture.rules.builtins.class_checks import ASKED, on_native_check
 from glasshouse.capture.rules.builtins.container_methods import container_method, sort
 from glasshouse.capture.rules.builtins.context_variables import context_method
-from glasshouse.capture.rules.builtins.polyfilled_methods import (
-    fromkeys_of,
-    join_of,
-)
+from glasshouse.capture.rules.builtins.polyfilled_methods import fromkeys_of, join_of
 from glasshouse.capture.rules.builtins.set_methods import note_method
 from glasshouse.capture.rules.constants import (
     all_foldable,
@@ -32,12 +29,7 @@ from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.iteration import generator_method
 from glasshouse.capture.rules.polyfill_calls import is_iterable
 from glasshouse.capture.values.arities import check_arguments
-from glasshouse.capture.values.plain import (
-    SCALARS,
-    bound_to,
-    is_heap,
-    static_lookup,
-)
+from glasshouse.capture.values.plain import SCALARS, bound_to, is_heap, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
