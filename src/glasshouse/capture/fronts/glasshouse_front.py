@@ -83,6 +83,7 @@ class OwnTrace:
     outer_scope: Any
     watchers: Watchers | None  # of calls, put back after the trace; then None
     draws: list = field(default_factory=list)  # (generator, key) of random numbers
+    copies: dict[int, tuple] = field(default_factory=dict)  # (module, copy) by the module's id
 
 
 class GlasshouseFront(TensorFront, ModuleFront):

@@ -232,17 +232,17 @@ class ModuleFront(NetworkFront):
     def copy_of(self, tracer, module: Module) -> Module:
         """The copy that the graph calls in place of a module without tensors. Values that the
         module does not own are shared."""
-        if id(module) not in tracer.operands.copies:
+        if id(module) not in tracer.front_state.copies:
             owned = (dict, list, set, Module)
             values = (x for m in module.modules() for x in m.__dict__.values())
             memo = {id(x): x for x in values if not isinstance(x, owned)}
-            tracer.operands.copies[id(module)] = module, copy.deepcopy(module, memo)
-            originals[tracer.operands.copies[id(module)][1]] = weakref.ref(module)
-        return tracer.operands.copies[id(module)][1]
+            tracer.front_state.copies[id(module)] = module, copy.deepcopy(module, memo)
+            originals[tracer.front_state.copies[id(module)][1]] = weakref.ref(module)
+        return tracer.front_state.copies[id(module)][1]
 
     def is_called(self, tracer, value):
         called = [x for x in tracer.operands.members.values() if isinstance(x, Module)]
-        called += [module for module, _ in tracer.operands.copies.values()]
+        called += [module for module, _ in tracer.front_state.copies.values()]
         return isinstance(value, Module) and any(value is m for x in called for m in x.modules())
 
     # -- guards ----------------------------------------------------------------------------------

@@ -11,6 +11,5 @@ class GraphOperands:
         self.inputs: list[tuple[IRNode, Var]] = []  # of each placeholder
         self.lifted: dict[int, tuple[IRNode, Var]] = {}  # inputs and members, by the Var's id
         self.members: dict[str, object] = {}  # of the graph's module
-        self.copies: dict[int, tuple] = {}  # (module, its copy in `members`) by the module's id
         self.snapshots: dict[int, tuple] = {}  # (tensor, its state before) by the tensor's id
         self.shared: set[int] = set()  # tensors that an operation returned unchanged
