@@ -274,5 +274,17 @@ def test_errors_have_the_house_form(modules):
     assert wrong == []
 
 
+def test_capture_asks_for_the_version_of_python_in_one_file(modules):
+    names = {"version_info", "hexversion", "VERSION"}
+    places = {
+        file
+        for file, tree in modules.items()
+        if file.startswith(("capture/", "torch/front/"))
+        for node in ast.walk(tree)
+        if getattr(node, "attr", getattr(node, "id", "")) in names
+    }
+    assert places == {"capture/bytecode/versions.py"}
+
+
 if __name__ == "__main__":
     SNAPSHOT.write_text("\n".join(public_names()) + "\n")
