@@ -81,7 +81,7 @@ def test_name_doc_and_signature_are_kept():
 
     assert documented.__name__ == "documented"
     assert documented.__qualname__.endswith("<locals>.documented")
-    assert documented.__doc__ == "What it does."
+    assert documented.__doc__ == "Do something."
     assert documented.__module__ == __name__
     assert str(inspect.signature(documented)) == str(inspect.signature(documented.__wrapped__))
     assert callable(documented)
