@@ -5,11 +5,12 @@ from itertools import accumulate
 from typing import Any
 
 from glasshouse.analyze.step_costs import MemoryRow, rows_of
+from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.compile.planning.plan_memory import aligned_bytes
 from glasshouse.profile.naming import name_of_value
 
 
-def occupancy(plan) -> tuple[list[int], dict]:
+def occupancy(plan: ProgramPlan) -> tuple[list[int], dict[Any, Any]]:
     """(bytes of the arena in use at each step, {buffer: (first, last)}); a result that reuses the
     place of an operand counts from the step after."""
     life: dict[Any, list[int]] = {}
@@ -28,7 +29,7 @@ def occupancy(plan) -> tuple[list[int], dict]:
     return list(accumulate(changes[:-1])), spans
 
 
-def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
+def arena_rows(plan: Any, nbytes: int) -> list[MemoryRow]:
     """Rows for the contents of an arena at its peak, by kind, module and name. They sum to
     `nbytes`."""
     used_bytes, spans = occupancy(plan)

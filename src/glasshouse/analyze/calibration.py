@@ -39,11 +39,11 @@ def ones_vectors(count: int, width: int) -> nn.ParameterList:
 class Waves(nn.Module):
     """Many elementwise functions of one operand and a few numbers."""
 
-    def __init__(self, count: int, width: int):
+    def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.weights = ones_vectors(count, width)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         for w in self.weights:
             x = sin(x * w) + tanh(x) - exp(-x * x) * 0.5
             x = where(x > 0.1, x, x * 0.3) / sqrt(mean(x * x, axis=-1, keepdims=True) + 1e-5)
@@ -53,24 +53,24 @@ class Waves(nn.Module):
 class ManyWeights(nn.Module):
     """A sum of products with many weights."""
 
-    def __init__(self, count: int, width: int):
+    def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.weights = ones_vectors(count, width)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         return sum(stack([x * w for w in self.weights]), axis=0)
 
 
 class NormBlocks(nn.Module):
     """Residual blocks whose layers consist of many primitives each."""
 
-    def __init__(self, count: int, width: int):
+    def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
         self.mixes = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
         self.head = nn.Linear(width, 5)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         for norm, mix in zip(self.norms, self.mixes, strict=True):
             x = x + F.softmax(F.gelu(mix(norm(x))), axis=-1)
         return self.head(x)
@@ -79,12 +79,12 @@ class NormBlocks(nn.Module):
 class Nest(nn.Module):
     """A module of modules, down to one that scales: much Python for few primitives."""
 
-    def __init__(self, depth: int, fan: int):
+    def __init__(self, depth: int, fan: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(creation.ones((5,))) if not depth else None
         self.parts = nn.ModuleList([Nest(depth - 1, fan) for _ in range(fan if depth else 0)])
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         options = {name: getattr(self, name) for name in ("training", "scale", "parts")}
         if options["scale"] is not None:
             return x * options["scale"] if isinstance(x.shape, tuple) and options["training"] else x
@@ -94,13 +94,13 @@ class Nest(nn.Module):
 class Filters(nn.Module):
     """Small convolutions with group norms and pooling between them."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int) -> None:
         super().__init__()
         self.convs = nn.ModuleList([nn.Conv1d(4, 4, 3, padding=1) for _ in range(count)])
         self.norms = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
         self.head = nn.Linear(4, 5)
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = F.silu(norm(conv(x)))
         return self.head(mean(F.avg_pool1d(x, 2), axis=-1))
@@ -109,11 +109,11 @@ class Filters(nn.Module):
 class Cells(nn.Module):
     """A recurrent cell, step by step."""
 
-    def __init__(self, length: int):
+    def __init__(self, length: int) -> None:
         super().__init__()
         self.cell, self.head, self.length = nn.RNNCell(6, 6), nn.Linear(6, 5), length
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         state = creation.zeros((x.shape[0], 6))
         for _ in range(self.length):
             state = self.cell(x, state)
@@ -179,7 +179,14 @@ class KernelTime(Watcher):
 class SyntheticStep:
     """A step that is counted, and also runs."""
 
-    def __init__(self, model, loss: Callable, optimizer: type, *inputs, convention: str = "exact"):
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[..., Any],
+        optimizer: type[Any],
+        *inputs: Any,
+        convention: str = "exact",
+    ) -> None:
         instance = optimizer(model.parameters(), lr=1e-3)
         make = whole_steps.get(convention, TrainingStep)
         self.step = make(model, loss, instance, inputs, None)
@@ -228,7 +235,7 @@ class SyntheticStep:
 class HostCalibration:
     """Measures Python's time for each kind of work in a step, round by round."""
 
-    def __init__(self, smoke: bool = False):
+    def __init__(self, smoke: bool = False) -> None:
         self.rounds = SMOKE_ROUNDS if smoke else ROUNDS
         with flags.override(compile="always"):
             self.steps = synthetic_steps(smoke)

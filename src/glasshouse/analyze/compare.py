@@ -1,6 +1,6 @@
 """A prediction beside the measurement, line by line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,7 +71,7 @@ class Compared:
     lines    all that computes, in Programs and beside them, the longest first
     kernels  those of the lines that are on both sides"""
 
-    def __init__(self, prediction: Any, trace: Trace):
+    def __init__(self, prediction: Any, trace: Trace) -> None:
         self.prediction, self.recording = prediction, trace
         self.loop = LoopSteps(trace)
         self.trace = with_kernels(excerpt(trace, self.loop.steady) if len(self.loop) else trace)
@@ -130,7 +130,7 @@ class Compared:
                     lines.append(self.line_of(*here))
         return lines
 
-    def line_of(self, costs: list, rows: list[KernelRow]) -> KernelLine:
+    def line_of(self, costs: list[Any], rows: list[KernelRow]) -> KernelLine:
         """Line of predicted and measured kernels."""
         first = (costs or rows)[0]
         times = [sum(cost.ns for cost in costs), sum(row.time_ns for row in rows) / self.steps]
@@ -170,7 +170,7 @@ class Compared:
         rest = [summed(f"others ({len(others)})", others)] if others else []
         return [*self.lines[:limit], *rest, summed("all", self.lines)]
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[Any, Any]:
         """All of it as JSON."""
         lines = [asdict(line) for line in self.shown(MOST_LINES)]
         count = min(len(self.lines), MOST_LINES)
@@ -182,11 +182,13 @@ class Compared:
             "memory": self.prediction.memory_by_kind,
         }
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
 
-def grouped(predicted: Iterable, measured: Iterable, key) -> list[tuple[list, list]]:
+def grouped(
+    predicted: Iterable[Any], measured: Iterable[Any], key: Callable[..., Any]
+) -> list[tuple[list[Any], list[Any]]]:
     """Group items of both sides by key."""
     groups: dict[Any, tuple[list, list]] = {}
     for side, items in enumerate((predicted, measured)):
@@ -195,7 +197,7 @@ def grouped(predicted: Iterable, measured: Iterable, key) -> list[tuple[list, li
     return list(groups.values())
 
 
-def programs_in(steps: list) -> list[list]:
+def programs_in(steps: list[Any]) -> list[list[Any]]:
     """The steps of each Program, in order."""
     programs: dict[int, list] = {}
     for step in sorted(steps, key=lambda step: (step.program, step.step)):
@@ -203,7 +205,7 @@ def programs_in(steps: list) -> list[list]:
     return list(programs.values())
 
 
-def what_is_computed(program: list) -> tuple:
+def what_is_computed(program: list[Any]) -> tuple[Any, ...]:
     """Key of a Program's computation: the name and FLOPs of each step."""
     return tuple((step.name, step.flops) for step in program)
 

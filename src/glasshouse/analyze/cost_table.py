@@ -2,8 +2,9 @@
 
 import html
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 from glasshouse.base import check_known
 from glasshouse.profile.counter import Sums
@@ -49,10 +50,10 @@ class CostTable:
     """The rows of `symbolic_profile`, in the order of the graph; prints as a table. `unknown` names
     the nodes without known FLOPs, time and gradients."""
 
-    def __init__(self, rows: list[NodeCost], convention: str, unknown: list[str]):
+    def __init__(self, rows: list[NodeCost], convention: str, unknown: list[str]) -> None:
         self.rows, self.convention, self.unknown = rows, convention, unknown
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -100,17 +101,17 @@ class CostTable:
         lines = [[path, *map(size_of, n[:3]), *map(scaled, n[3:])] for path, n in sums.items()]
         return table(["module", *(c.replace("_", " ") for c in columns)], lines) + "\n"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
-    def to_dicts(self) -> list[dict]:
+    def to_dicts(self) -> list[dict[Any, Any]]:
         """A dict for each row."""
         return [dict(vars(row)) for row in self.rows]
 
     def to_json(self) -> str:
         return json.dumps(self.to_dicts())
 
-    def to_pandas(self):
+    def to_pandas(self) -> Any:
         """A pandas DataFrame; pandas must be installed."""
         import pandas
 

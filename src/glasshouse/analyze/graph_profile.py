@@ -2,7 +2,7 @@
 
 `OwnGraph` runs our graphs for `NodeProfiler`: the tape has the values that a node saves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -18,9 +18,12 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base import OptionError, Spec, check_known, having, type_name
 from glasshouse.base.upper_storeys import offered
 from glasshouse.dispatch import Value, full, primitives, state
+from glasshouse.graph.node import Node
 from glasshouse.ir.graph_module import GraphModule, Interpreter
 from glasshouse.ir.node import IRNode, all_of, map_nodes, target_name
 from glasshouse.nn.module import Parameter
+from glasshouse.profile import FlopCounter
+from glasshouse.tensor import Tensor
 
 VIEWS = ("reshape", "permute", "expand", "slice", "flip", "windows")
 UNSTORED = ("full", "iota", "constant")
@@ -33,7 +36,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
 
     parameter_type = Parameter
 
-    def __init__(self, module: GraphModule, is_colossal: bool, machine: MachineProfile):
+    def __init__(self, module: GraphModule, is_colossal: bool, machine: MachineProfile) -> None:
         super().__init__(module)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
         self.unknown: list[str] = []  # nodes of which only the shape is known
@@ -47,7 +50,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
 
     @staticmethod
     @contextmanager
-    def without_contents(module: GraphModule, is_colossal: bool):
+    def without_contents(module: GraphModule, is_colossal: bool) -> Iterator[Callable[..., Any]]:
         """Inside, a model has no storage; yields a function that makes arguments so."""
         backend = meta_backend()
 
@@ -57,11 +60,11 @@ class OwnGraph(ProfiledGraph, Interpreter):
         with having(state, backend=backend), without_storage(module, None, backend):
             yield place
 
-    def run_node(self, node: IRNode):
+    def run_node(self, node: IRNode) -> Any:
         operands = [x for n in node.all_input_nodes for x in all_of(Value, self.env[n])]
         return self.profiler.run(node, super().run_node, operands)
 
-    def call_function(self, target, args, kwargs):
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Call a registered function by its shape rule."""
         if functions.get(target) is None:
             return super().call_function(target, args, kwargs)
@@ -75,10 +78,16 @@ class OwnGraph(ProfiledGraph, Interpreter):
         place = node.meta.get("module", ""), node.meta.get("line", "")
         return NodeCost(*names, *place, "" if spec is None else str(spec))
 
-    def tensors_in(self, value) -> list[Value]:
+    def tensors_in(self, value: Any) -> list[Tensor]:
         return all_of(Value, value)
 
-    def run_saving(self, compute: Callable, node: IRNode, operands: list, save: Callable) -> Any:
+    def run_saving(
+        self,
+        compute: Callable[..., Any],
+        node: IRNode,
+        operands: list[Any],
+        save: Callable[..., Any],
+    ) -> Any:
         value = compute(node)
         places = tape_below(self.tensors_in(value))
         statistics = self.is_colossal and operands and statistics_of(self, node)
@@ -97,12 +106,14 @@ class OwnGraph(ProfiledGraph, Interpreter):
                     save(id(root), root.spec.nbytes)
         return value
 
-    def new_storages(self, results: list, operands: list, saved: dict) -> dict[int, int]:
+    def new_storages(
+        self, results: list[Any], operands: list[Any], saved: dict[Any, Any]
+    ) -> dict[int, int]:
         before = {id(storage(x.payload)) for x in operands}
         roots = [root for x in results if (root := storage(x.payload)) is not None]
         return {id(root): root.spec.nbytes for root in roots if id(root) not in before}
 
-    def pull(self, node: IRNode, results: list, operands: list) -> int:
+    def pull(self, node: IRNode, results: list[Any], operands: list[Any]) -> int:
         gradients = 0
         if outputs := [x for x in results if x.tape_entry is not None]:
             reached = (place.tensor() for place in tape_below(outputs) if isinstance(place, Leaf))
@@ -115,19 +126,21 @@ class OwnGraph(ProfiledGraph, Interpreter):
             return sum(x.nbytes for x in operands if not isinstance(x, Parameter))
         return gradients
 
-    def flops(self, node: IRNode, forward, backward, operands: list) -> tuple[int, int]:
+    def flops(
+        self, node: IRNode, forward: FlopCounter, backward: FlopCounter, operands: list[Any]
+    ) -> tuple[int, int]:
         if self.is_colossal:
             return colossal_flops(self, node, forward, backward, operands)
         return super().flops(node, forward, backward, operands)
 
-    def module_parameters(self, node: IRNode) -> list:
+    def module_parameters(self, node: IRNode) -> list[Any]:
         return list(self.module.member(node.target).parameters())
 
-    def detached(self, value) -> Any:
+    def detached(self, value: Tensor) -> Any:
         return map_nodes(value, alone, Value)
 
 
-def storage(data) -> Any:
+def storage(data: Node | None) -> Any:
     """Payload whose memory a payload views; None where it needs no memory."""
     while data is not None and getattr(data, "value", None) is None and data.inputs:
         if data.op not in VIEWS:
@@ -137,14 +150,14 @@ def storage(data) -> Any:
     return None if call is not None and call.name in UNSTORED else data
 
 
-def alone(x: Value) -> Value:
+def alone(x: Tensor) -> Tensor:
     """The same value as the start of a separate tape."""
     if isinstance(x, Parameter) or x.tape_entry is None:
         return x
     return x.detach().requires_grad_()
 
 
-def tape_below(outputs) -> list:
+def tape_below(outputs: Any) -> list[Any]:
     """Nodes and leaves of the tape on which outputs depend."""
     reached: dict[int, Any] = {}
     stack = [x.tape_entry for x in outputs if x.tape_entry is not None]
@@ -166,7 +179,9 @@ POOLS = ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
 ATTENTION = ("MultiheadAttention", "ScaledDotProductAttention")
 
 
-def colossal_flops(graph: OwnGraph, node: IRNode, forward, backward, operands) -> tuple[int, int]:
+def colossal_flops(
+    graph: OwnGraph, node: IRNode, forward: Any, backward: Any, operands: Any
+) -> tuple[int, int]:
     macs = tuple(counter.total() // 2 for counter in (forward, backward))
     size = prod(operands[0].shape) if operands else 0
     layer = graph.module.member(node.target) if node.op == "call_module" else None
@@ -199,7 +214,7 @@ def statistics_of(graph: OwnGraph, node: IRNode) -> int:
 
 def symbolic_profile(
     gm: GraphModule,
-    *args,
+    *args: Any,
     verbose: bool = False,
     convention: str = "exact",
     machine: MachineProfile | str = "cpu2",

@@ -6,7 +6,9 @@ each depends on the machine (`MachineProfile.host_ns`, measured by `calibrate`).
 
 import sys
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from glasshouse.dispatch import TensorBackend
 
 
 class HostWork(NamedTuple):
@@ -33,14 +35,14 @@ class CallCounter(AbstractContextManager):
     """Counts the calls that this thread makes inside, as Python's profilers see them, without those
     made while the backend evaluates or runs a Program."""
 
-    def __init__(self, backend):
+    def __init__(self, backend: TensorBackend) -> None:
         self.calls = 0
         kind = type(backend)
         self.apart = {kind.evaluate.__code__, kind.program_class.run.__code__}
         self.running: Any = None  # the frame that evaluates or runs a Program
         self.before: Any = None
 
-    def note(self, frame, event: str, arg) -> None:
+    def note(self, frame: Any, event: str, arg: Any) -> None:
         """Count an event of `sys.setprofile`."""
         if self.running is not None:
             if event == "return" and frame is self.running:
@@ -50,10 +52,10 @@ class CallCounter(AbstractContextManager):
         elif event in ("call", "c_call"):
             self.calls += 1
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.before = sys.getprofile()
         sys.setprofile(self.note)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         sys.setprofile(self.before)

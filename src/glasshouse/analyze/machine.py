@@ -8,19 +8,20 @@ of two matrices do one after the other. A kind of step may tell it otherwise
 import json
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.analyze.host import HostWork
 from glasshouse.base import OptionError, bfloat16, float32, suggest
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.flags import flags
 from glasshouse.compile.building.toolchain import count_threads
 from glasshouse.compile.lowering.source_map import StepInfo
@@ -81,7 +82,7 @@ class MachineProfile:
         """Ns of the step's kernels."""
         return self.ns_of(*info.work)
 
-    def ns_of(self, what: tuple, numbers: list[int]) -> float:
+    def ns_of(self, what: tuple[Any, ...], numbers: list[int]) -> float:
         """Ns of a step's work, as `StepInfo.work` has it."""
         kind, *products = what
         return kind.estimate(products, numbers, self)
@@ -90,7 +91,7 @@ class MachineProfile:
         """Seconds of moving so many bytes."""
         return nbytes / rate_at(self.bandwidth, nbytes)
 
-    def computing_s(self, flops: float, products) -> float:
+    def computing_s(self, flops: float, products: Iterable[Any]) -> float:
         """Seconds of computing: FLOPs, and those of products (name, FLOPs) beside them."""
         seconds = flops / self.elementwise
         for product, n in products:
@@ -134,12 +135,12 @@ class MachineProfile:
         keys += [f"{name} float32" for name in names]
         return self.matrix[next((key for key in keys if key in self.matrix), "matmul float32")]
 
-    def save(self, path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the profile as JSON."""
         Path(path).write_text(json.dumps(asdict(self), indent=1))
 
     @classmethod
-    def load(cls, path) -> "MachineProfile":
+    def load(cls, path: Any) -> "MachineProfile":
         """Load a profile from a file or by a built-in name ("cpu2", "h200"), or return it as it is.
 
         Raises: OptionError for any other argument
@@ -221,7 +222,7 @@ class Measured(NamedTuple):
     info: StepInfo
 
 
-def measured(make, name: str = "") -> Measured:
+def measured(make: Any, name: str = "") -> Measured:
     """Measure the kernels called `name` in a program by their fastest times; return the median one,
     without the first step: threads that have slept take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
@@ -298,7 +299,7 @@ def copies(nbytes: int) -> int:
     return min(max(UNCACHED_BYTES // nbytes, FEWEST_COPIES), MOST_COPIES)
 
 
-def alone(ns: float, nbytes: float, bandwidth) -> float:
+def alone(ns: float, nbytes: float, bandwidth: Any) -> float:
     """Seconds of computing, for kernels that move before."""
     return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
 
@@ -310,7 +311,7 @@ def draw_rate() -> tuple[float, float]:
     return float(count), 1e9 * count / draws.ns
 
 
-def rest_rate(full, elementwise: float) -> tuple[float, float]:
+def rest_rate(full: Any, elementwise: float) -> tuple[float, float]:
     """(FLOPs, FLOP/s) of elements that fill no vector, of which each of these rows has some."""
     xs = [full(1 << 11, 15) for _ in range(4)]
     rows = measured(lambda: [tanh(exp(tanh(exp(x[:, :14])))) for x in xs])
@@ -319,7 +320,7 @@ def rest_rate(full, elementwise: float) -> tuple[float, float]:
     return rest, rest / seconds
 
 
-def reorder_rate(full, bandwidth) -> float:
+def reorder_rate(full: Any, bandwidth: Any) -> float:
     """Time of a change of layout of a convolution's weights, as a multiple of a copy's."""
     x, w = full(2, 512, 7, 7), full(512, 512, 3, 3)
     options = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
@@ -347,7 +348,7 @@ def fill(part: np.ndarray) -> None:
     part.fill(1.0)
 
 
-def pool_rate(full) -> float:
+def pool_rate(full: Any) -> float:
     """FLOP/s of pooling and its gradient."""
     images, grads = ([full(4, n, n, 64) for _ in range(3)] for n in (57, 28))
     size = {"size": (3, 3), "stride": (2, 2), "dilation": (1, 1)}
@@ -367,7 +368,7 @@ def pool_rate(full) -> float:
     return 1e9 * sum(w.flops for w in windows) / sum(w.ns for w in windows)
 
 
-def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
+def product_rates(full: Any, smoke: bool, bandwidth: Any) -> dict[str, list[tuple[float, float]]]:
     """Rates of products of two matrices: with their moving, and without it where that is separate.
     Each lowerer has its own: products that a fast one leaves go to the next."""
     rates: dict[str, list[tuple[float, float]]] = {}
@@ -383,7 +384,7 @@ def product_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, f
     return rates
 
 
-def stack_rates(full, size: int, dtype) -> Iterator[tuple[float, float, str]]:
+def stack_rates(full: Any, size: int, dtype: DTypeLike) -> Iterator[tuple[float, float, str]]:
     """(FLOPs, ns, name of the rate) of products of stacks of matrices, as attention has them."""
     if size <= LARGEST_OF_STACK:
         shape = (STACKED // 4, size, 4, size)  # examples, positions, heads, features of a head
@@ -395,7 +396,7 @@ def stack_rates(full, size: int, dtype) -> Iterator[tuple[float, float, str]]:
             yield timing.flops, timing.ns, key
 
 
-def rates_by_lowerer(pairs, usual: str) -> Iterator[tuple[float, float, float, str]]:
+def rates_by_lowerer(pairs: Any, usual: str) -> Iterator[tuple[float, float, float, str]]:
     """(FLOPs, bytes, ns, name of the rate) of products of these pairs: by the lowerer with the
     first pick, then without it by the next, up to the one whose rates have the usual name. None
     where a product of another dtype is computed instead: that one has its own rates."""
@@ -427,7 +428,7 @@ class ConvLayer(NamedTuple):
     stride: int
     outs: int = 0
 
-    def options(self, is_depthwise: bool) -> dict:
+    def options(self, is_depthwise: bool) -> dict[Any, Any]:
         """Attrs of its cards, beside the tensors."""
         pad = (self.kernel // 2,) * 2
         groups = self.channels if is_depthwise else 1
@@ -450,7 +451,7 @@ DEPTHWISE = [(8, 32, 14, 3, 1), (8, 512, 14, 3, 1), (8, 128, 56, 3, 1), (8, 512,
 
 
 def conv_rates(
-    full, smoke: bool, bandwidth, fastest: float
+    full: Any, smoke: bool, bandwidth: Any, fastest: float
 ) -> dict[str, list[tuple[float, float]]]:
     """Rates of convolutions like a ResNet's and a MobileNet's, and of their gradients; without
     moving where that comes before, and at most `fastest`, the rate of products: some move while
@@ -468,7 +469,7 @@ def conv_rates(
     return {name: sorted(points) for name, points in rates.items()}
 
 
-def conv_timings(full, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measured]:
+def conv_timings(full: Any, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measured]:
     """A convolution and the gradients of its data and of its weights."""
     batch, channels, size, kernel, stride, outs = layer
     outs = outs or channels

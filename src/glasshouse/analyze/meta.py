@@ -1,6 +1,7 @@
 """Tensors without storage, and models that consist of them for a while."""
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from typing import Any
@@ -9,7 +10,7 @@ from glasshouse.base import DType, DTypeError, Spec, as_dtype, check_shape, havi
 from glasshouse.dispatch import Value, box, state
 from glasshouse.dispatch import backend as backends
 from glasshouse.ir.node import all_of, map_nodes, parts_of, with_parts
-from glasshouse.tensor import random
+from glasshouse.tensor import Tensor, random
 
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone
 HELD = (
@@ -22,7 +23,7 @@ HELD = (
 )  # fields of a tensor, saved before it became meta
 
 
-def meta_backend():
+def meta_backend() -> Any:
     """A new backend that records and plans, and computes nothing."""
     return type(backends.load("meta"))()
 
@@ -43,18 +44,18 @@ def meta() -> having:
     return having(state, backend=meta_backend())
 
 
-def is_pair(x) -> bool:
+def is_pair(x: Any) -> bool:
     """Whether it is (shape, dtype)."""
     named = isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], (str, DType, type))
     return named and isinstance(x[0], (tuple, list)) and not any(map(parts_of, x[0]))
 
 
-def is_spec(x) -> bool:
+def is_spec(x: Any) -> bool:
     """Whether it has one tensor's shape and dtype."""
     return isinstance(x, (Value, Spec)) or hasattr(x, "shape") and hasattr(x, "dtype") or is_pair(x)
 
 
-def spec_of(where: str, x) -> Spec:
+def spec_of(where: str, x: Any) -> Spec:
     """The spec of a tensor, a Spec, or a pair (shape, dtype).
 
     Raises: DTypeError for all else
@@ -68,7 +69,7 @@ def spec_of(where: str, x) -> Spec:
     raise DTypeError(where, expected, type_name(x), 'Write e.g. ((8, 3, 224, 224), "float32").')
 
 
-def specs_in(where: str, x) -> Any:
+def specs_in(where: str, x: Any) -> Any:
     """`x` with the spec of each tensor or pair in it, inside containers.
 
     Raises: DTypeError
@@ -81,30 +82,30 @@ def specs_in(where: str, x) -> Any:
     return specs if all_of(Spec, specs) else spec_of(where, x)
 
 
-def specs_of(inputs) -> list:
+def specs_of(inputs: Any) -> list[Any]:
     """The specs of a step's inputs; one tensor or dict is the model's input alone."""
     alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
     return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
 
 
-def placed(spec: Spec, backend, owned: bool = False) -> Value:
+def placed(spec: Spec, backend: Any, owned: bool = False) -> Tensor:
     """A tensor of the meta backend that counts as computed."""
     return box(backend.leaf(spec, owned), spec, backend)
 
 
-def is_owned(tensor: Value) -> bool:
+def is_owned(tensor: Tensor) -> bool:
     """Whether a tensor's memory is, or will be, the manager's."""
     data = tensor.payload
     return getattr(data, "value", None) is None or getattr(data, "owned", True)
 
 
-def address_of(tensor: Value | None) -> int | None:
+def address_of(tensor: Tensor | None) -> int | None:
     """Address of a meta tensor; None if there is none, or its memory is NumPy's."""
     buffer = getattr(getattr(getattr(tensor, "payload", None), "value", None), "buffer", None)
     return None if buffer is None else buffer.address
 
 
-def contents_of(containers: list) -> list[tuple[Any, Any]]:
+def contents_of(containers: list[Any]) -> list[tuple[Any, Any]]:
     """Containers within these, each with a copy of its contents. Attributes of objects that
     `trains_along`, as reducers of gradients do, count as contents."""
     contents: dict[int, tuple[Any, Any]] = {}
@@ -118,7 +119,7 @@ def contents_of(containers: list) -> list[tuple[Any, Any]]:
 
 
 @contextmanager
-def without_storage(model, optimizer, backend):
+def without_storage(model: Any, optimizer: Any, backend: Any) -> Iterator[None]:
     """Inside, the tensors of model and optimizer are meta tensors, but tensors that are attributes
     keep their values; at the end all is as before, the seed too."""
     modules = list(model.modules()) if hasattr(model, "modules") else []

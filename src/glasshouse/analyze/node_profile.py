@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from glasshouse.analyze.cost_table import NodeCost
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.dispatch.call import Call
+from glasshouse.ir import IRNode
 from glasshouse.profile.counter import FlopCounter
 
 PLACES = ("placeholder", "get_attr", "output")  # nodes that compute nothing
@@ -19,48 +21,54 @@ class ProfiledGraph:
     """A library's graph, which can run node by node, and the facts about its tensors."""
 
     keeps_results: ClassVar[bool] = True  # whether a result once saved counts at each later node
-    parameter_type: type
+    parameter_type: type[Any]
 
     is_colossal: bool
 
-    def row(self, node) -> NodeCost:
+    def row(self, node: Any) -> NodeCost:
         """The row of a node, with its names and no number yet."""
         raise NotImplementedError
 
-    def tensors_in(self, value) -> list:
+    def tensors_in(self, value: Any) -> list[Any]:
         """Tensors in a node's result."""
         raise NotImplementedError
 
-    def counter(self):
+    def counter(self) -> FlopCounter:
         """Context that counts the calls inside."""
         return FlopCounter()
 
-    def run_saving(self, compute: Callable, node, operands: list, save: Callable) -> Any:
+    def run_saving(
+        self, compute: Callable[..., Any], node: Any, operands: list[Any], save: Callable[..., Any]
+    ) -> Any:
         """Run a node and return its value; `save` is called with each storage saved for backward,
         and its bytes."""
         raise NotImplementedError
 
-    def new_storages(self, results: list, operands: list, saved: dict) -> dict[Hashable, int]:
+    def new_storages(
+        self, results: list[Any], operands: list[Any], saved: dict[Any, Any]
+    ) -> dict[Hashable, int]:
         """Bytes of each storage that results have and operands lack."""
         raise NotImplementedError
 
-    def pull(self, node, results: list, operands: list) -> int:
+    def pull(self, node: Any, results: list[Any], operands: list[Any]) -> int:
         """Run the backward pass of a node alone; returns the bytes of its operands' gradients."""
         raise NotImplementedError
 
-    def flops(self, node, forward, backward, operands: list) -> tuple[int, int]:
+    def flops(
+        self, node: IRNode, forward: FlopCounter, backward: FlopCounter, operands: list[Any]
+    ) -> tuple[int, int]:
         """FLOPs of both passes."""
         return forward.total("all"), backward.total("all")
 
-    def is_kernel(self, call) -> bool:
+    def is_kernel(self, call: Call) -> bool:
         """Whether a counted call takes time."""
         return True
 
-    def module_parameters(self, node) -> list:
+    def module_parameters(self, node: Any) -> list[Any]:
         """The parameters of the module that a node calls."""
         raise NotImplementedError
 
-    def detached(self, value) -> Any:
+    def detached(self, value: Any) -> Any:
         """The same value as the start of a separate graph."""
         raise NotImplementedError
 
@@ -68,15 +76,15 @@ class ProfiledGraph:
 class NodeProfiler:
     """Records the cost of each node while a graph runs: its interpreter calls `run` for each."""
 
-    def __init__(self, graph: ProfiledGraph, machine: MachineProfile):
+    def __init__(self, graph: ProfiledGraph, machine: MachineProfile) -> None:
         self.graph, self.machine = graph, machine
         self.costs: dict[Any, NodeCost] = {}
         self.saved: dict[Hashable, int] = {}  # bytes by storage
         self.saved_by: dict[Any, dict[Hashable, int]] = {}  # those of a node's backward pass
         self.new_bytes: dict[Any, dict[Hashable, int]] = {}
-        self.alive: list = []  # values, so that storages stay theirs
+        self.alive: list[Any] = []  # values, so that storages stay theirs
 
-    def run(self, node, compute: Callable, operands: list) -> Any:
+    def run(self, node: IRNode, compute: Callable[..., Any], operands: list[Any]) -> Any:
         """Run a node and return its value, cut off from the nodes before it."""
         graph, saved = self.graph, {}
         cost = self.costs[node] = graph.row(node)
@@ -104,7 +112,9 @@ class NodeProfiler:
         cost.param = sum({id(p): p.nbytes for p in read}.values())
         return graph.detached(value)
 
-    def count_work(self, node, cost: NodeCost, counters: tuple, operands: list) -> None:
+    def count_work(
+        self, node: Any, cost: NodeCost, counters: tuple[Any, ...], operands: list[Any]
+    ) -> None:
         """Add FLOPs of both passes; bytes and time of the calls that the FLOP counter saw."""
         cost.forward_flops, cost.backward_flops = self.graph.flops(node, *counters, operands)
         if all(isinstance(counter, FlopCounter) for counter in counters):

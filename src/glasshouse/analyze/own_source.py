@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from glasshouse.analyze.arena import arena_rows, occupancy
 from glasshouse.analyze.step_costs import (
@@ -26,7 +27,7 @@ class OwnSource(StepSource):
 
     owners: dict[int, Owner] = field(default_factory=dict)
 
-    def memory(self, runs: list) -> list[MemoryRow]:
+    def memory(self, runs: list[Any]) -> list[MemoryRow]:
         run = max(runs, key=lambda run: run.allocated_bytes)
         sums: Counter = Counter()
         for address, (nbytes, tag) in run.live.items():
@@ -43,7 +44,7 @@ class OwnSource(StepSource):
         rows = rows_of(sums.items())
         return [*sorted(rows, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
 
-    def timeline(self, runs: list) -> list[Moment]:
+    def timeline(self, runs: list[Any]) -> list[Moment]:
         moments = []
         for number, run in enumerate(runs):
             outside = run.allocated_bytes - run.plan.arena_bytes
@@ -76,7 +77,7 @@ class OwnSource(StepSource):
             f"{analysis.work()}{sent(analysis)}\n{beginning(analysis)}"
         )
 
-    def to_dict(self, analysis: StepAnalysis) -> dict:
+    def to_dict(self, analysis: StepAnalysis) -> dict[Any, Any]:
         sent_bytes = {" ".join(key): n for key, n in analysis.sent_bytes.items()}
         sizes = {"arena_bytes": analysis.arena_bytes, "resident": analysis.resident}
         steps = {"reference_steps": analysis.reference_steps}

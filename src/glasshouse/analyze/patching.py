@@ -11,16 +11,20 @@ import functools
 import operator
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.analyze.meta import placed
 from glasshouse.dispatch import Value, scope_of, state
 from glasshouse.ir.node import INFIX, IRNode
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, random
+
+if TYPE_CHECKING:
+    from glasshouse.analyze.trace import Tracer
+
 
 HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
 NAMESPACES = (
@@ -52,7 +56,7 @@ def methods() -> Iterator[tuple[str, Any, Any]]:
             yield name, fn, OPERATORS.get(reflected)
 
 
-def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
+def functions_in(namespace: dict[Any, Any]) -> Iterator[tuple[str, FunctionType]]:
     """(name, function) of our functions in a namespace."""
     for name, fn in list(namespace.items()):
         ours = isinstance(fn, FunctionType) and fn.__module__.startswith(HOMES)
@@ -63,7 +67,7 @@ def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
 class CallPatches:
     """Replacements of calls in a model's forward, which make them nodes of a tracer."""
 
-    def __init__(self, model: Module, tracer):
+    def __init__(self, model: Module, tracer: "Tracer") -> None:
         self.model, self.tracer, self.graph = model, tracer, tracer.graph
         leaves = [(path, m) for path, m in model.named_modules() if path and tracer.is_leaf(m)]
         self.paths = {id(module): path for path, module in leaves}
@@ -78,7 +82,12 @@ class CallPatches:
         self.model = self.tracer = self.graph = None
         self.paths.clear()
 
-    def replacement(self, fn, make, run=None):
+    def replacement(
+        self,
+        fn: Callable[..., Any],
+        make: Callable[..., Any],
+        run: Callable[..., Any] | None = None,
+    ) -> Callable[..., Any]:
         """Build a function that is one node, which `make(operands, named)` writes; `run` computes
         it in place of `fn`."""
 
@@ -90,7 +99,7 @@ class CallPatches:
 
         return call
 
-    def function(self, fn):
+    def function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Replace a function."""
 
         def make(args, kwargs):
@@ -98,7 +107,9 @@ class CallPatches:
 
         return self.replacement(fn, make)
 
-    def method(self, name: str, fn, operator_fn):
+    def method(
+        self, name: str, fn: Callable[..., Any], operator_fn: Callable[..., Any] | None
+    ) -> Callable[..., Any]:
         """Replace a method of tensors; a method of an operator becomes that operator."""
         if operator_fn is None:
             return self.replacement(fn, functools.partial(self.call_method, name))
@@ -111,10 +122,12 @@ class CallPatches:
 
         return self.replacement(fn, make)
 
-    def call_method(self, name: str, args, kwargs) -> IRNode:
+    def call_method(
+        self, name: str, args: tuple[IRNode | int, ...], kwargs: dict[str, int]
+    ) -> IRNode:
         return self.graph.call_method(name, args, kwargs)
 
-    def module_call(self):
+    def module_call(self) -> Callable[..., Any]:
         """Replace `Module.__call__`: leaf modules are nodes, with their hooks."""
         plain_call = Module.__call__
 
@@ -130,7 +143,7 @@ class CallPatches:
 
         return call_module
 
-    def detach(self):
+    def detach(self) -> Callable[..., Any]:
         """Replace `Tensor.detach`: its result is a new value, so that the tracer can tell it from
         its operand."""
         plain_detach = Tensor.detach
@@ -155,7 +168,7 @@ class CallPatches:
 
 
 @contextmanager
-def patched_calls(model: Module, tracer, primitives: bool):
+def patched_calls(model: Module, tracer: "Tracer", primitives: bool) -> Iterator[None]:
     """Inside, the calls of this thread are nodes of the tracer."""
     with traces_in_turn:
         patches = CallPatches(model, tracer)

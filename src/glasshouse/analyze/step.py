@@ -23,13 +23,15 @@ from glasshouse.dispatch import Value, state
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.nn.functional import cross_entropy
+from glasshouse.optim import Optimizer
 from glasshouse.profile.counter import FlopCounter
 from glasshouse.profile.holders import GRADIENT, first_path, flat, named_tensors
+from glasshouse.tensor import Tensor
 
 CONVENTIONS = ("exact", "torch", "captured")
 
 
-def step_maker(where: str, model, convention: str) -> Callable:
+def step_maker(where: str, model: Any, convention: str) -> Callable[..., Any]:
     """Class whose objects analyse steps of such a model in a convention.
 
     Raises: OptionError for an unknown convention, or one that is not for such a model
@@ -53,7 +55,14 @@ class TrainingStep:
     micro_batches = 1  # batches whose gradients are added up before an update
     counts_host = False  # whether Python's work is counted, in further steps
 
-    def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
+    def __init__(
+        self,
+        model: Any,
+        loss: Callable[..., Any] | None,
+        optimizer: Any,
+        inputs: Any,
+        autocast: str | None,
+    ) -> None:
         if not callable(model):
             raise OptionError("step", "a model to call", type_name(model), "Pass a Module.")
         if loss is not None and not callable(loss):
@@ -62,7 +71,7 @@ class TrainingStep:
         self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 
-    def run(self, optimizer, inputs) -> None:
+    def run(self, optimizer: Optimizer, inputs: Any) -> None:
         optimizer.zero_grad()
         for _ in range(self.micro_batches):
             with autocast_to(self.autocast) if self.autocast else nullcontext():
@@ -72,18 +81,20 @@ class TrainingStep:
                 state.backend.evaluate()
         optimizer.step()
 
-    def forward(self, inputs) -> Value:
+    def forward(self, inputs: list[Tensor]) -> Tensor:
         """The loss."""
         out = self.model(inputs[0])
         if self.holds_output:
             self.output = out
         return out if self.loss is None else self.loss(out, *inputs[1:])
 
-    def backward(self, loss: Value) -> None:
+    def backward(self, loss: Tensor) -> None:
         """The gradients."""
         loss.backward()
 
-    def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
+    def analyse(
+        self, steps: int, machine: MachineProfile, tape: list[Any] | None = None
+    ) -> StepAnalysis:
         """Analyse the steps, planned one after the other. The `tape` gets the manager's events;
         after each step its runs, and "step"."""
         load_replay()  # as a step that runs has it
@@ -122,7 +133,7 @@ class TrainingStep:
             result.kernels, result.communication_ns  # noqa: B018
         return result
 
-    def count_host(self, optimizer, inputs, steps: int) -> HostWork:
+    def count_host(self, optimizer: Optimizer, inputs: list[Any], steps: int) -> HostWork:
         """Count Python's work in a steady step, run after these: the first step creates the
         optimizer's state, and the second records calls for replay. All counts are 0 if the model
         cannot run another step."""
@@ -136,7 +147,7 @@ class TrainingStep:
                 return HostWork()
         return HostWork(counter.calls, **vars(counted))
 
-    def found_outside(self, inputs) -> dict[str, int]:
+    def found_outside(self, inputs: list[Tensor]) -> dict[str, int]:
         """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
         model = self.model
         kinds = {
@@ -146,14 +157,14 @@ class TrainingStep:
         }
         return {kind: bytes_outside(tensors) for kind, tensors in kinds.items()}
 
-    def made_outside(self, optimizer) -> dict[str, int]:
+    def made_outside(self, optimizer: Optimizer) -> dict[str, int]:
         """Bytes of gradients and optimizer state that are not the manager's."""
         entries = getattr(optimizer, "state", {}).values()
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         state = [x for entry in entries for x in entry.values() if isinstance(x, Value)]
         return {"gradients": bytes_outside(gradients), "optimizer state": bytes_outside(state)}
 
-    def owners(self, optimizer) -> dict[int, Owner]:
+    def owners(self, optimizer: Optimizer) -> dict[int, Owner]:
         """Owners of the memory of the model, its output and the optimizer, by address."""
         owners: dict[int, Owner] = {}
         root = type(self.model).__name__
@@ -180,20 +191,22 @@ class TrainingStep:
         return owners
 
 
-def bytes_outside(tensors) -> int:
+def bytes_outside(tensors: Any) -> int:
     """Bytes of tensors in memory that is not the manager's."""
     return sum(x.spec.nbytes for x in set(tensors) if address_of(x) is None)
 
 
-own_steps: dict[type, type[TrainingStep]] = {}  # of models whose forward is no step's beginning
+own_steps: dict[
+    type[Any], type[TrainingStep]
+] = {}  # of models whose forward is no step's beginning
 whole_steps: dict[str, type[TrainingStep]] = {}  # by convention, those that are no plain steps
 
 
 def step(
-    model,
-    loss,
-    optimizer,
-    inputs,
+    model: Any,
+    loss: Any,
+    optimizer: Any,
+    inputs: list[Any],
     *,
     convention: str = "exact",
     autocast: str | None = None,
@@ -242,12 +255,12 @@ def step(
     return maker.analyse(steps, profile)
 
 
-def makes_optimizer(x) -> bool:
+def makes_optimizer(x: Any) -> bool:
     """Whether it is a function or class that makes an optimizer, and no optimizer itself."""
     return callable(x) and (isinstance(x, type) or not hasattr(x, "step"))
 
 
-def usual_loss(model, inputs) -> Callable | None:
+def usual_loss(model: Any, inputs: list[tuple[tuple[Any, ...], str]]) -> Callable[..., Any] | None:
     """Default loss: cross-entropy with the inputs after the model's; a model without targets
     returns its own loss."""
     if is_torch_module(model):
@@ -256,14 +269,14 @@ def usual_loss(model, inputs) -> Callable | None:
     return cross_entropy if len(specs_of(inputs)) > 1 else None
 
 
-def batched(model, inputs, batch: int):
+def batched(model: Any, inputs: list[Any], batch: int) -> list[Any]:
     """The model's inputs with another first axis; of our models their specs."""
     if is_torch_module(model):
         return offered("torch", "with_batch")(inputs, batch)
     return with_batch(inputs, batch)
 
 
-def with_batch(inputs, batch: int) -> list:
+def with_batch(inputs: list[Any], batch: int) -> list[Any]:
     """The inputs' specs with another first axis."""
 
     def changed(s: Spec) -> Spec:

@@ -5,7 +5,7 @@ One class serves steps on our engine and on PyTorch's. For facts of an engine it
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.analyze.compare import Compared
 from glasshouse.analyze.host import HostWork
@@ -59,7 +59,7 @@ class Owner(NamedTuple):
     name: str
 
 
-def rows_of(sums) -> list[MemoryRow]:
+def rows_of(sums: Any) -> list[MemoryRow]:
     """Rows of bytes by (kind, module, name)."""
     return [MemoryRow(kind, module, nbytes, name) for (kind, module, name), nbytes in sums]
 
@@ -94,11 +94,11 @@ class StepSource:
     new_bytes = 0  # of memory that the system has to make for operators beside Programs, about
     peak_at = Tag()  # the operator that reaches the peak, where it is known
 
-    def memory(self, runs: list) -> list[MemoryRow]:
+    def memory(self, runs: list[Any]) -> list[MemoryRow]:
         """Rows for the memory alive at the peak of the last step. They sum to the peak."""
         raise NotImplementedError
 
-    def timeline(self, runs: list) -> list[Moment]:
+    def timeline(self, runs: list[Any]) -> list[Moment]:
         """Bytes in use over the course of the step."""
         raise NotImplementedError
 
@@ -118,7 +118,7 @@ class StepSource:
         """The text above the tables."""
         raise NotImplementedError
 
-    def to_dict(self, analysis: "StepAnalysis") -> dict:
+    def to_dict(self, analysis: "StepAnalysis") -> dict[Any, Any]:
         """Fields to add to the analysis when it is saved as JSON."""
         raise NotImplementedError
 
@@ -153,7 +153,7 @@ class StepAnalysis:
     breaks            where Python runs between the graphs of a captured step, and why"""
 
     source: StepSource
-    runs: list
+    runs: list[Any]
     peaks: list[int]
     counter: FlopCounter | None
     machine: MachineProfile
@@ -161,7 +161,7 @@ class StepAnalysis:
     sent_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     reference_steps: int = 0
     host_work: HostWork = HostWork()
-    breaks: list = field(default_factory=list)
+    breaks: list[Any] = field(default_factory=list)
 
     @property
     def peak_bytes(self) -> int:
@@ -304,10 +304,10 @@ class StepAnalysis:
         """Compare this with the trace of a profile of the same step."""
         return Compared(self, trace)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[Any, Any]:
         """All of it as JSON."""
         return {
             "peak_bytes": self.peak_bytes,

@@ -27,6 +27,8 @@ from glasshouse.base.units import parse_bytes
 from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps.steps import PlannedBuffer
+from glasshouse.nn import Module
+from glasshouse.optim import Optimizer
 from glasshouse.optim.rules import SGD
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tested on
@@ -51,11 +53,11 @@ class StepShape(NamedTuple):
     work     for each step of each Program, its kind and products
     updates  where each parameter is updated in plain descent"""
 
-    events: tuple
+    events: tuple[Any, ...]
     plans: tuple[int, ...]
-    lives: tuple
-    work: tuple
-    updates: tuple
+    lives: tuple[Any, ...]
+    work: tuple[Any, ...]
+    updates: tuple[Any, ...]
 
 
 class StepRecord(NamedTuple):
@@ -68,7 +70,7 @@ class StepRecord(NamedTuple):
     loose: np.ndarray
 
 
-def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
+def record_step(analysis: StepAnalysis, tape: list[Any]) -> StepRecord:
     """Record an analysed step; the memory manager's events and the runs are on the tape."""
     events, allocated, run_plans = read_tape(tape[: len(tape) - tape[::-1].index("step")])
     plans = list(dict.fromkeys(run_plans))
@@ -95,7 +97,7 @@ def record_step(analysis: StepAnalysis, tape: list) -> StepRecord:
     return StepRecord(shape, np.array(numbers, float), np.array(loose))
 
 
-def read_tape(tape: list) -> tuple[list[tuple[str, int]], list[int], list[ProgramPlan]]:
+def read_tape(tape: list[Any]) -> tuple[list[tuple[str, int]], list[int], list[ProgramPlan]]:
     """Read a tape: events (kind, place of the allocation), bytes of each allocation but arenas, and
     the plan of each Program that runs."""
     events: list[tuple[str, int]] = []
@@ -133,7 +135,7 @@ def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
 
 
 @lru_cache(64)
-def arena_of(lives: tuple, sizes: tuple[int, ...]) -> int:
+def arena_of(lives: tuple[Any, ...], sizes: tuple[int, ...]) -> int:
     """Bytes of an arena for values with such lives and sizes."""
     return place_all([life_of(n, *life) for n, life in zip(sizes, lives, strict=True)])
 
@@ -143,7 +145,7 @@ def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
     return Life([buffer], aligned_bytes(buffer), first, last)
 
 
-def peaks_of(events, sizes: dict[int, int]) -> list[int]:
+def peaks_of(events: Any, sizes: dict[int, int]) -> list[int]:
     """Peak of each step of a manager with these events."""
     manager, blocks, peaks = memory.current().simulate(), {}, []
     for kind, place in events:
@@ -181,17 +183,17 @@ class sweep:
 
     def __init__(
         self,
-        model,
-        loss,
-        optimizer,
+        model: Any,
+        loss: Any,
+        optimizer: Any,
         inputs: Callable[[int], Any],
         *,
         convention: str = "exact",
         autocast: str | None = None,
         steps: int = 2,
         machine: MachineProfile | str = "cpu2",
-        dtypes=(None, "bfloat16"),
-    ):
+        dtypes: Any = (None, "bfloat16"),
+    ) -> None:
         make = step_maker("sweep", model, convention)
         self.step_for = lambda n: make(model, loss, optimizer, inputs(n), autocast)
         self.is_recorded = not is_torch_module(model)  # steps, so that others follow from them
@@ -205,7 +207,7 @@ class sweep:
         options = {"steps": steps, "machine": self.machine, "dtypes": (), "convention": convention}
         self.another = lambda opt, dtype: sweep(model, loss, opt, inputs, autocast=dtype, **options)
 
-    def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
+    def __call__(self, n: int, optimizer: Any = None, autocast: str | None = "") -> Costs:
         if optimizer is not None or autocast not in ("", self.autocast):
             autocast = self.autocast if autocast == "" else autocast
             return self.costs_with(n, optimizer or self.optimizer, autocast)
@@ -220,7 +222,9 @@ class sweep:
                 self.costs[n] = costs_of(record, self.machine)
         return self.costs[n]
 
-    def prepare(self, values, dtypes=(None, "bfloat16")) -> "sweep":
+    def prepare(
+        self, values: tuple[int, ...], dtypes: tuple[str | None, ...] = (None, "bfloat16")
+    ) -> "sweep":
         """Analyse the steps from which questions about these values, all optimizers and these
         dtypes (autocast's; None for none) follow: then each takes milliseconds."""
         for n, autocast in product(values, dtypes):
@@ -231,7 +235,7 @@ class sweep:
                 costs_of(base.records[n], self.machine)  # places the arena, which is kept
         return self
 
-    def descent(self, optimizer, autocast: str | None) -> "sweep":
+    def descent(self, optimizer: Optimizer, autocast: str | None) -> "sweep":
         """Sweep of plain descent of the same parameters; its analyses are kept."""
         key = autocast, *map(id, optimizer.parameters())
         if key not in self.sweeps:
@@ -240,7 +244,7 @@ class sweep:
             self.sweeps[key] = self if is_ours else self.another(plain, autocast)
         return self.sweeps[key]
 
-    def costs_with(self, n: int, optimizer, autocast: str | None) -> Costs:
+    def costs_with(self, n: int, optimizer: Any, autocast: str | None) -> Costs:
         """Costs with another optimizer or dtype: all before the update from steps of plain descent,
         where the optimizer allows it."""
         record = self.updated(n, optimizer, autocast) if is_separable(optimizer) else None
@@ -254,7 +258,7 @@ class sweep:
             self.sweeps[key] = self.another(optimizer, autocast)
         return self.sweeps[key](n)
 
-    def updated(self, n: int, optimizer, autocast: str | None) -> StepRecord | None:
+    def updated(self, n: int, optimizer: Optimizer, autocast: str | None) -> StepRecord | None:
         """Record of plain descent with another optimizer's update, where that is possible."""
         base = self.descent(optimizer, autocast)
         with no_collection():
@@ -312,13 +316,13 @@ def costs_of_analysis(analysis: StepAnalysis) -> Costs:
     return Costs(analysis.peak_bytes, analysis.peaks, flops, ns)
 
 
-def vary(*args, **options) -> sweep:
+def vary(*args: Any, **options: Any) -> sweep:
     """`sweep`, under its former name."""
     warnings.warn("gh.analyze.vary is called sweep now.", DeprecationWarning, stacklevel=2)
     return sweep(*args, **options)
 
 
-def is_alike(lhs, rhs) -> bool:
+def is_alike(lhs: SGD, rhs: SGD) -> bool:
     """Whether optimizers update the same parameters, by one rule with different rates."""
     rules = [
         [{**group, "lr": 0, "params": [*map(id, group["params"])]} for group in x.param_groups]
@@ -329,8 +333,15 @@ def is_alike(lhs, rhs) -> bool:
 
 
 def max_batch(
-    model, loss, optimizer, inputs, budget_bytes: int | str, *, limit: int = 1 << 16, **options
-):
+    model: Module,
+    loss: Callable[..., Any],
+    optimizer: Optimizer,
+    inputs: list[Any],
+    budget_bytes: int | str,
+    *,
+    limit: int = 1 << 16,
+    **options: Any,
+) -> int:
     """Find the largest batch whose step stays within `budget_bytes`, a whole number or a text such
     as "4GiB": that one fits, the next does not.
 

@@ -6,7 +6,7 @@ functions on our tensors, is transparent. A branch on a value is an error that n
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import BoundArguments, signature
@@ -19,37 +19,42 @@ from glasshouse.analyze.patching import patched_calls
 from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.base import OptionError, Spec, check_known, having, type_name, user_line
 from glasshouse.base.upper_storeys import offered
-from glasshouse.dispatch import Mode, Value, state
+from glasshouse.dispatch import Mode, Primitive, Value, state
 from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.ir import GraphModule, IRGraph
 from glasshouse.ir.node import IRNode, all_of, map_nodes, parts_of, with_parts
 from glasshouse.nn import Module, ModuleDict, ModuleList, Parameter, Sequential
+from glasshouse.tensor import Tensor
 
 __all__ = ["register_function", "register_leaf_module", "register_non_leaf_module",
            "register_shape_rule", "symbolic_trace"]  # fmt: skip
 
-leaf_types: set[type] = set()
-no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}
-functions: dict[Callable, Callable | None] = {}  # traced as one node; the value: its shape rule
+leaf_types: set[type[Any]] = set()
+no_leaf_types: set[type[Any]] = {Sequential, ModuleList, ModuleDict}
+functions: dict[
+    Callable[..., Any], Callable[..., Any] | None
+] = {}  # traced as one node; the value: its shape rule
 
 NO_GRAD = ("no_grad",)
 STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
-def register_leaf_module(cls: type) -> type:
+def register_leaf_module(cls: type[Any]) -> type[Any]:
     """Trace modules of this class as one node."""
     leaf_types.add(cls)
     return cls
 
 
-def register_non_leaf_module(cls: type) -> type:
+def register_non_leaf_module(cls: type[Any]) -> type[Any]:
     """Trace through modules of this class."""
     leaf_types.discard(cls)
     no_leaf_types.add(cls)
     return cls
 
 
-def register_function(fn: Callable, shape_rule: Callable | None = None) -> Callable:
+def register_function(
+    fn: Callable[..., Any], shape_rule: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """Register a function to be traced as one node: call the result in place of `fn`.
 
     `shape_rule(*args, **kwargs)`, of values or Specs, gives the result's Spec (or (shape, dtype))
@@ -63,7 +68,7 @@ def register_function(fn: Callable, shape_rule: Callable | None = None) -> Calla
     return call
 
 
-def register_shape_rule(fn: Callable) -> Callable:
+def register_shape_rule(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the shape rule of a registered function, in place of running it."""
 
     def decorate(rule: Callable) -> Callable:
@@ -83,11 +88,13 @@ def our_layers(module: Module) -> bool:
 class Tracer(Mode):
     """Writes a node for each call from outside of the leaf modules."""
 
-    def __init__(self, model: Module, graph: IRGraph, is_leaf: Callable, with_regions: bool):
+    def __init__(
+        self, model: Module, graph: IRGraph, is_leaf: Callable[..., Any], with_regions: bool
+    ) -> None:
         self.model, self.graph, self.is_leaf = model, graph, is_leaf
         self.with_regions = with_regions
         self.nodes: dict[int, IRNode] = {}  # by the id of the payload
-        self.payloads: list = []  # payloads, so that ids stay theirs
+        self.payloads: list[Any] = []  # payloads, so that ids stay theirs
         self.began = {name: tensor.payload for name, tensor in members_of(model)}
         self.paths = {id(data): name for name, data in self.began.items()}
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
@@ -96,11 +103,11 @@ class Tracer(Mode):
         self.regions: dict[int, IRNode] = {}  # the first node of each
         self.depth, self.num_outer = 0, len(autocast_modes())
 
-    def know(self, value, node: IRNode) -> None:
+    def know(self, value: Any, node: IRNode) -> None:
         self.nodes[id(value.payload)] = node
         self.payloads.append(value.payload)
 
-    def describe(self, node: IRNode, out) -> None:
+    def describe(self, node: IRNode, out: Tensor) -> None:
         specs = [x.spec for x in all_of(Value, out)]
         node.meta["spec"] = specs[0] if len(specs) == 1 else tuple(specs) or None
         node.meta.setdefault("module", "" if state.scope is None else state.scope.path)
@@ -113,7 +120,7 @@ class Tracer(Mode):
         if within := (*stops, *casts[self.num_outer :]):
             node.meta["within"] = within
 
-    def node_of(self, x) -> Any:
+    def node_of(self, x: Any) -> Any:
         """Node of a value; a read of the model's member, or of a constant."""
         node = self.nodes.get(id(x.payload))
         if node is None:
@@ -128,14 +135,14 @@ class Tracer(Mode):
             node = self.write(self.read(self.handles[id(x)], x), x)  # gradients are for the handle
         return node
 
-    def read(self, path: str, x: Value) -> IRNode:
+    def read(self, path: str, x: Tensor) -> IRNode:
         first = self.regions.get(state.region)  # reads of members stand ahead of a region
         with self.graph.inserting_before(first) if first else nullcontext():
             node = self.graph.get_attr(path)
         node.meta["spec"] = x.spec
         return node
 
-    def write(self, place: IRNode, x: Value) -> IRNode:
+    def write(self, place: IRNode, x: Tensor) -> IRNode:
         """Write to a member or input, whose node then has the value of `x`."""
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.payload)]))
         if isinstance(x, Parameter):
@@ -144,7 +151,13 @@ class Tracer(Mode):
         self.know(x, place)
         return place
 
-    def process(self, primitive, args, attrs, below):
+    def process(
+        self,
+        primitive: Primitive,
+        args: tuple[Tensor, ...],
+        attrs: dict[str, Any],
+        below: Callable[..., Any],
+    ) -> Tensor:
         if self.depth:
             return below(primitive, args, attrs)
         operands = tuple(map(self.node_of, args))
@@ -152,7 +165,7 @@ class Tracer(Mode):
         self.give_out(self.graph.call_function(primitive, operands, attrs), out)
         return out
 
-    def give_out(self, node: IRNode, out) -> None:
+    def give_out(self, node: IRNode, out: Tensor) -> None:
         """Assign a node's values to it; those of a container are taken from it one by one."""
         self.describe(node, out)
         if isinstance(out, Value):
@@ -171,7 +184,7 @@ class Tracer(Mode):
             if before is not x.payload and node is not None and node.op != "get_attr":
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
 
-    def result_of(self, x) -> Any:
+    def result_of(self, x: Any) -> Any:
         """Operand of the graph for a result.
 
         Raises: OptionError for tensors in an object of another kind
@@ -183,7 +196,7 @@ class Tracer(Mode):
             raise OptionError("symbolic_trace", expected, type_name(x), "Return its tensors.")
         return with_parts(x, self.result_of)
 
-    def argument(self, target: str, specs) -> Any:
+    def argument(self, target: str, specs: Any) -> Any:
         """Tensors for the Specs of an argument; one without Specs is unchanged, and no
         placeholder."""
         if not all_of(Spec, specs):
@@ -196,13 +209,13 @@ class Tracer(Mode):
 
     def call_whole(
         self,
-        fn: Callable,
-        args,
-        kwargs,
-        make: Callable,
-        run: Callable | None = None,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, int],
+        make: Callable[..., Any],
+        run: Callable[..., Any] | None = None,
         new_only: bool = False,
-    ):
+    ) -> Tensor:
         """Run a call as one node, which `make(operands, named)` writes, and return its result.
         `run` computes it in place of `fn`. `new_only`: no node if it returns no new value."""
         if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
@@ -217,7 +230,7 @@ class Tracer(Mode):
             self.give_out(make(operands, named), out)
         return out
 
-    def call_opaque(self, fn: Callable, args, kwargs):
+    def call_opaque(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
         def run(*args, **kwargs):
             spec = specs_in("register_function", functions[fn](*args, **kwargs))
             return placed(spec, state.backend)
@@ -227,7 +240,7 @@ class Tracer(Mode):
 
 
 @contextmanager
-def forwards_replaced(model: Module, paths, make: Callable):
+def forwards_replaced(model: Module, paths: Any, make: Callable[..., Any]) -> Iterator[None]:
     """Inside, `make(path, module)` makes the forward of modules where it has not been replaced."""
     replaced = []
     try:
@@ -242,12 +255,12 @@ def forwards_replaced(model: Module, paths, make: Callable):
             del module.__dict__["forward"]
 
 
-def members_of(model: Module) -> list[tuple[str, Value]]:
+def members_of(model: Module) -> list[tuple[str, Tensor]]:
     """The parameters and buffers by path."""
     return [*model.named_parameters(), *model.named_buffers()]
 
 
-def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
+def arguments_of(model: Module, meta_args: Any, concrete: dict[Any, Any]) -> BoundArguments:
     """The arguments of the model's forward, in order, with a Spec for each tensor."""
     where, what, args, named = "symbolic_trace", signature(model.forward), meta_args or (), {}
     if isinstance(meta_args, dict):
@@ -272,10 +285,10 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
 
 def symbolic_trace(
     model: Module,
-    meta_args=None,
-    concrete_args: dict | None = None,
+    meta_args: Any = None,
+    concrete_args: dict[Any, Any] | None = None,
     *,
-    trace_act_ckpt=True,
+    trace_act_ckpt: bool = True,
     is_leaf: Callable[[Module], bool] = our_layers,
     bias_addition_split: bool = False,
     primitives: bool = False,
@@ -332,7 +345,13 @@ def symbolic_trace(
     return split_biases(module) if bias_addition_split else module
 
 
-def trace_of_torch(model, meta_args, concrete_args, is_leaf, is_split: bool):
+def trace_of_torch(
+    model: Any,
+    meta_args: list[tuple[tuple[Any, ...], str]],
+    concrete_args: Any,
+    is_leaf: Callable[..., Any],
+    is_split: bool,
+) -> Any:
     """Trace a torch.nn.Module's forward to a graph.
 
     Raises: OptionError for what there is for our models alone
@@ -374,6 +393,6 @@ def split_biases(module: GraphModule) -> GraphModule:
 SPLIT = tuple("Linear Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d".split())
 
 
-def add_bias(x, bias):
+def add_bias(x: Any, bias: Any) -> Any:
     """x + bias: the addition that `bias_addition_split` takes out of a layer."""
     return x + bias

@@ -9,18 +9,23 @@ update. An optimizer that is not of this kind is analysed whole."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.analyze.meta import address_of, is_owned, meta_backend, placed, without_storage
 from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
-from glasshouse.compile.planning.plan import SMALL_BYTES
-from glasshouse.compile.steps.steps import FusedKernel
+from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
+from glasshouse.compile.programs.recording import RecordingBackend
+from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer
 from glasshouse.dispatch import Value, bind, primitives, state
 from glasshouse.nn.module import Module
 from glasshouse.optim.optimizer import Optimizer
+from glasshouse.tensor import Tensor
+
+if TYPE_CHECKING:
+    from glasshouse.analyze.sweep import StepRecord
 
 
 class Update(NamedTuple):
@@ -49,14 +54,14 @@ class UpdatePlace(NamedTuple):
     values: int = 1
 
 
-def is_separable(optimizer) -> bool:
+def is_separable(optimizer: Any) -> bool:
     """Whether an optimizer updates each parameter by itself."""
     kind, names = type(optimizer), ("step", "advance", "update", "zero_grad")
     same = (getattr(kind, name) is getattr(Optimizer, name) for name in names)
     return isinstance(optimizer, Optimizer) and all(same)
 
 
-def units_of(places) -> list[tuple[int, ...]]:
+def units_of(places: tuple[UpdatePlace, ...]) -> list[tuple[int, ...]]:
     """Numbers of the parameters that share one gradient; most have one each."""
     units: dict[Any, list[int]] = {}
     for i, place in enumerate(places):
@@ -64,7 +69,9 @@ def units_of(places) -> list[tuple[int, ...]]:
     return [tuple(unit) for unit in units.values()]
 
 
-def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
+def kinds_of(
+    optimizer: Optimizer, places: tuple[UpdatePlace, ...], units: list[tuple[int, ...]]
+) -> list[tuple[Any, ...]]:
     """Kind of each unit: units that differ in size only have kernels that do too."""
     parts = []
     owned = ((i, p) for i, group in enumerate(optimizer.param_groups) for p in group["params"])
@@ -78,7 +85,7 @@ def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
 
 
 @contextmanager
-def alone(optimizer: Optimizer, params: list):
+def alone(optimizer: Optimizer, params: list[Any]) -> Iterator[RecordingBackend]:
     """Inside, the optimizer has these parameters only, without storage; yields the backend."""
     backend, holder, ids = meta_backend(), Module(), set(map(id, params))
     holder._parameters.update({str(i): p for i, p in enumerate(params)})
@@ -89,7 +96,9 @@ def alone(optimizer: Optimizer, params: list):
         yield backend
 
 
-def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] | None:
+def updates_of(
+    optimizer: Optimizer, places: tuple[UpdatePlace, ...], steps: int
+) -> list[list[Update]] | None:
     """Updates of each unit, for each step; None if they are not a kernel each. Of a kind three
     sizes are analysed, the others lie between them; all of them, if the middle one does not."""
     params, units = optimizer.parameters(), units_of(places)
@@ -110,7 +119,7 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
     return [[row[u] for u in range(len(units))] for row in rows]
 
 
-def least_middle_most(sizes) -> list[int]:
+def least_middle_most(sizes: Any) -> list[int]:
     ascending = sorted(sizes)
     return sorted({ascending[0], ascending[len(ascending) // 2], ascending[-1]})
 
@@ -134,7 +143,9 @@ def interpolate(updates: dict[int, Update], units: dict[int, list[int]]) -> bool
     return on_line
 
 
-def analyse_units(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
+def analyse_units(
+    optimizer: Optimizer, units: list[tuple[list[Any], UpdatePlace]], steps: int
+) -> list[list[Update]] | None:
     """For each step, analyse each of a few units (parameters, the place of the first)."""
     updates: list[list[Update]] = []
     events: list = []
@@ -171,7 +182,7 @@ def payloads_of(optimizer: Optimizer) -> list[set[int]]:
     return [{id(x.payload) for x in values if isinstance(x, Value)} for values in rows]
 
 
-def gradient_of(leaf: Value, backend, how: str) -> Value:
+def gradient_of(leaf: Tensor, backend: RecordingBackend, how: str) -> Tensor:
     """Gradient that the run of the update makes: by a step of the host, by a kernel, or in all its
     readers; the last is so for an output that only changes a shape."""
     shape = leaf.shape[1:]
@@ -186,7 +197,9 @@ def gradient_of(leaf: Value, backend, how: str) -> Value:
     return gradient
 
 
-def parts_of(runs, counts: dict[int, int], units) -> list[tuple] | None:
+def parts_of(
+    runs: Any, counts: dict[int, int], units: list[list[int]]
+) -> list[tuple[Any, ...]] | None:
     """(allocations, work) of each unit in a run of updates; `counts`
     has the number of results by parameter."""
     if len(runs) != 1:
@@ -207,15 +220,15 @@ def parts_of(runs, counts: dict[int, int], units) -> list[tuple] | None:
     return parts if next(updated, None) is None else None
 
 
-def is_updated(buffer) -> bool:
+def is_updated(buffer: PlannedBuffer) -> bool:
     return buffer.node is not None and buffer.node.origin.phase == "optimizer"
 
 
-def writers_of(plan) -> dict[Any, int]:
+def writers_of(plan: ProgramPlan) -> dict[Any, int]:
     return {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
 
 
-def places_of(runs) -> tuple[UpdatePlace, ...]:
+def places_of(runs: list[Any]) -> tuple[UpdatePlace, ...]:
     """Places of parameters' updates in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
@@ -229,7 +242,7 @@ def places_of(runs) -> tuple[UpdatePlace, ...]:
     return tuple(places)
 
 
-def place_in(kernel, parameter) -> tuple[str, Any]:
+def place_in(kernel: FusedKernel, parameter: PlannedBuffer) -> tuple[str, Any]:
     """How a kernel of a parameter gets the gradient, and its buffer if it is stored."""
     read = [b for b in kernel.reads() if b.place == "output" and b.spec == parameter.spec]
     if read:
@@ -241,7 +254,9 @@ def place_in(kernel, parameter) -> tuple[str, Any]:
     return "computes", None
 
 
-def with_update(record, plain: Optimizer, other: Optimizer, steps: int, cache: dict):
+def with_update(
+    record: "StepRecord", plain: Optimizer, other: Optimizer, steps: int, cache: dict[Any, Any]
+) -> Any:
     """Replace plain descent in the record by another optimizer, or return None; `cache` keeps the
     updates of plain descent, by their places."""
     places, work = record.shape.updates, record.shape.work
@@ -279,7 +294,13 @@ def stored(optimizer: Optimizer) -> list[int]:
     return [x.spec.nbytes for x in managed if x.spec.nbytes >= SMALL_BYTES]
 
 
-def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> Iterator[Any]:
+def events_with(
+    events: tuple[tuple[str, int], ...],
+    sizes: Any,
+    frees: list[int],
+    updates: list[list[Update]],
+    state: list[int],
+) -> Iterator[Any]:
     """Events (kind, name, bytes) of a step with these updates: before the first Program the state;
     at the end of each Program's allocations those of the updates; without the frees of gradients
     that became state. `frees` are the units in the order in which gradients are freed."""
@@ -302,7 +323,7 @@ def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> I
         yield kind, at, next(sizes) if kind == "alloc" else 0
 
 
-def last_arenas(events) -> dict:
+def last_arenas(events: tuple[tuple[str, int], ...]) -> dict[Any, Any]:
     """Whether each arena is the last of its step: the Program that updates."""
     is_last, latest = {}, None
     for kind, arena in events:

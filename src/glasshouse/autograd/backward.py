@@ -10,7 +10,7 @@ from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type
 from glasshouse.dispatch import Value, as_value, full, phase, zeros
 
 
-def as_tuple(x: Any) -> tuple:
+def as_tuple(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, (tuple, list)) else (x,)
 
 
@@ -51,7 +51,7 @@ def check_seed(where: str, y: Value, g: Value | None) -> Value:
 
 
 def backward(
-    outputs: Value, gradients: Any = None, retain_graph: Any = None, create_graph: bool = False
+    outputs: Any, gradients: Any = None, retain_graph: Any = None, create_graph: bool = False
 ) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
 
@@ -75,7 +75,7 @@ def backward(
 
 def held_gradients(
     outputs: Any, leaves: Any, gradients: Any = None, retain_graph: Any = None
-) -> tuple:
+) -> tuple[Any, ...]:
     """A backward pass that adds nothing to `.grad` of these leaves and calls none of their hooks:
     their gradients, None for one that none reaches. Other leaves have theirs added."""
     outputs, walk = as_tuple(outputs), Walk(retain_graph, False)
@@ -114,7 +114,7 @@ def leaves_visited_early(outputs: tuple[Value, ...]) -> Iterator[None]:
             leaf.seq = seq
 
 
-def oldest_uses(outputs: Any) -> tuple[dict, float]:
+def oldest_uses(outputs: Any) -> tuple[dict[Any, Any], float]:
     """({leaf: the number of the oldest entry that uses it}, that of the oldest entry whose uses
     are unknown)."""
     oldest: dict = {}
@@ -148,7 +148,7 @@ def pull(
         walk.run(arrive, seeds_of(where, outputs, cotangents))
 
 
-def leading_to(outputs: tuple[Value, ...], targets: set[Leaf]) -> set | None:
+def leading_to(outputs: tuple[Value, ...], targets: set[Leaf]) -> set[Any] | None:
     """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
     useful, visited = set(targets), set()
     stack = [y.tape_entry for y in outputs if y.tape_entry is not None]
@@ -212,13 +212,13 @@ def grad(
 
 
 def pull_back(
-    where: str,
-    outputs: tuple[Value, ...],
+    where: Any,
+    outputs: Any,
     inputs: Sequence[Value],
-    cotangents: tuple[Value, ...] | None,
+    cotangents: Any,
     retain_graph: bool | None,
     create_graph: bool,
-) -> list:
+) -> list[Any]:
     targets = {x.tape_entry for x in inputs}
     walk = Walk(retain_graph, create_graph, leading_to(outputs, targets))
     arrived: dict = {}

@@ -13,14 +13,14 @@ class Context:
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self.saved: tuple = ()
+        self.saved: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Value) -> None:
         """Keep tensors (inputs or results of forward) for `saved_tensors` in backward."""
         self.saved = tensors
 
     @property
-    def saved_tensors(self) -> tuple:
+    def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that forward saved."""
         return self.saved
 
@@ -98,7 +98,7 @@ class Function:
     """
 
     @staticmethod
-    def forward(ctx: Context, *args: Value) -> Any:
+    def forward(ctx: Any, *args: Any) -> Any:
         fix = "Define it."
         raise GradError("Function", "a static method forward(ctx, *args)", "a class without", fix)
 
@@ -119,7 +119,7 @@ class Function:
         return recorded(cls, mode, args, needs)
 
 
-def recorded(cls: Any, mode: Any, args: tuple, needs: tuple) -> Any:
+def recorded(cls: Any, mode: Any, args: tuple[Any, ...], needs: tuple[Any, ...]) -> Any:
     """The result of a Function's forward, with an entry on the tape that calls its backward."""
     ctx = Context(needs)
     with recording(mode, False):

@@ -46,7 +46,7 @@ class Leaf:
             for hook in self.hooks_at(AFTERWARDS):
                 hook(tensor)
 
-    def hooks_at(self, slot: Any) -> list:
+    def hooks_at(self, slot: Any) -> list[Any]:
         """The leaf's hooks for a slot, or for a key in place of one."""
         return [hook for hook_slot, hook in (self.grad_hooks or {}).values() if hook_slot == slot]
 
@@ -74,7 +74,7 @@ class CallEntry(TapeEntry):
     backend: Any
 
     @property
-    def out_specs(self) -> tuple:
+    def out_specs(self) -> tuple[Any, ...]:
         """Specs of the results."""
         return self.call.outs
 
@@ -111,7 +111,7 @@ class CallEntry(TapeEntry):
         pairs = zip(self.parents, pulled_back, strict=True)
         return [(parent, cotangent) for parent, cotangent in pairs if cotangent is not None]
 
-    def revived(self, create_graph: bool) -> tuple[list, list]:
+    def revived(self, create_graph: bool) -> tuple[list[Any], list[Any]]:
         """(results, operands) as values again; the specs of those that were not kept."""
         results = enumerate(zip(self.saved_out, self.call.outs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
@@ -184,7 +184,7 @@ class Packed:
         return backend.from_numpy(tensor.backend.to_numpy(tensor.payload))
 
 
-def packed(tensors: Any, payloads: Any) -> tuple:
+def packed(tensors: Any, payloads: Any) -> tuple[Any, ...]:
     """Saved operands or results of an entry, packed by the hooks in force; leaves, the parameters,
     stay as they are."""
     pack, unpack = state.saved_hooks
@@ -225,8 +225,8 @@ class Walk:
         self.retain_graph = create_graph if retain_graph is None else retain_graph
         self.create_graph = create_graph
         self.useful = useful  # entries that lead to a target, or None for all
-        self.heap: list = []
-        self.pending: dict = {}
+        self.heap: list[Any] = []
+        self.pending: dict[Any, Any] = {}
 
     def seed(self, place: tuple[Any, int], cotangent: Value) -> None:
         """Add `cotangent` to what has arrived at `place` = (entry, slot)."""
@@ -315,7 +315,7 @@ def recording(tape: "TapeMode | None", enabled: bool) -> Iterator[None]:
     yield from switch_recording([state if tape is None else tape], enabled)
 
 
-def switch_recording(tapes: list, enabled: bool) -> Iterator[None]:
+def switch_recording(tapes: list[Any], enabled: bool) -> Iterator[None]:
     """A generator between whose start and end tapes record or not. It also ends when it dies, as
     where an interrupt comes between the end of a `with` and the first line of its __exit__."""
     before = [(tape, tape.records) for tape in tapes]
@@ -333,7 +333,7 @@ class grad_mode(ContextDecorator):
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
-        self.stack: list = []
+        self.stack: list[Any] = []
         self.outer: list[bool] = []  # whether the base tape recorded around each of the stack
 
     def __enter__(self) -> None:

@@ -71,7 +71,7 @@ class MetaProgram:
         self.lines: dict[int, str] = {}
 
     def run(
-        self, arrays: list, scalars: Any, donated: tuple[Any, ...] = (), ends_ns: Any = None
+        self, arrays: list[Any], scalars: Any, donated: tuple[Any, ...] = (), ends_ns: Any = None
     ) -> list[MetaArray]:
         """The results, without contents."""
         return self.backend.planned_results(self.plan, arrays, donated, self.reference_runs)
@@ -95,8 +95,8 @@ class MetaBackend(RecordingBackend):
         """Forget what would have run, and begin with no memory in use."""
         self.recorder = Recorder()  # a new one: what others recorded is to be computed
         self.manager = memory.current().simulate()
-        self.entries: dict[tuple, program.ProgramEntry] = {}
-        self.captured: dict = {}  # Programs of captured graphs, by the graph
+        self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
+        self.captured: dict[Any, Any] = {}  # Programs of captured graphs, by the graph
         self.runs: list[MetaRun] = []
 
     def execute(self, recording: Recording) -> None:
@@ -129,7 +129,7 @@ class MetaBackend(RecordingBackend):
         with having(self, counted=counted):
             yield counted
 
-    def check_indices(self, name: str, data: Any, attrs: dict) -> None:
+    def check_indices(self, name: str, data: Any, attrs: dict[Any, Any]) -> None:
         """Count the nodes that a run computes to check indices, which have no values here."""
         if self.counted is not None and data[1].value is None:
             self.counted.checks += len(known_ancestors(data[1]))
@@ -139,7 +139,7 @@ class MetaBackend(RecordingBackend):
         return MetaProgram(self, planned.ProgramPlan(graph), program.reference_runs(recording))
 
     def planned_results(
-        self, plan: Any, values: list, donated: Any, reference_runs: int
+        self, plan: Any, values: list[Any], donated: Any, reference_runs: int
     ) -> list[MetaArray]:
         """The results of a run, without contents, in simulated memory."""
         outputs = self.allocate(plan, values, donated, reference_runs)
@@ -149,8 +149,8 @@ class MetaBackend(RecordingBackend):
         return [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
 
     def allocate(
-        self, plan: ProgramPlan, values: list, donated: list[int], reference_runs: int
-    ) -> list:
+        self, plan: ProgramPlan, values: list[Any], donated: list[int], reference_runs: int
+    ) -> list[Any]:
         """The memory of the outputs, taken beside the arena as a run does."""
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []

@@ -359,7 +359,7 @@ def least(dtype: Any) -> Any:
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
-def factors(where: str, factor: Any, a: Any, *options: Any) -> tuple:
+def factors(where: str, factor: Any, a: Any, *options: Any) -> tuple[Any, ...]:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:

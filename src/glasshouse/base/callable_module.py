@@ -29,7 +29,7 @@ class CallableModule(ModuleType):
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.__wrapped__)
 
-    def __mro_entries__(self, _bases: Any) -> tuple:
+    def __mro_entries__(self, _bases: Any) -> tuple[Any, ...]:
         return (self.__wrapped__,)
 
 

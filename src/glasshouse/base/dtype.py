@@ -71,7 +71,7 @@ class DType:
         return self
 
 
-DTypeLike = DType | str | type  # what as_dtype reads
+DTypeLike = DType | str | type[Any]  # what as_dtype reads
 
 
 def family(kind: str, *bits: int) -> list[DType]:

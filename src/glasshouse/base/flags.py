@@ -33,7 +33,7 @@ class Flag:
     they can be listed."""
 
     name: str
-    kind: type
+    kind: type[Any]
     default: object
     help: str
     choices: tuple[str, ...] = ()

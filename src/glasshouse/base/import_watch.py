@@ -10,7 +10,7 @@ from typing import Any
 class ImportWatch(importlib.abc.MetaPathFinder):
     """Finds one module as others do, and calls back when it has run."""
 
-    def __init__(self, name: str, tell: Callable) -> None:
+    def __init__(self, name: str, tell: Callable[..., Any]) -> None:
         self.name, self.tell = name, tell
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
@@ -35,7 +35,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
 
 
-def when_imported(name: str, tell: Callable) -> Callable[[], None]:
+def when_imported(name: str, tell: Callable[..., Any]) -> Callable[[], None]:
     """Have `tell(module)` called as soon as a module has been imported: now, where it is there.
     Returns a function that undoes this."""
     if name in sys.modules:

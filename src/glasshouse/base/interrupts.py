@@ -27,7 +27,7 @@ class Held:
     """The context inside which signals wait; for the main thread, which alone runs handlers."""
 
     depth = 0  # of holds within holds
-    handlers: dict[int, Callable] = {}  # in whose place `note` is
+    handlers: dict[int, Callable[..., Any]] = {}  # in whose place `note` is
 
     def __enter__(self) -> None:
         if get_ident() == threading.main_thread().ident:
@@ -84,7 +84,7 @@ class Living(dict):
     def add(self, x: Any) -> None:
         self[id(x)] = weakref.ref(x, partial(self.pop, id(x)))
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         return iter([x for ref in list(self.values()) if (x := ref()) is not None])
 
 

@@ -12,8 +12,8 @@ class TreeDef:
     """The structure of a tree without its leaves; None is an empty tree."""
 
     kind: Any  # the container's class, or None for a leaf
-    keys: tuple
-    children: tuple
+    keys: tuple[Any, ...]
+    children: tuple[Any, ...]
     num_leaves: int
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     return leaves, flatten_into(tree, leaves)
 
 
-def flatten_into(tree: Any, leaves: list) -> TreeDef:
+def flatten_into(tree: Any, leaves: list[Any]) -> TreeDef:
     keys_and_children = children_of(tree)
     if keys_and_children is None:
         leaves.append(tree)
@@ -91,7 +91,7 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
     return unflatten(structures[0], map(fn, *columns))
 
 
-def broadcast_prefix(where: str, prefix: Any, treedef: TreeDef) -> list:
+def broadcast_prefix(where: str, prefix: Any, treedef: TreeDef) -> list[Any]:
     """One entry of `prefix` per leaf: a prefix tree whose leaves stand for whole subtrees."""
     out: list = []
 

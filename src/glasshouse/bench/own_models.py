@@ -7,8 +7,10 @@ more than two models are in memory at once."""
 import importlib.util
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -35,7 +37,7 @@ class Work:
     flops: int
     parameter_bytes: int
 
-    def seconds(self, limits: dict) -> float:
+    def seconds(self, limits: dict[Any, Any]) -> float:
         moved = PARAMETER_PASSES * self.parameter_bytes
         return self.flops / limits["flops"] + moved / limits["copy"]
 
@@ -48,7 +50,7 @@ def count_work(model: str, smoke: bool) -> Work:
         return Work(counter.total(), sum(p.spec.nbytes for p in run.model.parameters()))
 
 
-def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
+def measure_limits(frameworks: Any, dtype: str, smoke: bool) -> dict[Any, Any]:
     """The machine's FLOP/s of matrix products and bytes/s of copies: the best that any reaches."""
     entries = []
     for framework in frameworks:
@@ -57,7 +59,7 @@ def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
     return {name: max(entry[name] for entry in entries) for name in ("flops", "copy")}
 
 
-def record_with_work(run: BenchmarkRun, work: Work, limits: dict) -> dict:
+def record_with_work(run: BenchmarkRun, work: Work, limits: dict[Any, Any]) -> dict[Any, Any]:
     """A run's record, with its work beside what the machine can do."""
     record = run.record()
     step_s = record["step_s"]
@@ -69,7 +71,9 @@ def record_with_work(run: BenchmarkRun, work: Work, limits: dict) -> dict:
     }
 
 
-def measure_model(model, dtype, modes, steps, *, smoke, limits, console) -> list[dict]:
+def measure_model(
+    model: Any, dtype: Any, modes: Any, steps: Any, *, smoke: Any, limits: Any, console: Any
+) -> list[dict[Any, Any]]:
     """The records of one model: ours beside each of the modes in turn; none if ours fails."""
     work, records = count_work(model, smoke), []
     with Worker("glasshouse") as worker, tolerant(console, model):
@@ -90,15 +94,17 @@ def measure_model(model, dtype, modes, steps, *, smoke, limits, console) -> list
     return []
 
 
-def our_steps(records: list[dict]) -> dict[str, float]:
+def our_steps(records: list[dict[Any, Any]]) -> dict[str, float]:
     return {r["model"]: r["step_s"] for r in records if is_ours(r)}
 
 
-def is_ours(record: dict) -> bool:
+def is_ours(record: dict[Any, Any]) -> bool:
     return record["framework"] == "glasshouse" and record["mode"] != CAPTURED
 
 
-def show(console: Console, records: list[dict], limits: dict, smoke: bool) -> None:
+def show(
+    console: Console, records: list[dict[Any, Any]], limits: dict[Any, Any], smoke: bool
+) -> None:
     """Print the records; of a smoke run no ratios, for its sizes and steps say nothing of speed."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     headings = ["model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit"]
@@ -142,7 +148,7 @@ def show(console: Console, records: list[dict], limits: dict, smoke: bool) -> No
         )
 
 
-def save_chart(records: list[dict], path: Path) -> bool:
+def save_chart(records: list[dict[Any, Any]], path: Path) -> bool:
     """Save each model's step times relative to ours as PNG; False without matplotlib."""
     try:
         from matplotlib.figure import Figure
@@ -193,7 +199,16 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
 
 
 def bench_twins(
-    models, console, progress, *, dtype, against, steps, json_path, chart, smoke
+    models: tuple[str, ...],
+    console: Any,
+    progress: Callable[..., Any],
+    *,
+    dtype: str,
+    against: str | None,
+    steps: Any,
+    json_path: Path,
+    chart: Any,
+    smoke: bool,
 ) -> None:
     """Run `glasshouse bench`: our models next to the same ones written in PyTorch. Tables go to
     `console`; the context `progress(text)` is entered for slow parts.

@@ -8,8 +8,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -21,7 +23,7 @@ from glasshouse.base.errors import BackendError
 class Worker:
     """A process that answers requests; see `worker`."""
 
-    def __init__(self, name: str, environment: dict[str, str] | None = None):
+    def __init__(self, name: str, environment: dict[str, str] | None = None) -> None:
         self.name = name
         paths = [Path(gh.__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
@@ -38,10 +40,10 @@ class Worker:
             },
         )
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
             with contextlib.suppress(OSError):  # it has died, with a request unread
                 pipe.close()
@@ -52,7 +54,7 @@ class Worker:
             self.process.wait()
         self.errors.close()
 
-    def ask(self, do: str, **request) -> dict:
+    def ask(self, do: str, **request: Any) -> dict[Any, Any]:
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
@@ -85,7 +87,7 @@ class BenchmarkRun:
     first_step_s: float = math.nan
     loss: float = math.nan
 
-    def build_options(self) -> dict:
+    def build_options(self) -> dict[Any, Any]:
         return {
             "model": self.model,
             "mode": self.mode,
@@ -105,7 +107,7 @@ class BenchmarkRun:
         self.worker.ask("step")
         self.seconds.append(self.worker.ask("step")["seconds"])
 
-    def record(self) -> dict:
+    def record(self) -> dict[Any, Any]:
         """Record of the run to save: its options, times and losses."""
         return {
             "model": self.model,
@@ -121,7 +123,7 @@ class BenchmarkRun:
 
 
 @contextlib.contextmanager
-def tolerant(console: Console, model: str):
+def tolerant(console: Console, model: str) -> Iterator[None]:
     """Inside, the failure of a process ends the work; it is printed, and other runs continue."""
     try:
         yield

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import glasshouse as gh
 
@@ -28,12 +29,12 @@ class TorchCase:
 
     A model of transformers computes its loss itself, from the labels that it is given."""
 
-    make: Callable[[bool], tuple]
+    make: Callable[[bool], tuple[Any, ...]]
     convolutions: bool = False
     computes_loss: bool = False
 
 
-def import_torchvision():
+def import_torchvision() -> Any:
     """torchvision; where its compiled part does not load, with its operators defined but empty."""
     import torch
 
@@ -51,7 +52,7 @@ def prepare_torchvision() -> None:
         import_torchvision()
 
 
-def import_transformers():
+def import_transformers() -> Any:
     """transformers, which imports torchvision where that is installed."""
     prepare_torchvision()
     import transformers
@@ -60,7 +61,7 @@ def import_transformers():
 
 
 @functools.cache
-def define_empty_operators(torch):
+def define_empty_operators(torch: Any) -> Any:
     """The library of torchvision's operators; they last as long as it does.
 
     Its models for classification do not call them.
@@ -74,7 +75,7 @@ def define_empty_operators(torch):
     return library
 
 
-def image_model(name: str) -> Callable[[bool], tuple]:
+def image_model(name: str) -> Callable[[bool], tuple[Any, ...]]:
     """A classification model of torchvision on 8 images of 224 × 224."""
 
     def make(smoke: bool) -> tuple:
@@ -90,7 +91,7 @@ def image_model(name: str) -> Callable[[bool], tuple]:
     return make
 
 
-def cross_entropy(outputs, labels):
+def cross_entropy(outputs: Any, labels: Any) -> Any:
     """The mean cross-entropy of scores, one row for each label."""
     import torch
 
@@ -103,13 +104,13 @@ class TextCase:
 
     model: str
     config: str
-    options: dict
-    small_options: dict
+    options: dict[Any, Any]
+    small_options: dict[Any, Any]
     batch: int
     length: int
     decoder: bool = False
 
-    def __call__(self, smoke: bool) -> tuple:
+    def __call__(self, smoke: bool) -> tuple[Any, ...]:
         import torch
 
         transformers = import_transformers()
@@ -125,7 +126,7 @@ class TextCase:
         return model, inputs, words
 
 
-def whisper(smoke: bool) -> tuple:
+def whisper(smoke: bool) -> tuple[Any, ...]:
     """Whisper-tiny on one recording of 30 seconds, 64 tokens spoken."""
     import torch
 
@@ -147,7 +148,7 @@ def whisper(smoke: bool) -> tuple:
     return model, {"input_features": frames, "decoder_input_ids": words}, words
 
 
-def lstm_tagger(smoke: bool) -> tuple:
+def lstm_tagger(smoke: bool) -> tuple[Any, ...]:
     """Two layers of LSTM, 512 wide, over 32 sentences of 64 tokens; one of 50 tags for each."""
     import torch
 
@@ -192,7 +193,7 @@ def image_case(name: str, convolutions: bool = True) -> TorchCase:
     return TorchCase(image_model(name), convolutions)
 
 
-def text_case(*fields, **options) -> TorchCase:
+def text_case(*fields: Any, **options: Any) -> TorchCase:
     return TorchCase(TextCase(*fields, **options), computes_loss=True)
 
 
@@ -224,7 +225,7 @@ class TorchModel:
         smoke: bool,
         inference: bool = False,
         optimizer: str = "SGD",
-    ):
+    ) -> None:
         import torch
 
         torch.manual_seed(0)
@@ -245,7 +246,7 @@ class TorchModel:
         if mode == CAPTURED:
             self.train = gh.optimize(self.train)
 
-    def train(self):
+    def train(self) -> Any:
         """A training step, or a call without gradients: a number that depends on all of it."""
         if self.inference:
             with self.torch.no_grad(), self.autocast:

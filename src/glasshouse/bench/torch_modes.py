@@ -8,6 +8,7 @@ import json
 import math
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,14 +24,14 @@ NEEDED = ("torch", "torchvision", "transformers")
 class TorchRun(BenchmarkRun):
     """One PyTorch model in one mode: its process and its measurements."""
 
-    def __init__(self, worker: Worker, model: str, mode: str, options: dict):
+    def __init__(self, worker: Worker, model: str, mode: str, options: dict[Any, Any]) -> None:
         super().__init__(worker, model, FRAMEWORK, mode, options["dtype"], options["smoke"])
         self.inference = options["inference"]
 
-    def build_options(self) -> dict:
+    def build_options(self) -> dict[Any, Any]:
         return {**super().build_options(), "inference": self.inference}
 
-    def record(self) -> dict:
+    def record(self) -> dict[Any, Any]:
         """Record of the run to save, with whether it is inference."""
         return {**super().record(), "inference": self.inference}
 
@@ -40,7 +41,9 @@ def fresh_caches(folder: str) -> dict[str, str]:
     return {"GH_CACHE": f"{folder}/ours", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
 
 
-def measure_torch_model(model: str, modes: list[str], steps: int, options: dict, console) -> list:
+def measure_torch_model(
+    model: str, modes: list[str], steps: int, options: dict[Any, Any], console: Any
+) -> list[Any]:
     """The records of one model: ours beside each of the modes in turn; none if ours fails."""
     records: list[dict] = []
     with tempfile.TemporaryDirectory() as folder, tolerant(console, model):
@@ -60,7 +63,9 @@ def measure_torch_model(model: str, modes: list[str], steps: int, options: dict,
     return []
 
 
-def measure_beside(ours: TorchRun, mode: str, steps: int, options: dict, console) -> list[dict]:
+def measure_beside(
+    ours: TorchRun, mode: str, steps: int, options: dict[Any, Any], console: Any
+) -> list[dict[Any, Any]]:
     """The record of one of PyTorch's modes, whose steps are taken in turn with ours."""
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -82,7 +87,7 @@ def modes_of(model: str, modes: list[str]) -> list[str]:
     return [mode for mode in modes if convolutions or mode != "channels_last"]
 
 
-def factors_of(records: list[dict]) -> dict[str, float]:
+def factors_of(records: list[dict[Any, Any]]) -> dict[str, float]:
     """The best PyTorch mode's step time over ours, by model."""
     ours = {r["model"]: r["step_s"] for r in records if r["mode"] == OUR_MODE}
     best: dict[str, float] = {}
@@ -92,7 +97,7 @@ def factors_of(records: list[dict]) -> dict[str, float]:
     return {model: best[model] / ours[model] for model in ours if model in best}
 
 
-def show_records(console: Console, records: list[dict], smoke: bool) -> None:
+def show_records(console: Console, records: list[dict[Any, Any]], smoke: bool) -> None:
     """Print the table; no ratios of a smoke run, whose sizes say nothing of speed."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     headings = ["model", "mode", "step", "/ ours", "first", "from disk", "peak"]
@@ -132,7 +137,12 @@ def check_installed() -> None:
 
 
 def bench_torch(
-    models, against: str | None, steps: int | None, options: dict, path: Path, console: Console
+    models: Any,
+    against: str | None,
+    steps: int | None,
+    options: dict[Any, Any],
+    path: Path,
+    console: Console,
 ) -> None:
     """Run `glasshouse bench --torch`. Tables go to `console`.
 

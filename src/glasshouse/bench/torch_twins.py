@@ -5,6 +5,8 @@ Each function is the twin of the model of its name: it takes options of it and r
 `torch.nn.Module`, without dropout where that has no place in the names."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.interop.torch import import_torch
 
@@ -12,7 +14,7 @@ from glasshouse.interop.torch import import_torch
 LAYERS_16 = (1, 1, 0, 2, 2, 0, 4, 4, 4, 0, 8, 8, 8, 0, 8, 8, 8, 0)
 
 
-def module(forward, **parts):
+def module(forward: Callable[..., Any], **parts: Any) -> Any:
     """A module of these parts, parameters or modules, whose forward is `forward(self, x)`."""
     nn = import_torch().nn
     twin = type("Twin", (nn.Module,), {"forward": forward})()
@@ -21,7 +23,7 @@ def module(forward, **parts):
     return twin
 
 
-def conv_net(features: list, pool: int, linear: list):
+def conv_net(features: list[Any], pool: int, linear: list[Any]) -> Any:
     nn = import_torch().nn
     return module(
         lambda self, images: self.classifier(self.avgpool(self.features(images)).flatten(1)),
@@ -31,7 +33,7 @@ def conv_net(features: list, pool: int, linear: list):
     )
 
 
-def alexnet(num_classes=1000, dropout=0.5, width=64):
+def alexnet(num_classes: int = 1000, dropout: float = 0.5, width: int = 64) -> Any:
     nn = import_torch().nn
     plan = ((1, 11, 4, 2), (3, 5, 1, 2), (6, 3, 1, 1), (4, 3, 1, 1), (4, 3, 1, 1))
     features, channels = [], 3
@@ -54,7 +56,9 @@ def alexnet(num_classes=1000, dropout=0.5, width=64):
     )
 
 
-def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
+def vgg16(
+    num_classes: int = 1000, dropout: float = 0.5, width: int = 64, hidden: int = 4096
+) -> Any:
     nn = import_torch().nn
     features, channels = [], 3
     for factor in LAYERS_16:
@@ -80,14 +84,16 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
     )
 
 
-def conv(channels, out, kernel, stride=1):
+def conv(channels: int, out: int, kernel: int, stride: int = 1) -> Any:
     nn = import_torch().nn
     layer = nn.Conv2d(channels, out, kernel, stride, kernel // 2, bias=False)
     nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
     return layer
 
 
-def residual_block(kernels, channels, width, out, stride):
+def residual_block(
+    kernels: tuple[int, ...], channels: int, width: int, out: int, stride: int
+) -> Any:
     nn = import_torch().nn
     sizes = [channels, *[width] * (len(kernels) - 1), out]
     parts = {"relu": nn.ReLU(inplace=True)}
@@ -107,7 +113,9 @@ def residual_block(kernels, channels, width, out, stride):
     return module(forward, **parts)
 
 
-def resnet(kernels, expansion, layers, num_classes, width):
+def resnet(
+    kernels: tuple[int, ...], expansion: int, layers: tuple[int, ...], num_classes: int, width: int
+) -> Any:
     """A residual network whose blocks have convolutions of these sizes."""
     nn = import_torch().nn
     parts, channels = {}, width
@@ -136,23 +144,27 @@ def resnet(kernels, expansion, layers, num_classes, width):
     )
 
 
-def resnet18(num_classes=1000, layers=(2, 2, 2, 2), width=64):
+def resnet18(
+    num_classes: int = 1000, layers: tuple[int, ...] = (2, 2, 2, 2), width: int = 64
+) -> Any:
     return resnet((3, 3), 1, layers, num_classes, width)
 
 
-def resnet50(num_classes=1000, layers=(3, 4, 6, 3), width=64):
+def resnet50(
+    num_classes: int = 1000, layers: tuple[int, ...] = (3, 4, 6, 3), width: int = 64
+) -> Any:
     return resnet((1, 3, 1), 4, layers, num_classes, width)
 
 
 def vit_b_16(
-    num_classes=1000,
-    image_size=224,
-    patch_size=16,
-    num_layers=12,
-    num_heads=12,
-    hidden_dim=768,
-    mlp_dim=3072,
-):
+    num_classes: int = 1000,
+    image_size: int = 224,
+    patch_size: int = 16,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    hidden_dim: int = 768,
+    mlp_dim: int = 3072,
+) -> Any:
     torch = import_torch()
     nn = torch.nn
 
@@ -194,14 +206,21 @@ def vit_b_16(
     )
 
 
-def encoder_layers(count, dim, heads, ff, activation):
+def encoder_layers(count: int, dim: int, heads: int, ff: int, activation: str) -> Any:
     nn = import_torch().nn
     options = {"dropout": 0.0, "activation": activation, "batch_first": True}
     layers = (nn.TransformerEncoderLayer(dim, heads, ff, **options) for _ in range(count))
     return nn.Sequential(*layers)
 
 
-def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
+def bert(
+    vocab: int = 50265,
+    layers: int = 24,
+    dim: int = 1024,
+    heads: int = 16,
+    ff: int = 4096,
+    max_len: int = 512,
+) -> Any:
     torch = import_torch()
     nn = torch.nn
 
@@ -222,7 +241,15 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
     )
 
 
-def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=4096):
+def asr(
+    features: int = 80,
+    labels: int = 30,
+    layers: int = 36,
+    dim: int = 768,
+    heads: int = 4,
+    ff: int = 3072,
+    max_len: int = 4096,
+) -> Any:
     torch = import_torch()
     nn = torch.nn
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,18 +29,18 @@ from glasshouse.vision import models as vision
 LEARNING_RATE = 1e-3
 
 
-def images(batch: int, size: int, classes: int):
+def images(batch: int, size: int, classes: int) -> Any:
     return lambda rng: (
         rng.standard_normal((batch, 3, size, size), dtype=np.float32),
         rng.integers(0, classes, batch),
     )
 
 
-def tokens(batch: int, length: int, vocab: int):
+def tokens(batch: int, length: int, vocab: int) -> Any:
     return lambda rng: rng.integers(0, vocab, (2, batch, length))
 
 
-def recordings(batch: int, length: int, features: int, labels: int, spoken: int):
+def recordings(batch: int, length: int, features: int, labels: int, spoken: int) -> Any:
     """Makes features of speech, label sequences, and the numbers of frames and labels."""
 
     def make(rng):
@@ -55,14 +56,14 @@ def recordings(batch: int, length: int, features: int, labels: int, spoken: int)
 class Case:
     """A model of the benchmark: how to build it and its batch, and both small for a smoke test."""
 
-    make: Callable
-    options: dict
-    batch: Callable
-    small_options: dict
-    small_batch: Callable
+    make: Callable[..., Any]
+    options: dict[Any, Any]
+    batch: Callable[..., Any]
+    small_options: dict[Any, Any]
+    small_batch: Callable[..., Any]
     convolutions: bool = True
 
-    def sizes(self, smoke: bool) -> tuple[dict, tuple]:
+    def sizes(self, smoke: bool) -> tuple[dict[Any, Any], tuple[Any, ...]]:
         options = {**self.options, **(self.small_options if smoke else {})}
         batch = self.small_batch if smoke else self.batch
         return options, tuple(batch(np.random.default_rng(0)))
@@ -128,7 +129,7 @@ CASES = {
 class Trainer:
     """Base of trainers: the training step, which both frameworks spell alike."""
 
-    def train(self):
+    def train(self) -> Any:
         self.optimizer.zero_grad()
         loss = self.loss()
         loss.backward()
@@ -139,7 +140,7 @@ class Trainer:
 class Ours(Trainer):
     """A model, its batch and optimizer in Glasshouse, on the current backend; perhaps captured."""
 
-    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
+    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool) -> None:
         gh.random.seed(0)
         options, arrays = CASES[model].sizes(smoke)
         self.autocast = dtype == "bfloat16"
@@ -149,12 +150,12 @@ class Ours(Trainer):
         if mode == "captured":
             self.train = gh.optimize(self.train)
 
-    def loss(self):
+    def loss(self) -> Any:
         with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
             return self.loss_of(self.model(self.inputs), *self.targets)
 
     @staticmethod
-    def loss_of(scores, *targets):
+    def loss_of(scores: Any, *targets: Any) -> Any:
         """Cross-entropy; connectionist temporal classification where lengths are given."""
         if len(targets) == 1:
             return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
@@ -166,7 +167,7 @@ class Ours(Trainer):
             p.numpy()
 
     @staticmethod
-    def multiplication(size: int, dtype: str) -> Callable:
+    def multiplication(size: int, dtype: str) -> Callable[..., Any]:
         a = gh.asarray(np.random.default_rng(0).random((size, size), np.float32)).astype(dtype)
         a.numpy()
         return lambda: gh.matmul(a, a).numpy()
@@ -175,7 +176,7 @@ class Ours(Trainer):
 class Torch(Trainer):
     """The same model, batch and optimizer in PyTorch: eager, channels_last or compile."""
 
-    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
+    def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool) -> None:
         import torch
 
         self.torch = torch
@@ -190,7 +191,7 @@ class Torch(Trainer):
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
         self.loss = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
 
-    def eager_loss(self):
+    def eager_loss(self) -> Any:
         functions = self.torch.nn.functional
         with self.autocast:
             scores = self.model(self.inputs)
@@ -203,7 +204,7 @@ class Torch(Trainer):
         """All weights are there already."""
 
     @staticmethod
-    def multiplication(size: int, dtype: str) -> Callable:
+    def multiplication(size: int, dtype: str) -> Callable[..., Any]:
         import torch
 
         a = torch.rand(size, size).to(getattr(torch, dtype))
@@ -234,7 +235,7 @@ class Server:
 
     run: Trainer
 
-    def build(self, framework, **options) -> dict:
+    def build(self, framework: Any, **options: Any) -> dict[Any, Any]:
         make = FRAMEWORKS[framework]
         if make is not Ours:
             import torch
@@ -245,19 +246,19 @@ class Server:
         forget_peak()
         return {"mode": options["mode"] or gh.backends.current().name}
 
-    def step(self) -> dict:
+    def step(self) -> dict[Any, Any]:
         start = time.perf_counter()
         loss = self.run.train().item()
         return {"seconds": time.perf_counter() - start, "loss": loss}
 
-    def peak(self) -> dict:
+    def peak(self) -> dict[Any, Any]:
         return {"peak_bytes": peak_bytes()}
 
-    def limits(self, framework: str, dtype: str, smoke: bool) -> dict:
+    def limits(self, framework: str, dtype: str, smoke: bool) -> dict[Any, Any]:
         product = functools.partial(FRAMEWORKS[framework].multiplication, dtype=dtype)
         return {"flops": measure_matrix_flops(product, smoke), "copy": measure_copy(smoke)}
 
-    def answer(self, request: dict) -> dict:
+    def answer(self, request: dict[Any, Any]) -> dict[Any, Any]:
         try:
             return getattr(self, request.pop("do"))(**request)
         except Exception as error:

@@ -4,6 +4,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,7 +27,7 @@ class AnalyzedModel:
     """A model with its inputs, loss and perhaps optimizer: a built-in one, what `module:function`
     returns, or what a script has under these names. It may be PyTorch's."""
 
-    def __init__(self, name: str, smoke: bool):
+    def __init__(self, name: str, smoke: bool) -> None:
         self.optimizer = None
         with gh.meta():
             if name.endswith(".py") and Path(name).is_file():
@@ -40,7 +41,7 @@ class AnalyzedModel:
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.take(name, (built.model, (built.inputs, *built.targets), built.loss_of))
 
-    def take(self, name: str, parts) -> None:
+    def take(self, name: str, parts: Any) -> None:
         """Model, inputs, loss and optimizer, of which the last two may be missing.
 
         Raises: OptionError for something else
@@ -54,11 +55,11 @@ class AnalyzedModel:
         self.loss = parts[2] if len(parts) > 2 else usual_loss(self.model, inputs)
         self.optimizer = parts[3] if len(parts) > 3 else None
 
-    def with_batch(self, batch: int):
+    def with_batch(self, batch: int) -> list[Any]:
         """The inputs with another first axis."""
         return batched(self.model, self.inputs, batch)
 
-    def optimizer_named(self, name: str):
+    def optimizer_named(self, name: str) -> Any:
         """The model's own, or one of this name."""
         kinds = OPTIMIZERS
         if self.is_torch:
@@ -67,7 +68,7 @@ class AnalyzedModel:
         return self.optimizer or kinds[name](self.model.parameters(), lr=1e-3)
 
 
-def in_script(path: Path) -> tuple:
+def in_script(path: Path) -> tuple[Any, ...]:
     """(model, inputs, loss, optimizer) of a script, as far as it has them.
 
     Raises: OptionError for a script without model or inputs
@@ -82,7 +83,7 @@ def in_script(path: Path) -> tuple:
 
 
 def show_nodes(
-    model: AnalyzedModel, inputs, convention: str, sort: str | None, as_json: bool
+    model: AnalyzedModel, inputs: list[Any], convention: str, sort: str | None, as_json: bool
 ) -> None:
     with progress("tracing"):
         gm = symbolic_trace(model.model, [inputs[0]])
@@ -94,7 +95,14 @@ def show_nodes(
         echo(lambda: f"{costs.table()}\n{costs.modules()}")
 
 
-def show_fit(model: AnalyzedModel, inputs, optimizer, device: str, options: dict, as_json: bool):
+def show_fit(
+    model: AnalyzedModel,
+    inputs: Any,
+    optimizer: Any,
+    device: str,
+    options: dict[Any, Any],
+    as_json: bool,
+) -> None:
     """Whether a step fits, and what to change."""
     with progress("analysing steps"):
         answer = fits(model.model, optimizer, inputs, device, loss=model.loss, **options)
@@ -119,20 +127,20 @@ def show_fit(model: AnalyzedModel, inputs, optimizer, device: str, options: dict
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--smoke", is_flag=True, help="A tiny model, to try the command.")
 def analyze(
-    name,
-    batch,
-    train,
-    optimizer,
-    dtype,
-    machine,
-    budget,
-    device,
-    convention,
-    sort,
-    depth,
-    as_json,
-    smoke,
-):
+    name: str,
+    batch: int | None,
+    train: bool,
+    optimizer: str,
+    dtype: str,
+    machine: str,
+    budget: str | None,
+    device: str | None,
+    convention: str | None,
+    sort: str | None,
+    depth: int,
+    as_json: bool,
+    smoke: bool,
+) -> None:
     """Say what a MODEL costs without running it: a built-in one, what module:function returns, or
     what a script has. The function returns (model, inputs), and perhaps a loss and an optimizer;
     inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
@@ -174,7 +182,7 @@ def analyze(
 )
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
-def calibrate_command(path, smoke):
+def calibrate_command(path: str | Path, smoke: Any) -> None:
     """Measure this machine for about half a minute, and write its profile to PATH."""
     with progress("measuring this machine"):
         machine_profile: MachineProfile = calibrate(path.stem, smoke)

@@ -1,6 +1,7 @@
 """`glasshouse bench`: how fast models train here, and in PyTorch where it is installed."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -47,7 +48,17 @@ from glasshouse.cli.command import Command, progress, screen_columns
     help="Twelve models of torchvision and transformers, compiled by us, beside PyTorch's modes.",
 )
 @click.option("--inference", is_flag=True, help="With --torch: calls without gradients.")
-def bench(models, dtype, against, steps, json_path, chart, smoke, compiled, inference):
+def bench(
+    models: tuple[str, ...],
+    dtype: str,
+    against: str | None,
+    steps: Any,
+    json_path: Path,
+    chart: Any,
+    smoke: bool,
+    compiled: bool,
+    inference: bool,
+) -> None:
     """Train models here and in PyTorch, and compare time and memory.
     A step is zero_grad, forward, loss, backward and an SGD update. Models: all by default, of
     alexnet, vgg16, resnet50, bert, asr, vit_b_16; a wrong name with --torch lists its own."""

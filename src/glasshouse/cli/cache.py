@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,7 +25,7 @@ class ByteCountType(click.ParamType):
 
     name = "size"
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: str, param: Any, ctx: Any) -> ByteCount | None:
         try:
             return ByteCount(value)
         except ValueError as error:

@@ -9,6 +9,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -22,14 +23,14 @@ PIPED_COLUMNS = 80  # where neither a terminal nor COLUMNS says how wide lines m
 class Command(click.Command):
     """A command whose errors about options show its own usage, not the group's."""
 
-    def parse_args(self, ctx, args):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[Any]:
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # click leaves it out where an option lacks its argument
             raise
 
-    def invoke(self, ctx):
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except OptionError as error:
@@ -85,11 +86,11 @@ class Script(click.ParamType):
 
     name = "script"
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: str, param: Any, ctx: Any) -> Any:
         return script_file(ctx.info_name, str(value))
 
 
-def user_function(where: str, name: str) -> Callable:
+def user_function(where: str, name: str) -> Callable[..., Any]:
     """The user's function that "module:function" names; modules of the working folder are found.
 
     Raises: OptionError for a name that leads nowhere.

@@ -1,6 +1,7 @@
 """The learning curve: drawn in the terminal, and saved as a picture."""
 
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -10,11 +11,11 @@ STYLES = {r"[\u2801-\u28ff]+": "blue", "•+": "yellow"}  # of the two markers i
 COLORS = ("#2a78b5", "#d9622b")  # in the picture; distinct in any kind of colour vision
 
 
-def column(history: list[dict], name: str) -> list[float]:
+def column(history: list[dict[Any, Any]], name: str) -> list[float]:
     return [epoch[name] for epoch in history]
 
 
-def draw_in_terminal(history: list[dict], width: int) -> Text:
+def draw_in_terminal(history: list[dict[Any, Any]], width: int) -> Text:
     """The losses by epoch as a chart of text; a line that says why not, without plotext."""
     try:
         import plotext
@@ -39,7 +40,7 @@ def draw_in_terminal(history: list[dict], width: int) -> Text:
     return chart
 
 
-def save_picture(history: list[dict], path: Path) -> bool:
+def save_picture(history: list[dict[Any, Any]], path: Path) -> bool:
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator, PercentFormatter

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,7 +46,9 @@ from glasshouse.distributed.launching.supervise import LaunchPlan, launch
 @click.option("--quiet-ranks", is_flag=True, help="Show what rank 0 prints, and errors, alone.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
-def launch_command(ranks, module, script, args, **options):
+def launch_command(
+    ranks: int, module: bool, script: str, args: tuple[Any, ...], **options: Any
+) -> None:
     """Run SCRIPT on several ranks of this machine, a process each.
 
     gh.distributed.init() in the script finds the other ranks. Each line that a rank prints has its
@@ -64,7 +67,7 @@ def launch_command(ranks, module, script, args, **options):
     sys.exit(launch(LaunchPlan(command, ranks, transport, *often, *shown, node)))
 
 
-def node_of(options) -> NodePlace:
+def node_of(options: dict[str, Any]) -> NodePlace:
     """This machine among those that the options name.
 
     Raises: OptionError where they do not fit together

@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -40,13 +41,13 @@ class Group(click.Group):
 
     command_class = Command
 
-    def resolve_command(self, ctx, args):
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             nearest = suggest(args[0], self.list_commands(ctx))
             raise click.UsageError(f"No command {args[0]!r}. {nearest}", ctx)
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx):
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except OptionError as error:
@@ -65,7 +66,7 @@ class Rate(click.ParamType):
 
     name = "number"
 
-    def convert(self, value, param, ctx):
+    def convert(self, value: str, param: Any, ctx: Any) -> Any:
         try:
             rate = float(value)
         except ValueError:
@@ -75,7 +76,7 @@ class Rate(click.ParamType):
         return rate
 
 
-def recipe_option(name: str, kind, text: str):
+def recipe_option(name: str, kind: Any, text: str) -> Any:
     shown = f"{text}.  [default: {getattr(TrainingRecipe, name)}]"
     return click.option("--" + name.replace("_", "-"), type=kind, help=shown)
 
@@ -87,12 +88,12 @@ def console() -> Console:
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(gh.__version__, prog_name="glasshouse")
-def main():
+def main() -> Any:
     """Glasshouse: a machine-learning framework whose inside is open."""
 
 
 @main.group("train", cls=Group)
-def train_group():
+def train_group() -> Any:
     """Train a small network on real data."""
 
 
@@ -117,7 +118,7 @@ def train_group():
     show_default=True,
     help="Processes that share out each batch; also another number than before --resume.",
 )
-def train_digits(backend, out, resume, ranks, **options):
+def train_digits(backend: str | None, out: Path, resume: bool, ranks: int, **options: Any) -> None:
     """Train a small convolutional network on 1,797 handwritten digits.
 
     Takes seconds on a laptop. Each epoch ends with a checkpoint; the same seed gives the same
@@ -136,7 +137,7 @@ def train_digits(backend, out, resume, ranks, **options):
 @main.command("ops")
 @click.argument("name", required=False)
 @click.option("--field", metavar="FIELD", help=f"One of: {', '.join(FIELDS)}.")
-def ops(name, field):
+def ops(name: str | None, field: str | None) -> None:
     """Show the primitive cards, one field, or one card."""
     if name and field:
         raise click.UsageError("Give a card's name or --field, not both.")
@@ -149,13 +150,13 @@ def ops(name, field):
 
 
 @main.command("info")
-def info():
+def info() -> None:
     """Show the machine, versions, backends and compiler."""
     show_info(console())
 
 
 @main.command("flags")
-def show_flags():
+def show_flags() -> None:
     """Show the GH_… settings and their values."""
     headings = ("variable", "type", "default", "now", "meaning")
     table = Table(*headings, box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")

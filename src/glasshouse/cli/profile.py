@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -34,7 +35,7 @@ SLOWER = 1  # exit code of a run that is slower than it may be
 
 
 class ProfiledModel(Ours):
-    def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool):
+    def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool) -> None:
         super().__init__(name, None, dtype, smoke)
         if batch is not None:
             arrays = [x.numpy() for x in (self.inputs, *self.targets)]
@@ -42,7 +43,7 @@ class ProfiledModel(Ours):
             self.inputs, *self.targets = map(gh.asarray, resized)
 
 
-def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
+def target_of(name: str, arguments: tuple[str, ...]) -> Path | Callable[[], object] | str:
     """A script, a function or a model; the options of one are an error beside the others."""
     if ":" in name and not Path(name).exists():
         return user_function(click.get_current_context().info_name, name)
@@ -66,7 +67,15 @@ def target_of(name: str, arguments) -> Path | Callable[[], object] | str:
     return path
 
 
-def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
+def run_steps(
+    target: Any,
+    arguments: tuple[Any, ...],
+    prof: Any,
+    steps: int,
+    batch: Any,
+    dtype: str,
+    smoke: bool,
+) -> None:
     if isinstance(target, Path):
         with as_main(target, arguments) as run, prof:
             run()
@@ -112,23 +121,23 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.option("--merge", is_flag=True, help="Make one trace of several TRACEs, of ranks.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def profile(
-    target,
-    arguments,
-    steps,
-    batch,
-    dtype,
-    depth,
-    report,
-    trace,
-    hta,
-    json_path,
-    stack,
-    functions,
-    against,
-    fail_above,
-    merge,
-    smoke,
-):
+    target: str,
+    arguments: tuple[str, ...],
+    steps: int,
+    batch: int | None,
+    dtype: str,
+    depth: int,
+    report: str | None,
+    trace: str | None,
+    hta: bool,
+    json_path: str | None,
+    stack: bool,
+    functions: bool,
+    against: str | None,
+    fail_above: float | None,
+    merge: bool,
+    smoke: bool,
+) -> None:
     """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
     go. SCRIPT and function may be ours or PyTorch's; a function is called once a step.
     Prints modules, kernels, a step's parts, memory and advice; writes a page, a trace and JSON on
@@ -166,7 +175,7 @@ def profile(
     compare(before, prof, fail_above)
 
 
-def compare(before: dict | None, prof, fail_above: float | None) -> None:
+def compare(before: dict[Any, Any] | None, prof: Any, fail_above: float | None) -> None:
     """Say what became slower than `before`; too much of that ends in exit code 1."""
     if before is not None:
         compared = Comparison(before, data_of(prof.trace))
@@ -175,7 +184,15 @@ def compare(before: dict | None, prof, fail_above: float | None) -> None:
             sys.exit(SLOWER)
 
 
-def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
+def show(
+    prof: Any,
+    depth: int,
+    report: Any,
+    against: str | None,
+    trace: Any,
+    hta: bool,
+    json_path: str | None,
+) -> None:
     echo(lambda: prof.modules().table(depth))
     echo(lambda: kernel_table(prof.trace))
     echo(lambda: prof.breakdown().table() + prof.input_pipeline().sentence + "\n")
@@ -205,7 +222,15 @@ def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None
 @click.option("--all", "everything", is_flag=True, help="All primitives, not only products.")
 @click.option("--macs", is_flag=True, help="Count a multiply-add as 1.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
-def flops(target, arguments, batch, depth, everything, macs, smoke):
+def flops(
+    target: str,
+    arguments: tuple[str, ...],
+    batch: int | None,
+    depth: int,
+    everything: bool,
+    macs: bool,
+    smoke: bool,
+) -> None:
     """Count the FLOPs of a SCRIPT, of a call of MODULE:FUNCTION, or of a training step of a MODEL,
     by module and operator. Scripts and functions may be ours or PyTorch's. A MODEL is only
     recorded: nothing is computed. A script's own options stand after `--`."""

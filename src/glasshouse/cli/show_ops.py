@@ -1,5 +1,7 @@
 """`glasshouse ops`: the primitive cards as a table, one field of all of them, or one card whole."""
 
+from typing import Any
+
 import numpy as np
 from rich.console import Console
 from rich.padding import Padding
@@ -11,7 +13,7 @@ import glasshouse.backends.lazy  # noqa: F401  sets the target that cards are co
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
 from glasshouse.compile.lowering.missing_kernels import computed_by
-from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Primitive, primitives
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Primitive, Sample, primitives
 
 TEXT_FIELDS = ("doc", "why", "source", "kind", "dtypes", "traits", "num_outputs")
 CODE_FIELDS = ("infer", "ref", "vjp", "jvp", "batch", "flops", "bytes")
@@ -44,7 +46,7 @@ def show_table(console: Console) -> None:
     )
 
 
-def mark(rule) -> str:
+def mark(rule: Any) -> str:
     if rule is None or (isinstance(rule, tuple) and not any(rule)):
         return "[dim]·[/]"
     linear = rule == LINEAR or (isinstance(rule, tuple) and set(rule) <= {LINEAR, None})
@@ -106,7 +108,7 @@ def describe(field: str, card: Primitive) -> list[str]:
     return (source_text(value) if field in CODE_FIELDS else str(value)).splitlines()
 
 
-def rule_lines(rules) -> list[str]:
+def rule_lines(rules: Any) -> list[str]:
     if not isinstance(rules, tuple):
         return source_text(rules).splitlines()
     texts = [source_text(rule) for rule in rules]
@@ -115,7 +117,7 @@ def rule_lines(rules) -> list[str]:
     return [line for i, text in enumerate(texts) for line in f"# operand {i}\n{text}".splitlines()]
 
 
-def operand_spec(card: Primitive, operand) -> Spec:
+def operand_spec(card: Primitive, operand: Arr) -> Spec:
     if not isinstance(operand, Arr):
         array = np.asarray(operand)
         return Spec(array.shape, from_numpy_dtype(array.dtype))
@@ -124,7 +126,7 @@ def operand_spec(card: Primitive, operand) -> Spec:
     return Spec(operand.shape, as_dtype(operand.dtype or main))
 
 
-def call_text(card: Primitive, sample) -> str:
+def call_text(card: Primitive, sample: Sample) -> str:
     """A sample as the call that it stands for: `sum(float32[2,3], axes=(0,))`."""
     specs = [operand_spec(card, operand) for operand in sample.args]
     operands = [f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]" for spec in specs]
@@ -132,7 +134,7 @@ def call_text(card: Primitive, sample) -> str:
     return f"{card.name}({', '.join(operands + attrs)})"
 
 
-def sample_text(card: Primitive, sample) -> str:
+def sample_text(card: Primitive, sample: Sample) -> str:
     specs = [operand_spec(card, operand) for operand in sample.args]
     out = card.infer(*specs, **sample.attrs)
     shapes = ", ".join(str(spec.shape) for spec in (out if isinstance(out, tuple) else (out,)))

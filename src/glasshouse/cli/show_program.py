@@ -4,8 +4,10 @@ import runpy
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -26,7 +28,7 @@ STAGES = ("recorded", *(name for name, _ in PASSES), "a pass of yours", "steps",
 
 
 @contextmanager
-def as_main(path: Path, arguments):
+def as_main(path: Path, arguments: tuple[str, ...]) -> Iterator[Callable[..., Any] | None]:
     """Gives a function that runs the script as Python would, with these arguments; an exception
     is shown as Python shows it, and ends in SystemExit."""
 
@@ -98,7 +100,7 @@ def show_programs(console: Console, programs: list[Program]) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
 @click.option("--stage", metavar="STAGE", help=f"What to print of it: {', '.join(STAGES)}.")
-def show(script, arguments, number, stage):
+def show(script: Any, arguments: Any, number: Any, stage: Any) -> None:
     """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
     memory; the C of the kernels."""
@@ -130,7 +132,7 @@ def show(script, arguments, number, stage):
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--guards", is_flag=True, help="Print the guards of each entry as well.")
 @click.option("--graphs", is_flag=True, help="Print each graph as Python as well.")
-def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
+def explain(script: Path, arguments: Any, guards: bool, graphs: bool) -> None:
     """Run SCRIPT and say what was captured, where graphs broke and why, and what recompiled."""
     Capture.instances = []
     try:

@@ -4,8 +4,10 @@ import ast
 import inspect
 import linecache
 import textwrap
+from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType
+from typing import Any
 
 from glasshouse.dispatch import Rule
 
@@ -28,7 +30,7 @@ def lambda_text(fn: FunctionType) -> str:
     return textwrap.dedent(inspect.getsource(fn)).strip()
 
 
-def unwrap(fn):
+def unwrap(fn: Any) -> Any:
     fn = fn.fn if isinstance(fn, Rule) else fn
     return inspect.unwrap(fn) if callable(fn) else fn
 
@@ -46,7 +48,7 @@ def def_text(fn: FunctionType) -> str:
     return f"lambda {ast.unparse(node.args)}: {ast.unparse(body[0].value)}"
 
 
-def captured(fn: FunctionType) -> dict:
+def captured(fn: FunctionType) -> dict[Any, Any]:
     """Functions of ours and plain values that `fn` closes over, by the name that it calls them."""
     captured_values = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
@@ -56,7 +58,7 @@ def captured(fn: FunctionType) -> dict:
     return captured_values
 
 
-def source_text(fn) -> str:
+def source_text(fn: Callable[..., Any]) -> str:
     """The text of a function of a card, followed by that of what it closes over.
     A string, None or a library's function is shown by its name."""
     fn = unwrap(fn)
@@ -68,14 +70,14 @@ def source_text(fn) -> str:
     return "\n".join([text, *(inner_text(*pair) for pair in captured(fn).items())])
 
 
-def inner_text(name: str, value) -> str:
+def inner_text(name: str, value: str | bool) -> str:
     if not isinstance(value, FunctionType):
         return f"{name} = {value!r}"
     text = source_text(value)
     return f"{name} = {text}" if text.startswith("lambda") else f"# {name} is\n{text}"
 
 
-def library_name(fn) -> str:
+def library_name(fn: Any) -> str:
     """How a library's function is called in code: `numpy.exp`."""
     name = getattr(fn, "__name__", None)
     if name is None:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -54,7 +55,7 @@ def make_network() -> nn.Module:
 class TrainingRun:
     """A network in training: the objects that make up its state, and one epoch of work."""
 
-    def __init__(self, recipe: TrainingRecipe):
+    def __init__(self, recipe: TrainingRecipe) -> None:
         gh.random.seed(recipe.seed)
         self.recipe = recipe
         self.model = make_network()
@@ -67,10 +68,10 @@ class TrainingRun:
         batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
         self.batches = distributed.part_of_rank(batches)
         self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
-        self.history: list[dict] = []
+        self.history: list[dict[Any, Any]] = []
         self.saved_epochs = 0
 
-    def epoch(self, after_batch) -> dict:
+    def epoch(self, after_batch: Any) -> dict[Any, Any]:
         start = time.perf_counter()
         number = len(self.history) + 1
         rate = self.schedule.get_last_lr()[0]
@@ -90,7 +91,7 @@ class TrainingRun:
         self.history.append(entry)
         return entry
 
-    def train(self, after_batch) -> tuple[float, float]:
+    def train(self, after_batch: Any) -> tuple[float, float]:
         """One pass over the training images: (loss, accuracy), both as measured on the way."""
         losses, accuracy = Average(), Accuracy()
         self.model.train()
@@ -104,7 +105,7 @@ class TrainingRun:
             after_batch(losses.value())
         return of_all_ranks(losses, accuracy)
 
-    def step(self, images, labels):
+    def step(self, images: Any, labels: Any) -> Any:
         """(loss, scores) of this rank's images; the update is by those of all ranks."""
         if distributed.size() == 1:
             return self.captured_update(images, labels)
@@ -112,7 +113,7 @@ class TrainingRun:
         with share.draws():
             return self.update(images, labels, share.weight)
 
-    def update(self, images, labels, weight=1.0):
+    def update(self, images: Any, labels: Any, weight: float = 1.0) -> Any:
         """(loss, scores), after one step by the gradient of `weight` times the loss."""
         scores = self.model(images)
         loss = nn.functional.cross_entropy(scores, labels)
@@ -152,7 +153,7 @@ class TrainingRun:
         epoch = len(self.history)
         save_checkpoint(out / CHECKPOINT, **self.parts(), epoch=epoch, metrics=metrics)
 
-    def parts(self) -> dict:
+    def parts(self) -> dict[Any, Any]:
         """Objects that resume where they were, by their names in a checkpoint."""
         objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
         return {**objects, "random_state": gh.random.default_generator()}
@@ -171,12 +172,12 @@ class TrainingRun:
         return run
 
 
-def of_all_ranks(*metrics) -> tuple:
+def of_all_ranks(*metrics: Any) -> tuple[Any, ...]:
     """The values of metrics over what all ranks took in."""
     return tuple(metric.synced(distributed.all_gather_object).value() for metric in metrics)
 
 
-def resume_run(settings: dict, out: Path) -> TrainingRun:
+def resume_run(settings: dict[Any, Any], out: Path) -> TrainingRun:
     """The run whose checkpoint lies in `out`, with the number of epochs given now."""
     run = TrainingRun.restore(out)
     planned = asdict(run.recipe)
@@ -190,7 +191,9 @@ def resume_run(settings: dict, out: Path) -> TrainingRun:
     return run
 
 
-def train(settings: dict, out: Path, resume: bool, backend: str, console: Console) -> TrainingRun:
+def train(
+    settings: dict[Any, Any], out: Path, resume: bool, backend: str, console: Console
+) -> TrainingRun:
     """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
         run = resume_run(settings, out) if resume else TrainingRun(TrainingRecipe(**settings))
@@ -210,7 +213,7 @@ def train(settings: dict, out: Path, resume: bool, backend: str, console: Consol
 
 
 def train_on_ranks(
-    ranks: int, settings: dict, out: Path, resume: bool, backend: str, console: Console
+    ranks: int, settings: dict[Any, Any], out: Path, resume: bool, backend: str, console: Console
 ) -> None:
     """Train on so many processes of this machine; the first one shows how it goes and saves."""
     try:
@@ -227,7 +230,9 @@ def train_on_ranks(
         raise
 
 
-def train_on_rank(settings: dict, out: Path, resume: bool, backend: str, width: int) -> None:
+def train_on_rank(
+    settings: dict[Any, Any], out: Path, resume: bool, backend: str, width: int
+) -> None:
     """Train in one of the processes; only the first one prints."""
     shown = Console(highlight=False, width=width, quiet=distributed.rank() > 0)
     train(settings, out, resume, backend, shown)
@@ -269,7 +274,7 @@ COLUMNS = (("epoch", 7, "{epoch}"), ("rate", 10, "{lr:.3g}"),
            ("time", 9, "{seconds:.1f} s"))  # fmt: skip
 
 
-def row(entry: dict) -> str:
+def row(entry: dict[Any, Any]) -> str:
     return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 

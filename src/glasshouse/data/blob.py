@@ -5,7 +5,9 @@ that 64 divides, an index, and the description as JSON. A row of the index is an
 number, place, size in bytes, number of axes, and up to eight sizes of axes."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ class BlobDataset(Dataset):
     Raises: CheckpointError if it is no such file.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path) -> None:
         self.file = FileMap("BlobDataset", path)
         data = self.file.data
         try:
@@ -45,17 +47,17 @@ class BlobDataset(Dataset):
                 "BlobDataset", "a file of write_blob", f"{path} ({error})", "Write it again."
             ) from None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         index = check_index("BlobDataset", index, self.count)
         row = ROW * 8 * self.leaves
         rows = np.frombuffer(self.file.data, np.int64, row // 8, self.place + index * row)
         leaves = iter([self.leaf(entry) for entry in rows.reshape(-1, ROW).tolist()])
         return rebuilt(self.structure, leaves)
 
-    def leaf(self, entry: list[int]):
+    def leaf(self, entry: list[int]) -> Any:
         code, place, nbytes, ndim = entry[:4]
         kind = self.dtypes[code]
         if kind in (TEXT, BYTES):
@@ -65,11 +67,11 @@ class BlobDataset(Dataset):
         array = np.frombuffer(self.file.data, dtype, nbytes // dtype.itemsize, place)
         return array.reshape(entry[4 : 4 + ndim]) if ndim else array[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"BlobDataset({self.file.path!r}, {self.count} samples)"
 
 
-def structure_of(sample):
+def structure_of(sample: Any) -> Any:
     """A sample's nesting as JSON: a list is a tuple, a dict a dict, null an array."""
     if isinstance(sample, dict):
         return {name: structure_of(x) for name, x in sample.items()}
@@ -78,7 +80,7 @@ def structure_of(sample):
     return None
 
 
-def rebuilt(structure, leaves):
+def rebuilt(structure: Any, leaves: Any) -> Any:
     if isinstance(structure, dict):
         return {name: rebuilt(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list):
@@ -86,7 +88,7 @@ def rebuilt(structure, leaves):
     return next(leaves)
 
 
-def write_blob(path, samples) -> None:
+def write_blob(path: str | Path, samples: list[Any]) -> None:
     """Write samples (arrays, numbers, texts and bytes, nested in tuples and dicts) into one file.
 
     Raises: ShapeError if two samples are nested differently, DTypeError for other leaves; then no
@@ -105,14 +107,14 @@ def write_blob(path, samples) -> None:
         raise
 
 
-def check_samples(samples):
+def check_samples(samples: list[Any]) -> list[Any]:
     if not hasattr(samples, "__iter__"):
         fix = "Pass a list of them, or a data set."
         raise DTypeError("write_blob", "samples to iterate over", type_name(samples), fix)
     return samples
 
 
-def write_samples(file, samples) -> None:
+def write_samples(file: Any, samples: Iterable[Any]) -> None:
     rows: list[list[int]] = []
     dtypes: list[str] = []
     structure = None
@@ -142,11 +144,11 @@ def write_samples(file, samples) -> None:
     file.write(place.to_bytes(8, "little", signed=True))
 
 
-def align(file) -> None:
+def align(file: Any) -> None:
     file.write(bytes(-file.tell() % ALIGNMENT))
 
 
-def write_leaf(file, leaf, dtypes: list[str]) -> list[int]:
+def write_leaf(file: Any, leaf: Any, dtypes: list[str]) -> list[int]:
     """Write an array, and return its row of the index."""
     if isinstance(leaf, (str, bytes)):
         kind = TEXT if isinstance(leaf, str) else BYTES
@@ -170,7 +172,7 @@ def write_leaf(file, leaf, dtypes: list[str]) -> list[int]:
     return [dtypes.index(kind), place, len(data), len(shape), *sizes]
 
 
-def memory_mapped(*paths) -> TensorDataset:
+def memory_mapped(*paths: Any) -> TensorDataset:
     """Samples along the first axis of arrays in .npy files, which are mapped and not read.
 
     Raises: CheckpointError if a file is missing or not .npy's, ShapeError if first axes differ.

@@ -1,5 +1,8 @@
 """Joining samples into one batch of tensors."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import (
@@ -14,13 +17,14 @@ from glasshouse.base import (
 from glasshouse.dispatch.arrays import SCALARS, to_array
 from glasshouse.dispatch.value import Value, adopt, as_value
 from glasshouse.ops.checks import check_integer, check_option
+from glasshouse.tensor import Tensor
 
 STACKABLE = (*SCALARS, np.ndarray, np.generic, Value)
 DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
 NOT_NUMERIC = "OUSMm"  # NumPy's kinds: objects, texts, bytes, dates, spans of time
 
 
-def collate(samples: list):
+def collate(samples: list[Any]) -> Tensor:
     """One batch with the structure of a sample, its leaves stacked along a new first axis. Tuples,
     named tuples, lists and dicts are kept. Numbers, arrays and tensors become tensors (Python
     numbers in the default dtypes); anything else, e.g. strings, becomes a list.
@@ -37,7 +41,7 @@ def collate(samples: list):
 default_collate = collate  # PyTorch's name
 
 
-def default_convert(sample):
+def default_convert(sample: Any) -> Any:
     """The sample with its arrays as tensors, which are copies; what is no array is kept.
 
     Shapes: leaves (*S) -> (*S).
@@ -51,27 +55,27 @@ def default_convert(sample):
 class BatchArrays:
     """The arrays that batches are stacked into. They are ours, so their tensors need no copies."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.by_id: dict[int, np.ndarray] = {}
 
-    def empty(self, shape, dtype) -> np.ndarray:
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An array for a batch, its contents not set."""
         array = np.empty(shape, dtype)
         self.by_id[id(array)] = array
         return array
 
-    def tensors(self, tree):
+    def tensors(self, tree: Any) -> Any:
         """`tree` with its numeric arrays as tensors: on the memory of those that `empty` made, in
         separate memory for others."""
         return tree_map(self.tensor, tree)
 
-    def tensor(self, leaf):
+    def tensor(self, leaf: Any) -> Any:
         if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype.kind in NOT_NUMERIC:
             return leaf
         return adopt(to_array(leaf, "collate")) if id(leaf) in self.by_id else as_value(leaf)
 
 
-def columns_of(samples: list) -> tuple[list, object]:
+def columns_of(samples: list[Any]) -> tuple[list[Any], object]:
     """(the leaves of all samples, position by position, and the structure of each)."""
     if not isinstance(samples, (list, tuple)):
         fix = "Pass [sample] for one."
@@ -93,12 +97,12 @@ def columns_of(samples: list) -> tuple[list, object]:
     return list(zip(*rows, strict=True)), structure
 
 
-def stack_samples(samples: list, empty=np.empty):
+def stack_samples(samples: list[Any], empty: Callable[..., Any] = np.empty) -> Any:
     """`collate`'s batch as arrays, which `empty(shape, dtype)` makes."""
     return Collate().stack(samples, empty)
 
 
-def arrays_of(leaves: tuple) -> list[np.ndarray] | None:
+def arrays_of(leaves: tuple[Any, ...]) -> list[np.ndarray] | None:
     """The leaves as arrays, None if one is no number."""
     if not all(isinstance(leaf, STACKABLE) for leaf in leaves):
         return None
@@ -108,7 +112,7 @@ def arrays_of(leaves: tuple) -> list[np.ndarray] | None:
     return arrays
 
 
-def stacked_dtype(leaves: tuple, arrays: list[np.ndarray]):
+def stacked_dtype(leaves: tuple[Any, ...], arrays: list[np.ndarray]) -> np.dtype[Any]:
     """The dtype of the batch: the arrays' own, the default one of Python's numbers."""
     first = arrays[0].dtype
     same = all(array.dtype == first for array in arrays)
@@ -118,7 +122,7 @@ def stacked_dtype(leaves: tuple, arrays: list[np.ndarray]):
     return dtype
 
 
-def stack_leaves(leaves: tuple, empty=np.empty):
+def stack_leaves(leaves: tuple[Any, ...], empty: Callable[..., Any] = np.empty) -> Any:
     arrays = arrays_of(leaves)
     if arrays is None:
         return list(leaves)
@@ -140,16 +144,16 @@ class Collate:
         [1, 2]
     """
 
-    def __call__(self, samples: list):
+    def __call__(self, samples: list[Any]) -> Tensor:
         arrays = BatchArrays()
         return arrays.tensors(self.stack(samples, arrays.empty))
 
-    def stack(self, samples: list, empty=np.empty):
+    def stack(self, samples: list[Any], empty: Any = np.empty) -> Any:
         """The batch as arrays."""
         columns, structure = columns_of(samples)
         return unflatten(structure, [self.stack_leaves(leaves, empty) for leaves in columns])
 
-    def stack_leaves(self, leaves: tuple, empty):
+    def stack_leaves(self, leaves: tuple[Any, ...], empty: Callable[..., Any]) -> Any:
         """One leaf of all samples, joined."""
         return stack_leaves(leaves, empty)
 
@@ -166,7 +170,9 @@ class PadCollate(Collate):
         (2, 3)
     """
 
-    def __init__(self, value=0, side: str = "right", multiple: int = 1, lengths: bool = False):
+    def __init__(
+        self, value: str | int = 0, side: str = "right", multiple: int = 1, lengths: bool = False
+    ) -> None:
         if isinstance(value, str) or not np.isscalar(value):
             raise DTypeError("PadCollate", "a number to pad with", repr(value), "Pass e.g. 0.")
         self.value = value
@@ -174,7 +180,7 @@ class PadCollate(Collate):
         self.multiple = check_integer("PadCollate", "multiple", multiple, 1)
         self.lengths = bool(lengths)
 
-    def stack(self, samples: list, empty=np.empty):
+    def stack(self, samples: list[Any], empty: Callable[..., Any] = np.empty) -> Any:
         batch = super().stack(samples, empty)
         if not self.lengths:
             return batch
@@ -182,7 +188,7 @@ class PadCollate(Collate):
         sizes = [np.shape(leaf)[0] if np.ndim(leaf) else 1 for leaf in firsts]
         return batch, np.array(sizes, np.int64)
 
-    def stack_leaves(self, leaves: tuple, empty):
+    def stack_leaves(self, leaves: tuple[Any, ...], empty: Callable[..., Any]) -> Any:
         arrays = arrays_of(leaves)
         if arrays is None:
             return list(leaves)

@@ -1,5 +1,7 @@
 """Transforms of an image's colours, and random sequences of transforms."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base.errors import OptionError
@@ -17,7 +19,13 @@ class ColorJitter(ImageTransform):
 
     is_random = True
 
-    def __init__(self, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0):
+    def __init__(
+        self,
+        brightness: float = 0.0,
+        contrast: float = 0.0,
+        saturation: float = 0.0,
+        hue: float = 0.0,
+    ) -> None:
         self.bounds = {
             "Brightness": bounds_of("brightness", brightness),
             "Contrast": bounds_of("contrast", contrast),
@@ -28,7 +36,7 @@ class ColorJitter(ImageTransform):
         if not -0.5 <= self.hue[0] <= self.hue[1] <= 0.5:
             raise OptionError("ColorJitter", "hue within -0.5 … 0.5", repr(hue), "It is in turns.")
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
         image = in_colour(as_image(image))
         names = [*self.bounds, "Hue"]
         factors = {name: rng.uniform(*bounds) for name, bounds in self.bounds.items()}
@@ -38,7 +46,7 @@ class ColorJitter(ImageTransform):
         return image
 
 
-def bounds_of(name: str, amount) -> tuple[float, float]:
+def bounds_of(name: str, amount: float) -> tuple[float, float]:
     if isinstance(amount, (tuple, list)) and len(amount) == 2 and amount[0] <= amount[1]:
         return tuple(amount)
     if isinstance(amount, (int, float)) and amount >= 0:
@@ -47,7 +55,7 @@ def bounds_of(name: str, amount) -> tuple[float, float]:
     raise OptionError("ColorJitter", f"{name} of 0 or more, or (low, high)", repr(amount), fix)
 
 
-def adjusted(image, name: str, amount: float):
+def adjusted(image: Any, name: str, amount: float) -> Any:
     """The image with one property changed: a factor, for hue a shift in turns."""
     if name != "Hue":
         return (
@@ -61,12 +69,12 @@ def adjusted(image, name: str, amount: float):
     return pillow("Image").merge("HSV", (hue, saturation, value)).convert("RGB")
 
 
-def affine(image, *coefficients):
+def affine(image: Any, *coefficients: Any) -> Any:
     """output (x, y) = input (a x + b y + c, d x + e y + f); outside it is black."""
     return image.transform(image.size, 0, coefficients)  # Pillow's AFFINE is 0
 
 
-def translate(image, fraction: float, axis: int):
+def translate(image: Any, fraction: float, axis: int) -> Any:
     offset = fraction * image.size[axis]
     return affine(image, 1, 0, offset if axis == 0 else 0, 0, 1, offset if axis == 1 else 0)
 
@@ -100,7 +108,7 @@ class RandAugment(ImageTransform):
 
     is_random = True
 
-    def __init__(self, num_ops: int = 2, magnitude: int = 9, num_bins: int = 31):
+    def __init__(self, num_ops: int = 2, magnitude: int = 9, num_bins: int = 31) -> None:
         self.num_ops = check_integer("RandAugment", "num_ops", num_ops, 0)
         self.num_bins = check_integer("RandAugment", "num_bins", num_bins, 2)
         self.magnitude = check_integer("RandAugment", "magnitude", magnitude, 0)
@@ -108,7 +116,7 @@ class RandAugment(ImageTransform):
             fix = "It counts num_bins steps from none to the most."
             raise OptionError("RandAugment", f"a magnitude below {num_bins}", magnitude, fix)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
         image = in_colour(as_image(image))
         names = list(OPERATIONS)
         for place in rng.integers(len(names), size=self.num_ops).tolist():

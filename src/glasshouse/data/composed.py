@@ -1,5 +1,7 @@
 """Base of data sets that are composed of others, with an index and without."""
 
+from typing import Any
+
 from glasshouse.data.sampler import set_epoch_of
 from glasshouse.ops.checks import check_integer
 
@@ -7,7 +9,7 @@ from glasshouse.ops.checks import check_integer
 class Composed:
     """A piece that reads from other pieces."""
 
-    sources: tuple = ()
+    sources: tuple[Any, ...] = ()
     shown: tuple[str, ...] = ()  # attributes that the repr lists
 
     def set_epoch(self, epoch: int) -> None:
@@ -17,7 +19,7 @@ class Composed:
         if hasattr(self, "epoch"):
             self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         pairs = [(name, getattr(self, name)) for name in self.shown]
         options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in pairs]
         return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"

@@ -6,7 +6,9 @@ structure with tensors at its leaves. Every piece is again a data set:
     TensorDataset(images, labels).shuffle(seed=0).map(augment, seed=0).batch(64).prefetch(workers=2)
 """
 
+from collections.abc import Callable, Iterator
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -49,18 +51,18 @@ class Dataset(Composed):
             raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
         return len(self.sources[0])
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: expected __getitem__; got none.")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         for index in range(len(self)):
             yield self[index]
 
-    def map(self, fn, seed: int | None = None) -> "MapDataset":
+    def map(self, fn: Any, seed: int | None = None) -> "MapDataset":
         """fn(sample) of every sample; with a seed, fn(sample, rng)."""
         return MapDataset(self, fn, seed)
 
-    def transform(self, *fns, seed: int | None = None, **named) -> "TransformDataset":
+    def transform(self, *fns: Any, seed: int | None = None, **named: Any) -> "TransformDataset":
         """Each field of a sample through its own function; None keeps it."""
         return TransformDataset(self, *fns, seed=seed, **named)
 
@@ -68,7 +70,9 @@ class Dataset(Composed):
         """The samples in random order, another one for each epoch."""
         return ShuffleDataset(self, seed)
 
-    def batch(self, batch_size, drop_last: bool = False, collate=None) -> "BatchDataset":
+    def batch(
+        self, batch_size: Any, drop_last: bool = False, collate: Any = None
+    ) -> "BatchDataset":
         """Groups of consecutive samples, as tensors."""
         return BatchDataset(self, batch_size, drop_last, collate)
 
@@ -88,20 +92,20 @@ class Dataset(Composed):
         """The samples start … stop-1."""
         return SpanDataset(self, start, stop)
 
-    def concat(self, *others) -> "ConcatDataset":
+    def concat(self, *others: Any) -> "ConcatDataset":
         """These samples, then those of the others."""
         return ConcatDataset(self, *others)
 
-    def merge(self, *others) -> "MergeDataset":
+    def merge(self, *others: Any) -> "MergeDataset":
         """Tuples with the fields of this sample and of the others' at the same index."""
         return MergeDataset(self, *others)
 
-    def resample(self, indices, length: int | None = None) -> "ResampleDataset":
+    def resample(self, indices: Any, length: int | None = None) -> "ResampleDataset":
         """The samples at `indices`, in that order; an index may come more than once. A function
         gives the index for each of 0 … length-1."""
         return ResampleDataset(self, indices, length)
 
-    def __add__(self, other) -> "ConcatDataset":
+    def __add__(self, other: int) -> "ConcatDataset":
         return ConcatDataset(self, other)
 
 
@@ -112,7 +116,7 @@ class TensorDataset(Dataset):
     Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
     """
 
-    def __init__(self, *arrays):
+    def __init__(self, *arrays: Any) -> None:
         self.arrays = tuple(map(as_host_array, arrays))
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
@@ -121,15 +125,15 @@ class TensorDataset(Dataset):
             fix = "Give one entry per sample in each."
             raise ShapeError("TensorDataset", expected, f"shapes {got}", fix)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.arrays[0])
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         index = check_index("TensorDataset", index, len(self.arrays[0]))
         sample = tuple([array[index] for array in self.arrays])
         return sample if len(sample) > 1 else sample[0]
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(self, indices: np.ndarray, empty: Callable[..., Any] = np.empty) -> Any:
         """The samples at `indices`, stacked into arrays that `empty(shape, dtype)` makes."""
         count = len(self.arrays[0])
         indices = check_indices("TensorDataset", indices, count)
@@ -140,12 +144,12 @@ class TensorDataset(Dataset):
             batch.append(np.take(array, indices, axis=0, out=out, mode="clip"))
         return tuple(batch) if len(batch) > 1 else batch[0]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         fields = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)
         return f"TensorDataset({fields})"
 
 
-def as_host_array(x) -> np.ndarray:
+def as_host_array(x: Any) -> np.ndarray:
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
         expected = "arrays of numbers"
@@ -157,16 +161,16 @@ def as_host_array(x) -> np.ndarray:
 class ListDataset(Dataset):
     """The entries of a list, or of anything else with a length and an index, as a data set."""
 
-    def __init__(self, entries):
+    def __init__(self, entries: Any) -> None:
         self.entries = check_source("ListDataset", entries)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.entries)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return self.entries[check_index("ListDataset", index, len(self))]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ListDataset({len(self)} entries)"
 
 
@@ -176,7 +180,7 @@ class MapDataset(Dataset):
 
     shown = ("fn", "seed")
 
-    def __init__(self, source, fn, seed: int | None = None):
+    def __init__(self, source: Any, fn: Any, seed: int | None = None) -> None:
         if not callable(fn):
             raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
         self.sources = (check_source("map", source),)
@@ -184,7 +188,7 @@ class MapDataset(Dataset):
         self.seed = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         index = check_index("map", index, len(self))
         rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
         sample, begin_ns = self.sources[0][index], perf_counter_ns()
@@ -202,13 +206,13 @@ class TransformDataset(MapDataset):
         (3, '4')
     """
 
-    def __init__(self, source, *fns, seed: int | None = None, **named):
+    def __init__(self, source: Any, *fns: Any, seed: int | None = None, **named: Any) -> None:
         for fn in (*fns, *named.values()):
             check_function("transform", "each transform", fn)
         self.fns, self.named = fns, named
         super().__init__(source, self.apply, seed)
 
-    def apply(self, sample, *rng):
+    def apply(self, sample: Any, *rng: Any) -> Any:
         if isinstance(sample, dict):
             for name in self.named:
                 check_known("transform", "a field of the sample", name, sample)
@@ -231,7 +235,7 @@ class ResampleDataset(Dataset):
     Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer.
     """
 
-    def __init__(self, source, indices, length: int | None = None):
+    def __init__(self, source: Any, indices: Any, length: int | None = None) -> None:
         self.sources = (check_source("resample", source),)
         if callable(indices):
             count = len(source) if length is None else length
@@ -247,13 +251,15 @@ class ResampleDataset(Dataset):
             check_index("resample", extreme, len(source))
         self.indices = indices
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         return self.sources[0][int(self.indices[check_index("resample", index, len(self))])]
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(
+        self, indices: np.ndarray, empty: Callable[..., Any] = np.empty
+    ) -> dict[str, Any]:
         """The samples at `indices`, stacked."""
         chosen = np.asarray(self.indices)[check_indices("resample", indices, len(self))]
         return self.sources[0].read_batch(chosen, empty)
@@ -264,7 +270,7 @@ class ShuffleDataset(ResampleDataset):
 
     shown = ("seed",)
 
-    def __init__(self, source, seed: int = 0, epoch: int = 0):
+    def __init__(self, source: Dataset, seed: int = 0, epoch: int = 0) -> None:
         self.sources = (check_source("shuffle", source),)
         self.seed = check_integer("shuffle", "seed", seed)
         self.reorder(epoch)
@@ -273,7 +279,7 @@ class ShuffleDataset(ResampleDataset):
         """Draw the order of `epoch`, here only."""
         self.indices = random_order(len(self.sources[0]), self.seed, epoch)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
         self.reorder(check_integer("set_epoch", "epoch", epoch, 0))
 
@@ -283,7 +289,7 @@ class SpanDataset(ResampleDataset):
 
     shown = ("start", "stop")
 
-    def __init__(self, source, start: int, stop: int):
+    def __init__(self, source: Dataset, start: int, stop: int) -> None:
         self.sources = (check_source("span", source),)
         self.start = check_integer("span", "start", start, 0)
         self.stop = check_integer("span", "stop", stop, 0)
@@ -306,7 +312,9 @@ class BatchDataset(Dataset):
 
     shown = ("batch_size", "drop_last")
 
-    def __init__(self, source, batch_size, drop_last: bool = False, collate=None):
+    def __init__(
+        self, source: Dataset, batch_size: Any, drop_last: bool = False, collate: Any = None
+    ) -> None:
         self.sources = (check_source("batch", source),)
         self.drop_last = bool(drop_last)
         if isinstance(batch_size, list):
@@ -320,13 +328,13 @@ class BatchDataset(Dataset):
             self.batch_size, self.ends = check_integer("batch", "batch_size", batch_size, 1), None
         self.fetch = MapFetch(source, check_function("batch", "collate", collate))
 
-    def __len__(self):
+    def __len__(self) -> int:
         if self.ends is not None:
             return len(self.batch_size)
         whole, rest = divmod(len(self.sources[0]), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         index = check_index("batch", index, len(self))
         if self.ends is not None:
             start, end = self.ends[index], self.ends[index + 1]
@@ -343,19 +351,19 @@ class PrefetchDataset(Dataset):
 
     shown = ("workers", "depth")
 
-    def __init__(self, source, workers: int = 1, depth: int | None = None):
+    def __init__(self, source: Dataset, workers: int = 1, depth: int | None = None) -> None:
         self.sources = (check_source("prefetch", source),)
         self.workers = check_integer("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth
         self.depth = check_integer("prefetch", "depth", depth, 1)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self.sources[0][check_index("prefetch", index, len(self))]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self.read_from(0)
 
-    def read_from(self, start: int):
+    def read_from(self, start: int) -> Iterator[Any]:
         """Iterate over the samples start, start+1, …"""
         indices = range(start, len(self))
         return read_ahead(self.sources[0].__getitem__, indices, self.workers, self.depth)
@@ -364,16 +372,16 @@ class PrefetchDataset(Dataset):
 class ConcatDataset(Dataset):
     """The samples of each source in turn: ConcatDataset(a, b), or ConcatDataset([a, b])."""
 
-    def __init__(self, *sources):
+    def __init__(self, *sources: Any) -> None:
         if len(sources) == 1 and isinstance(sources[0], (list, tuple)):
             sources = tuple(sources[0])
         self.sources = tuple(check_source("concat", source) for source in sources)
         self.ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         index = check_index("concat", index, len(self))
         which = int(np.searchsorted(self.ends, index, side="right"))
         return self.sources[which][index - (int(self.ends[which - 1]) if which else 0)]
@@ -388,23 +396,23 @@ class MergeDataset(Dataset):
         (2, 4, 'b')
     """
 
-    def __init__(self, *sources):
+    def __init__(self, *sources: Any) -> None:
         self.sources = tuple(check_source("merge", source) for source in sources)
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
             fix = "Shorten them with take, or concatenate them with concat."
             raise ShapeError("merge", "data sets of one length", f"lengths {lengths}", fix)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[str | int, ...]:
         index = check_index("merge", index, len(self))
         return joined_fields([source[index] for source in self.sources])
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(self, indices: np.ndarray, empty: Any = np.empty) -> Any:
         """The samples at `indices`, stacked."""
         return joined_fields([source.read_batch(indices, empty) for source in self.sources])
 
 
-def joined_fields(samples: list) -> tuple:
+def joined_fields(samples: list[Any]) -> tuple[Any, ...]:
     return tuple(x for s in samples for x in (s if isinstance(s, tuple) else (s,)))
 
 
@@ -418,20 +426,22 @@ class StackDataset(Dataset):
         {'x': 2, 'y': 4}
     """
 
-    def __init__(self, *sources, **named):
+    def __init__(self, *sources: Any, **named: Any) -> None:
         self.sources = MergeDataset(*sources, *named.values()).sources
         if sources and named:
             fix = "Name all or none."
             raise OptionError("StackDataset", "data sets by position or by name", "both", fix)
         self.names = tuple(named)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> dict[str, Any]:
         index = check_index("StackDataset", index, len(self))
         return self.stacked([source[index] for source in self.sources])
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(
+        self, indices: np.ndarray, empty: Callable[..., Any] = np.empty
+    ) -> dict[str, Any]:
         """The samples at `indices`, stacked."""
         return self.stacked([source.read_batch(indices, empty) for source in self.sources])
 
-    def stacked(self, samples: list):
+    def stacked(self, samples: list[Any]) -> Any:
         return dict(zip(self.names, samples, strict=True)) if self.names else tuple(samples)

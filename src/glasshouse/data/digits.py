@@ -29,7 +29,7 @@ def digits(split: str = "train", seed: int = 0) -> TensorDataset:
     return TensorDataset(images[chosen], labels[chosen])
 
 
-def load_images():
+def load_images() -> tuple[np.ndarray, ...]:
     """(images, labels): all 1,797 of them, scaled."""
     library = optional("digits", "scikit-learn for its images", "sklearn.datasets", "vision")
     images, labels = library.load_digits(return_X_y=True)

@@ -1,7 +1,9 @@
 """Reading batches: of data sets with an index, and of data sets that are only iterated over."""
 
+from collections.abc import Callable
 from itertools import islice
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,10 +12,14 @@ from glasshouse.data.collate import BatchArrays, Collate, stack_samples
 from glasshouse.data.sampler import is_defined_with, set_epoch_of
 from glasshouse.dispatch.watch import COLLATING, CONVERTING, READING, tell
 
+if TYPE_CHECKING:
+    from glasshouse.data.stream import IterableDataset
+
+
 END = object()  # in place of a batch: there are no more
 
 
-def is_iterable_only(source) -> bool:
+def is_iterable_only(source: Any) -> bool:
     """Whether `source` is to be iterated over: ours and PyTorch's IterableDataset, or anything
     without an index that can be iterated over more than once."""
     if any(cls.__name__ == "IterableDataset" for cls in type(source).__mro__):
@@ -22,7 +28,7 @@ def is_iterable_only(source) -> bool:
     return not has_index and hasattr(source, "__iter__") and not hasattr(source, "__next__")
 
 
-def reads_batches(source) -> bool:
+def reads_batches(source: Any) -> bool:
     """Whether `source.read_batch(indices, empty)` gives what its samples collated give."""
     if not is_defined_with(type(source), "read_batch", "__getitem__"):
         return False
@@ -30,7 +36,7 @@ def reads_batches(source) -> bool:
     return can_read and all(map(reads_batches, getattr(source, "sources", ())))
 
 
-def read_samples(source, indices) -> list:
+def read_samples(source: Any, indices: Any) -> list[Any]:
     """The samples at `indices`; at once where the data set has `__getitems__`, as in PyTorch."""
     indices = indices.tolist() if isinstance(indices, np.ndarray) else indices
     if hasattr(source, "__getitems__"):
@@ -42,7 +48,7 @@ class MapFetch:
     """Batches of a data set with an index: `fetch(indices)`. `collate` None stacks samples into
     arrays that `empty` makes, as does a `Collate`; `tensors(indices)` makes tensors of these."""
 
-    def __init__(self, source, collate=None, batched: bool = True):
+    def __init__(self, source: Any, collate: Any = None, batched: bool = True) -> None:
         self.source, self.collate, self.batched = source, collate, batched
         self.stack = stack_samples if collate is None else None
         if isinstance(collate, Collate) and is_defined_with(type(collate), "stack", "__call__"):
@@ -50,7 +56,7 @@ class MapFetch:
         self.as_tensors = self.stack is not None
         self.whole = collate is None and batched and reads_batches(source)
 
-    def __call__(self, indices, empty=np.empty):
+    def __call__(self, indices: Any, empty: Callable[..., Any] = np.empty) -> Any:
         if not self.batched:
             sample = self.source[indices]
             return sample if self.collate is None else self.collate(sample)
@@ -58,13 +64,13 @@ class MapFetch:
             return self.source.read_batch(np.asarray(indices), empty)
         return self.joined(read_samples(self.source, indices), empty)
 
-    def joined(self, samples: list, empty):
+    def joined(self, samples: list[Any], empty: Callable[..., Any]) -> Any:
         begin_ns = perf_counter_ns()
         batch = self.collate(samples) if self.stack is None else self.stack(samples, empty)
         tell("region", COLLATING, begin_ns)
         return batch
 
-    def tensors(self, argument):
+    def tensors(self, argument: Any) -> Any:
         """The batch with tensors for arrays, unless the user's `collate` made it."""
         arrays, begin_ns = BatchArrays(), perf_counter_ns()
         batch = self(argument, arrays.empty)
@@ -81,13 +87,19 @@ class StreamFetch(MapFetch):
     END. A data set with `state_dict` and `load_state_dict` is asked for its state; others are read
     from the beginning again."""
 
-    def __init__(self, source, collate=None, batched: bool = True, drop_last: bool = False):
+    def __init__(
+        self,
+        source: "IterableDataset",
+        collate: Callable[..., Any] | None = None,
+        batched: bool = True,
+        drop_last: bool = False,
+    ) -> None:
         super().__init__(source, collate, batched)
         self.whole, self.drop_last = False, drop_last
         self.has_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         self.samples = iter(())
 
-    def begin(self, epoch: int, skip: int, state=None) -> None:
+    def begin(self, epoch: int, skip: int, state: dict[str, int] | None = None) -> None:
         """Go to the sample `skip` of `epoch`, by the data set's own state where there is one."""
         set_epoch_of(self.source, epoch)
         if self.has_state and state is not None:
@@ -98,7 +110,7 @@ class StreamFetch(MapFetch):
         else:
             self.samples = islice(iter(self.source), skip, None)
 
-    def __call__(self, size, empty=np.empty):
+    def __call__(self, size: int, empty: Callable[..., Any] = np.empty) -> Any:
         if not self.batched:
             sample = next(self.samples, END)
             return sample if self.collate is None or sample is END else self.collate(sample)
@@ -107,18 +119,18 @@ class StreamFetch(MapFetch):
             return END
         return self.joined(samples, empty)
 
-    def state(self):
+    def state(self) -> Any:
         """The data set's own state after the last batch."""
         return self.source.state_dict() if self.has_state else None
 
 
-def check_function(where: str, name: str, fn):
+def check_function(where: str, name: str, fn: Any) -> Any:
     if fn is not None and not callable(fn):
         raise DTypeError(where, f"{name} to be a function", repr(fn), "Pass a callable.")
     return fn
 
 
-def check_source(where: str, source):
+def check_source(where: str, source: Any) -> Any:
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         fix = "Make a list of it first."
         raise DTypeError(where, "a data set with a length and an index", type_name(source), fix)

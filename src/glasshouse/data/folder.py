@@ -1,6 +1,7 @@
 """Images in folders, a folder for each class."""
 
 from pathlib import Path
+from typing import Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.data.dataset import Dataset
@@ -18,7 +19,7 @@ class ImageFolder(Dataset):
     Source: torchvision.
     """
 
-    def __init__(self, root, endings=ENDINGS):
+    def __init__(self, root: str | Path, endings: tuple[str, ...] = ENDINGS) -> None:
         self.root = Path(root)
         folders = [path for path in self.root.glob("*") if path.is_dir()]
         self.classes = sorted(path.name for path in folders)
@@ -34,12 +35,12 @@ class ImageFolder(Dataset):
             fix = f"Put images there: root/class/name{endings[0]}."
             raise OptionError("ImageFolder", expected, str(root), fix)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[Any, int]:
         path, number = self.samples[check_index("ImageFolder", index, len(self))]
         return open_image(path), number
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ImageFolder({str(self.root)!r}, {len(self)} images, {len(self.classes)} classes)"

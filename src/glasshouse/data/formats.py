@@ -3,6 +3,7 @@
 import gzip
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ CIFAR_FILES = {
 }
 
 
-def read_bytes(where: str, path) -> bytes:
+def read_bytes(where: str, path: str | Path) -> bytes:
     """A file's contents, unpacked if they are gzip's.
 
     Raises: CheckpointError if there is no such file, or it is damaged.
@@ -33,7 +34,7 @@ def read_bytes(where: str, path) -> bytes:
         raise CheckpointError(where, "a readable file", error, "Check the path.") from None
 
 
-def read_idx(path) -> np.ndarray:
+def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file, gzip'ed or not.
 
     Dtypes: uint8, int8, int16, int32, float32, float64.
@@ -54,7 +55,7 @@ def read_idx(path) -> np.ndarray:
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 
-def write_idx(path, array) -> None:
+def write_idx(path: str | Path, array: Any) -> None:
     """Write an array as an IDX file.
 
     Dtypes: as read_idx.
@@ -70,7 +71,7 @@ def write_idx(path, array) -> None:
     Path(path).write_bytes(head + array.astype(IDX_DTYPES[code]).tobytes())
 
 
-def mnist(folder, split: str = "train") -> TensorDataset:
+def mnist(folder: str | Path, split: str = "train") -> TensorDataset:
     """(image, label) samples of MNIST's, Fashion-MNIST's or KMNIST's four files in `folder`.
 
     Shapes: images (28, 28), labels ().
@@ -84,13 +85,13 @@ def mnist(folder, split: str = "train") -> TensorDataset:
     return TensorDataset(*[read_idx(existing(folder, f"{stem}-{kind}-ubyte")) for kind in kinds])
 
 
-def existing(folder, name: str) -> Path:
+def existing(folder: str | Path, name: str) -> Path:
     """The file of this name, or packed by gzip."""
     path = Path(folder) / name
     return path if path.exists() else path.with_name(name + ".gz")
 
 
-def cifar(folder, split: str = "train", classes: int = 10) -> TensorDataset:
+def cifar(folder: str | Path, split: str = "train", classes: int = 10) -> TensorDataset:
     """(image, label) samples of CIFAR-10's or CIFAR-100's binary files in `folder`.
 
     Shapes: images (3, 32, 32), labels ().
@@ -104,7 +105,7 @@ def cifar(folder, split: str = "train", classes: int = 10) -> TensorDataset:
     return TensorDataset(*read_cifar(paths, classes))
 
 
-def read_cifar(paths, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+def read_cifar(paths: Any, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """(images, labels) of binary files: a row is the label (of CIFAR-100 the coarse one before the
     fine one) and 3 x 32 x 32 pixels.
 

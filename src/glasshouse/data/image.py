@@ -5,8 +5,11 @@ gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed
 
 import math
 import numbers
+from collections.abc import Callable
 from functools import cache
 from io import BytesIO
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +26,11 @@ FULL = 255.0  # a uint8's largest value
 
 
 @cache
-def pillow(module: str):
+def pillow(module: str) -> ModuleType:
     return optional("data", "Pillow for images", f"PIL.{module}", "vision")
 
 
-def open_image(file):
+def open_image(file: Any) -> Any:
     """The image in a file, a path or bytes; its pixels are decoded when they are needed.
 
     Raises: OptionError if there is no image in it.
@@ -42,7 +45,7 @@ def open_image(file):
         raise OptionError("open_image", "an image file", shown, "See its format.") from None
 
 
-def as_image(image):
+def as_image(image: Any) -> Any:
     """A Pillow image of the pixels."""
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim not in (2, 3):
@@ -56,11 +59,11 @@ def as_image(image):
     return image
 
 
-def in_colour(image):
+def in_colour(image: Any) -> Any:
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def check_size(where: str, size) -> tuple[int, int]:
+def check_size(where: str, size: Any) -> tuple[int, int]:
     """(height, width)."""
     pair = size if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2:
@@ -68,7 +71,9 @@ def check_size(where: str, size) -> tuple[int, int]:
     return tuple(check_integer(where, "size", side, 1) for side in pair)
 
 
-def check_bounds(where: str, name: str, bounds, least: float, most: float) -> tuple[float, float]:
+def check_bounds(
+    where: str, name: str, bounds: tuple[float, ...], least: float, most: float
+) -> tuple[float, float]:
     """(low, high) within least … most."""
     pair = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
     is_pair = len(pair) == 2 and all(isinstance(x, numbers.Real) for x in pair)
@@ -83,20 +88,20 @@ class ImageTransform:
 
     is_random = False
 
-    def __call__(self, image, rng=None):
+    def __call__(self, image: Any, rng: "np.random.Generator | None" = None) -> Any:
         if self.is_random and rng is None:
             fix = "Give the map a seed: data.map(fn, seed=0)."
             raise OptionError(type(self).__name__, "a generator of random numbers", "none", fix)
         return self.apply(image, rng)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: expected apply; got none.")
 
 
 class Compose(ImageTransform):
     """One transform after the other; plain functions of the image may be among them."""
 
-    def __init__(self, *transforms):
+    def __init__(self, *transforms: Any) -> None:
         if len(transforms) == 1 and isinstance(transforms[0], (list, tuple)):
             transforms = tuple(transforms[0])
         for transform in transforms:
@@ -104,7 +109,7 @@ class Compose(ImageTransform):
                 raise DTypeError("Compose", "functions", repr(transform), "Pass transforms.")
         self.transforms = transforms
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator | None") -> np.ndarray:
         for transform in self.transforms:
             takes_rng = isinstance(transform, ImageTransform)
             image = transform(image, rng) if takes_rng else transform(image)
@@ -117,12 +122,12 @@ class Resize(ImageTransform):
     Source: torchvision.
     """
 
-    def __init__(self, size, interpolation: str = "bilinear"):
+    def __init__(self, size: Any, interpolation: str = "bilinear") -> None:
         self.shorter = isinstance(size, int)
         self.size = check_size("Resize", size)
         self.filter = filter_of("Resize", interpolation)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator | None") -> Any:
         image = as_image(image)
         height, width = self.size
         if self.shorter:
@@ -143,10 +148,10 @@ FILTER_NUMBERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box"
 class CenterCrop(ImageTransform):
     """The middle of the image; what lies outside it is black."""
 
-    def __init__(self, size):
+    def __init__(self, size: tuple[int, ...] | int) -> None:
         self.size = check_size("CenterCrop", size)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator | None") -> Any:
         image = as_image(image)
         height, width = self.size
         left = round((image.width - width) / 2)
@@ -162,11 +167,11 @@ class RandomCrop(ImageTransform):
 
     is_random = True
 
-    def __init__(self, size, padding: int = 0):
+    def __init__(self, size: int, padding: int = 0) -> None:
         self.size = check_size("RandomCrop", size)
         self.padding = check_integer("RandomCrop", "padding", padding, 0)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
         image = as_image(image)
         height, width = self.size
         rows = image.height + 2 * self.padding - height
@@ -192,19 +197,19 @@ class RandomResizedCrop(ImageTransform):
 
     def __init__(
         self,
-        size,
-        scale=(0.08, 1.0),
-        ratio=(3 / 4, 4 / 3),
+        size: tuple[int, ...] | int,
+        scale: tuple[float, ...] = (0.08, 1.0),
+        ratio: tuple[float, ...] = (3 / 4, 4 / 3),
         interpolation: str = "bilinear",
         draft: bool = True,
-    ):
+    ) -> None:
         self.size = check_size("RandomResizedCrop", size)
         self.scale = check_bounds("RandomResizedCrop", "scale", scale, 0.0, 1.0)
         self.ratio = check_bounds("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
         self.filter = filter_of("RandomResizedCrop", interpolation)
         self.draft = bool(draft)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
         image = as_image(image)
         left, top, width, height = self.box(image.width, image.height, rng)
         rows, columns = self.size
@@ -221,7 +226,7 @@ class RandomResizedCrop(ImageTransform):
         box = (left * across, top * down, right, bottom)
         return in_colour(image).resize((columns, rows), self.filter, box=box)
 
-    def box(self, width: int, height: int, rng) -> tuple[int, int, int, int]:
+    def box(self, width: int, height: int, rng: "np.random.Generator") -> tuple[int, int, int, int]:
         """(left, top, width, height) of the part: ten tries, then the middle."""
         for _ in range(10):
             area = width * height * rng.uniform(*self.scale)
@@ -242,11 +247,11 @@ class RandomFlip(ImageTransform):
 
     is_random = True
 
-    def __init__(self, p: float = 0.5, vertical: bool = False):
+    def __init__(self, p: float = 0.5, vertical: bool = False) -> None:
         self.p = check_range("RandomFlip", "p", p, 0, 1)
         self.vertical = bool(vertical)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
         if rng.random() >= self.p:
             return image
         return as_image(image).transpose(1 if self.vertical else 0)  # Pillow's FLIP_ numbers
@@ -255,7 +260,7 @@ class RandomFlip(ImageTransform):
 class ToArray(ImageTransform):
     """float32 (channels, height, width), from 0 to 1."""
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator | None") -> np.ndarray:
         pixels = np.asarray(as_image(image))
         pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
         return np.ascontiguousarray(pixels.transpose(2, 0, 1)) / np.float32(FULL)
@@ -267,10 +272,10 @@ class Normalize(ImageTransform):
     Raises: ShapeError unless mean and std have one entry a channel, OptionError for a std of 0.
     """
 
-    def __init__(self, mean, std):
+    def __init__(self, mean: Any, std: Any) -> None:
         self.mean, self.std = check_moments("Normalize", mean, std)
 
-    def apply(self, image, rng):
+    def apply(self, image: Any, rng: "np.random.Generator | None") -> np.ndarray:
         if not isinstance(image, np.ndarray) or image.dtype.kind != "f":
             got = image.dtype if isinstance(image, np.ndarray) else type_name(image)
             raise DTypeError("Normalize", "a floating array", got, "Put ToArray() before it.")
@@ -280,7 +285,7 @@ class Normalize(ImageTransform):
         return (image - self.mean[:, None, None]) / self.std[:, None, None]
 
 
-def check_moments(where: str, mean, std) -> tuple[np.ndarray, np.ndarray]:
+def check_moments(where: str, mean: Any, std: Any) -> tuple[np.ndarray, np.ndarray]:
     try:
         mean = np.atleast_1d(np.asarray(mean, np.float32))
         std = np.atleast_1d(np.asarray(std, np.float32))
@@ -305,12 +310,12 @@ class ImageCollate(Collate):
     Raises: ShapeError for images of different sizes, or channels other than the mean's.
     """
 
-    def __init__(self, mean=0.0, std=1.0):
+    def __init__(self, mean: list[float] | float = 0.0, std: list[float] | float = 1.0) -> None:
         mean, std = check_moments("ImageCollate", mean, std)
         self.scale = (1 / (FULL * std)).astype(np.float32)[:, None, None]
         self.shift = (mean / std).astype(np.float32)[:, None, None]
 
-    def stack_leaves(self, leaves, empty):
+    def stack_leaves(self, leaves: tuple[Any, ...], empty: Callable[..., Any]) -> np.ndarray:
         pixels = [pixels_of(leaf) for leaf in leaves]
         if any(array is None for array in pixels):
             return super().stack_leaves(leaves, empty)
@@ -329,7 +334,7 @@ class ImageCollate(Collate):
         return out
 
 
-def pixels_of(leaf) -> np.ndarray | None:
+def pixels_of(leaf: Any) -> np.ndarray | None:
     """(height, width, channels) of an image, None of anything else."""
     if hasattr(leaf, "getbands"):
         leaf = np.asarray(leaf)

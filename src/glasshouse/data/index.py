@@ -1,13 +1,14 @@
 """Checks of indices, counted from either end."""
 
 import operator
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, type_name
 
 
-def check_index(where: str, index, length: int) -> int:
+def check_index(where: str, index: Any, length: int) -> int:
     """`index` counted from the front."""
     try:
         position = operator.index(index)
@@ -21,7 +22,7 @@ def check_index(where: str, index, length: int) -> int:
     return position + length if position < 0 else position
 
 
-def check_indices(where: str, indices, length: int) -> np.ndarray:
+def check_indices(where: str, indices: np.ndarray, length: int) -> np.ndarray:
     """An array of indices counted from the front."""
     if indices.dtype.kind not in "iu":
         fix = "Let the sampler give integers."

@@ -1,8 +1,10 @@
 """DataLoader: sampling, batching and workers in one object, in PyTorch's habit."""
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
 from glasshouse.data.fetch import (
@@ -22,11 +24,15 @@ from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import WAITING, tell
 from glasshouse.ops.checks import check_integer, check_option
 
+if TYPE_CHECKING:
+    from glasshouse.data.collate import Collate
+
+
 NO_BATCH = object()
 WHERE = "DataLoader"
 
 
-def told_waiting(batches):
+def told_waiting(batches: Any) -> Iterator[Any]:
     """The same batches; watchers receive the time that each was waited for."""
     while True:
         begin_ns = perf_counter_ns()
@@ -60,26 +66,26 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset,
+        dataset: Any,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler=None,
-        batch_sampler=None,
+        sampler: Any = None,
+        batch_sampler: list[list[int]] | None = None,
         num_workers: int = 0,
-        collate_fn=None,
+        collate_fn: "Collate | int | None" = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
-        worker_init_fn=None,
-        multiprocessing_context=None,
-        generator=None,
+        worker_init_fn: int | None = None,
+        multiprocessing_context: Any = None,
+        generator: int | None = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         in_order: bool = True,
         seed: int = 0,
         threads: bool = False,
-    ):
+    ) -> None:
         if isinstance(dataset, str):
             fix = "Pass a data set that reads it, e.g. ImageFolder(…)."
             raise DTypeError(WHERE, "a data set", f"the text {dataset!r}", fix)
@@ -108,7 +114,7 @@ class DataLoader:
 
     # -- options ---------------------------------------------------------------------------------
 
-    def set_order(self, batch_size, sampler, batch_sampler) -> None:
+    def set_order(self, batch_size: Any, sampler: Any, batch_sampler: Any) -> None:
         options = {
             "shuffle": self.shuffle,
             "sampler": sampler is not None,
@@ -141,7 +147,7 @@ class DataLoader:
         if batch_sampler is None and self.batched:
             self.batch_sampler = BatchSampler(self.sampler, batch_size, self.drop_last)
 
-    def set_workers(self, context) -> None:
+    def set_workers(self, context: Any) -> None:
         if self.num_workers == 0 and self.prefetch_factor is not None:
             exclude("prefetch_factor", "num_workers=0", "Only workers read ahead.")
         if self.num_workers == 0 and self.persistent_workers:
@@ -162,7 +168,7 @@ class DataLoader:
 
     # -- one epoch -------------------------------------------------------------------------------
 
-    def plan(self, start: int):
+    def plan(self, start: int) -> Iterator[Any]:
         """The index groups of this epoch from batch `start` on (indices, without batches)."""
         order = self.batch_sampler if self.batched else self.sampler
         set_epoch_of(order, self.epoch)
@@ -175,7 +181,7 @@ class DataLoader:
         self.sampler_state = order.state_dict() if hasattr(order, "state_dict") else {}
         return plan
 
-    def __len__(self):
+    def __len__(self) -> Any:
         if self.iterable:
             if not hasattr(type(self.dataset), "__len__"):
                 fix = "Count the batches that come."
@@ -184,7 +190,7 @@ class DataLoader:
             return count // size if self.drop_last else -(-count // size)
         return len(self.batch_sampler if self.batched else self.sampler)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if not self.continues:
             self.restart(self.epoch + 1)
         self.continues = False
@@ -199,16 +205,18 @@ class DataLoader:
         streams = max(1, self.num_workers)
         self.epoch, self.position, self.turn = epoch, 0, 0
         self.reads, self.states = [0] * streams, [None] * streams
-        self.sampler_state: dict = {}
+        self.sampler_state: dict[Any, Any] = {}
 
-    def count(self, batches, epoch: int, start: int):
+    def count(self, batches: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
         for position, batch in enumerate(batches, start + 1):
             self.epoch, self.position = epoch, position
             yield batch
         self.restart(epoch + 1)
         self.continues = True
 
-    def count_in_turn(self, epoch: int, counts: list[int], states: list, turn: int):
+    def count_in_turn(
+        self, epoch: int, counts: list[int], states: list[Any], turn: int
+    ) -> Iterator[Any]:
         streams = len(counts)
         start = sum(counts) + 1
         batches = self.read_stream(epoch, counts, states, turn)
@@ -221,7 +229,7 @@ class DataLoader:
         self.restart(epoch + 1)
         self.continues = True
 
-    def read(self, plan, start: int, epoch: int):
+    def read(self, plan: Any, start: int, epoch: int) -> Iterator[Any]:
         """Yield the batches of `plan`."""
         if self.num_workers == 0 or self.threads:
             depth = max(1, self.ahead * self.num_workers)
@@ -231,10 +239,12 @@ class DataLoader:
             pool.begin(self.seed, epoch, [(0, None)] * pool.count)
             yield from read_ordered(pool, plan, start, self.timeout_s, self.in_order)
 
-    def read_here(self, indices):
+    def read_here(self, indices: Any) -> Any:
         return self.fetch.tensors(indices)
 
-    def read_stream(self, epoch: int, counts: list[int], states: list, turn: int):
+    def read_stream(
+        self, epoch: int, counts: list[int], states: list[Any], turn: int
+    ) -> Iterator[tuple[int, Any, None]]:
         """Yield (worker, batch, state) of a data set that is only iterated over."""
         starts = starts_of(counts, states, self.batch_size or 1)
         if self.num_workers == 0:
@@ -248,7 +258,7 @@ class DataLoader:
             yield from read_in_turn(pool, self.batch_size, list(counts), turn, self.timeout_s)
 
     @contextmanager
-    def workers(self):
+    def workers(self) -> Iterator[WorkerPool | None]:
         """Processes for one loop: those kept, unless another loop has them."""
         pool = self.pool
         if pool is None or pool.in_use:
@@ -286,7 +296,7 @@ class DataLoader:
         self.restart(check_integer("set_epoch", "epoch", epoch, 0))
         self.continues = True
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The seed, the epoch, and the number of its batches already given out; beside these a
         generator's state, or what each worker has given of a data set that is only iterated over.
 
@@ -302,7 +312,7 @@ class DataLoader:
             state |= {"given": list(self.reads), "states": list(self.states), "turn": self.turn}
         return state
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue where `state` was taken.
 
         Raises: CheckpointError if it is not a loader's state, lies beyond the epoch's end, or was
@@ -332,17 +342,17 @@ class DataLoader:
         if self.iterable:
             self.reads, self.states, self.turn = (state[x] for x in ("given", "states", "turn"))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shown = ("batch_size", "shuffle", "drop_last", "num_workers", "seed")
         options = (f"{name}={getattr(self, name)}" for name in shown)
         return f"DataLoader({', '.join([repr(self.dataset), *options])})"
 
 
-def exclude(first: str, second: str, fix: str):
+def exclude(first: str, second: str, fix: str) -> Any:
     raise OptionError(WHERE, f"{first} or {second}", "both", fix)
 
 
-def check_timeout(timeout) -> float | None:
+def check_timeout(timeout: Any) -> float | None:
     """Seconds to wait at most; 0 is no limit."""
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise OptionError(WHERE, "timeout to be 0 or more seconds", repr(timeout), "0 is no limit.")

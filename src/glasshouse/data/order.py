@@ -4,8 +4,10 @@ Orders and generators rest on the raw bits of a counter-based generator, whose s
 its definition, so an order stays the same between machines and library versions."""
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +32,7 @@ def bit_source(path: tuple[int, ...]) -> "np.random.Philox":
     return np.random.Philox(np.random.SeedSequence([len(path), *words]))
 
 
-def read_ahead(read, indices, workers: int, depth: int):
+def read_ahead(read: Callable[..., Any], indices: Any, workers: int, depth: int) -> Iterator[Any]:
     """Yield read(index) for each index in order, up to `depth` of them computed ahead by threads.
     A worker's error is raised where its sample would have come; threads end before this returns."""
     if workers == 0:

@@ -1,13 +1,16 @@
 """Batches that worker processes read, in the order of one process."""
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import count, islice
 from typing import Any
 
 from glasshouse.data.pool import WorkerPool
 
 
-def read_ordered(pool: WorkerPool, plan, start: int, timeout_s: float | None, in_order: bool):
+def read_ordered(
+    pool: WorkerPool, plan: Any, start: int, timeout_s: float | None, in_order: bool
+) -> Any:
     """Yield the batches of `plan`, the first of which is the epoch's batch `start`; without
     `in_order`, as they come."""
     tasks = enumerate(plan, start)
@@ -30,7 +33,9 @@ def read_ordered(pool: WorkerPool, plan, start: int, timeout_s: float | None, in
         yield batch
 
 
-def read_in_turn(pool: WorkerPool, size, counts: list[int], turn: int, timeout_s: float | None):
+def read_in_turn(
+    pool: WorkerPool, size: Any, counts: list[int], turn: int, timeout_s: float | None
+) -> Iterator[tuple[int, Any, None]]:
     """Yield (worker, batch, state): a batch from each worker in turn, from worker `turn` on, until
     all have ended. `counts` counts the batches that each has given already."""
     numbers = count()

@@ -48,7 +48,7 @@ class WorkerPool:
     Raises: WorkerError if a process dies; what a worker raises is raised here.
     """
 
-    def __init__(self, job: Job, prefetch_factor: int, context):
+    def __init__(self, job: Job, prefetch_factor: int, context: Any) -> None:
         self.job, self.count = job, job.num_workers
         self.room = prefetch_factor * self.count  # tasks given out and batches not yet taken
         self.generation = 0
@@ -61,8 +61,8 @@ class WorkerPool:
         self.reader = BlockReader()
         self.board_block = Block()
         self.board = board_of(self.board_block)
-        self.processes: list = []
-        self.connections: list = []
+        self.processes: list[Any] = []
+        self.connections: list[Any] = []
         self.selector = selectors.DefaultSelector()
         self.finalizer = weakref.finalize(
             self,
@@ -80,7 +80,7 @@ class WorkerPool:
             self.close()
             raise
 
-    def start(self, number: int, context) -> None:
+    def start(self, number: int, context: Any) -> None:
         ours, theirs = context.Pipe()
         self.connections.append(ours)
         forked = context.get_start_method() == "fork"
@@ -109,7 +109,7 @@ class WorkerPool:
         for worker, (skip, state) in enumerate(starts):
             self.send(worker, EPOCH, 0, 0, (seed, epoch, skip, state))
 
-    def submit(self, task: int, position: int, argument, worker: int | None = None) -> None:
+    def submit(self, task: int, position: int, argument: Any, worker: int | None = None) -> None:
         """Have the batch at `position` read by a worker, the least busy one if none is named."""
         if worker is None:
             worker = min(range(self.count), key=self.outstanding.__getitem__)
@@ -119,7 +119,9 @@ class WorkerPool:
         self.board[1] = bool(watchers)
         self.send(worker, FETCH, task, self.free.popleft(), (position, argument))
 
-    def send(self, worker: int, kind: int, task: int, block: int, argument) -> None:
+    def send(
+        self, worker: int, kind: int, task: int, block: int, argument: tuple[Any, ...]
+    ) -> None:
         nbytes = self.blocks[block].nbytes
         message = TASK.pack(kind, self.generation, task, block, nbytes)
         try:
@@ -177,7 +179,7 @@ class WorkerPool:
         elif kind == ENDED:
             self.waiting[task] = Reply(worker, task)
 
-    def batch_of(self, reply: Reply):
+    def batch_of(self, reply: Reply) -> tuple[Any, None]:
         """(batch, state) that a reply brought; raises the error that it brought."""
         if reply.error is not None:
             raise self.failure_of(reply)
@@ -222,12 +224,14 @@ class WorkerPool:
         self.finalizer()
 
 
-def free_block(leases: dict, free: deque, number: int, _reference) -> None:
+def free_block(leases: dict[Any, Any], free: deque[Any], number: int, _reference: Any) -> None:
     del leases[number]
     free.append(number)
 
 
-def end_workers(owner: int, processes, connections, blocks, selector) -> None:
+def end_workers(
+    owner: int, processes: list[Any], connections: list[Any], blocks: list[Block], selector: Any
+) -> None:
     """End all workers: those that wait see the closed connection, those at work get a while, then a
     signal. A forked copy of the loader leaves them alone."""
     if os.getpid() != owner:
@@ -252,7 +256,7 @@ def end_workers(owner: int, processes, connections, blocks, selector) -> None:
         block.close()
 
 
-def context_of(name):
+def context_of(name: Any) -> Any:
     """The way of starting processes: by name, or as multiprocessing's context."""
     if hasattr(name, "Process"):
         return name

@@ -3,7 +3,9 @@
 An order depends on (seed, epoch) alone, so a loader finds its place in it again. With a generator
 it depends on the generator's state when the epoch begins."""
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ __all__ = ["BatchSampler", "BucketBatchSampler", "DistributedSampler", "RandomSa
            "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]  # fmt: skip
 
 
-def is_defined_with(cls: type, fast: str, slow: str) -> bool:
+def is_defined_with(cls: type[Any], fast: str, slow: str) -> bool:
     """Whether `fast` does what `slow` does: no subclass has overridden `slow` alone."""
     for base in cls.__mro__:
         if fast in vars(base):
@@ -39,16 +41,16 @@ class Sampler:
 
     epoch = 0
 
-    def __init__(self, data_source=None):
+    def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
 
-    def order(self):
+    def order(self) -> Any:
         """The epoch's indices as an array or range."""
         raise NotImplementedError(
             f"{type(self).__name__}: expected __iter__ or order; got neither."
         )
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(np.asarray(self.order()).tolist())
 
     def set_epoch(self, epoch: int) -> None:
@@ -64,13 +66,13 @@ class SequentialSampler(Sampler):
         [0, 1, 2]
     """
 
-    def __init__(self, data_source):
+    def __init__(self, data_source: Any) -> None:
         self.data_source = check_sized("SequentialSampler", data_source)
 
-    def order(self):
+    def order(self) -> range:
         return range(len(self.data_source))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.data_source)
 
 
@@ -84,7 +86,7 @@ class SeededSampler(Sampler):
             fix = "Pass one, or a seed."
             raise DTypeError(where, "a gh.random.Generator", type_name(generator), fix)
         self.generator = generator
-        self.began: dict | None = None
+        self.began: dict[Any, Any] | None = None
 
     def path(self) -> tuple[int, ...]:
         """The integers that determine this epoch's order."""
@@ -96,11 +98,11 @@ class SeededSampler(Sampler):
     def rng(self) -> "np.random.Generator":
         return sample_generator(*self.path())
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The generator's state when the epoch began; nothing where there is only a seed."""
         return {} if self.began is None else {"generator": self.began}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Draw the next order as the saved epoch's was drawn."""
         if self.generator is not None and state:
             self.generator.set_state(state["generator"])
@@ -118,8 +120,14 @@ class RandomSampler(SeededSampler):
     """
 
     def __init__(
-        self, data_source, replacement=False, num_samples=None, generator=None, *, seed: int = 0
-    ):
+        self,
+        data_source: Any,
+        replacement: int = False,
+        num_samples: int | None = None,
+        generator: Any = None,
+        *,
+        seed: int = 0,
+    ) -> None:
         self.data_source = check_sized("RandomSampler", data_source)
         if not isinstance(replacement, bool):
             fix = "Name num_samples."
@@ -135,7 +143,7 @@ class RandomSampler(SeededSampler):
         """How many indices an epoch has."""
         return len(self.data_source) if self.sample_count is None else self.sample_count
 
-    def order(self):
+    def order(self) -> np.ndarray:
         count = len(self.data_source)
         if self.replacement:
             return self.rng().integers(0, count, self.num_samples)
@@ -144,7 +152,7 @@ class RandomSampler(SeededSampler):
         orders = [random_order(count, *path, *([turn] if turn else [])) for turn in range(rounds)]
         return np.concatenate([*orders, np.zeros(0, np.int64)])[: self.num_samples].astype(np.int64)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
 
@@ -157,14 +165,16 @@ class SubsetRandomSampler(SeededSampler):
         [4, 7]
     """
 
-    def __init__(self, indices, generator=None, *, seed: int = 0):
+    def __init__(
+        self, indices: list[int] | int, generator: Generator | None = None, *, seed: int = 0
+    ) -> None:
         self.indices = check_sized("SubsetRandomSampler", indices)
         self.set_seed(seed, generator)
 
-    def order(self):
+    def order(self) -> np.ndarray:
         return np.asarray(self.indices)[random_order(len(self.indices), *self.path())]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.indices)
 
 
@@ -180,7 +190,15 @@ class WeightedRandomSampler(SeededSampler):
         [1, 1, 1]
     """
 
-    def __init__(self, weights, num_samples, replacement=True, generator=None, *, seed: int = 0):
+    def __init__(
+        self,
+        weights: Any,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
         where = "WeightedRandomSampler"
         try:
             self.weights = np.asarray(weights, np.float64)
@@ -203,7 +221,7 @@ class WeightedRandomSampler(SeededSampler):
             raise OptionError(where, expected, num_samples, "Draw fewer, or with replacement=True.")
         self.set_seed(seed, generator)
 
-    def order(self):
+    def order(self) -> np.ndarray:
         rng = self.rng()
         if self.replacement:
             ends = np.cumsum(self.weights)
@@ -212,7 +230,7 @@ class WeightedRandomSampler(SeededSampler):
             keys = rng.exponential(size=len(self.weights)) / self.weights
         return np.argsort(keys, kind="stable")[: self.num_samples]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
 
@@ -228,8 +246,14 @@ class DistributedSampler(SeededSampler):
     """
 
     def __init__(
-        self, dataset, num_replicas=None, rank=None, shuffle=True, seed: int = 0, drop_last=False
-    ):
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
         self.dataset = check_sized("DistributedSampler", dataset)
         self.num_replicas = check_integer("DistributedSampler", "num_replicas", num_replicas, 1)
         self.rank = check_integer("DistributedSampler", "rank", rank, 0)
@@ -239,11 +263,11 @@ class DistributedSampler(SeededSampler):
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.set_seed(seed, None)
 
-    def __len__(self):
+    def __len__(self) -> int:
         whole, rest = divmod(len(self.dataset), self.num_replicas)
         return whole + (rest > 0 and not self.drop_last)
 
-    def order(self):
+    def order(self) -> np.ndarray:
         count, total = len(self.dataset), len(self) * self.num_replicas
         order = random_order(count, *self.path()) if self.shuffle else np.arange(count)
         return np.resize(order, total)[self.rank :: self.num_replicas]
@@ -259,7 +283,7 @@ class BatchSampler(Sampler):
         [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, sampler, batch_size: int, drop_last: bool):
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         if not hasattr(sampler, "__iter__"):
             fix = "Pass e.g. a range."
             raise DTypeError("BatchSampler", "a sampler to iterate over", type_name(sampler), fix)
@@ -269,11 +293,11 @@ class BatchSampler(Sampler):
             raise DTypeError("BatchSampler", "drop_last True or False", repr(drop_last), "Name it.")
         self.drop_last = drop_last
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         for batch in self.read_from(0):
             yield batch.tolist() if isinstance(batch, np.ndarray) else list(batch)
 
-    def read_from(self, start: int):
+    def read_from(self, start: int) -> Iterator[Any]:
         """Iterate over the batches start, start+1, …: arrays where the order is one. The order is
         drawn here, not when the first batch is read."""
         size = self.batch_size
@@ -283,24 +307,24 @@ class BatchSampler(Sampler):
             return (order[first : first + size] for first in range(start * size, end, size))
         return self.groups(islice(iter(self.sampler), start * size, None))
 
-    def groups(self, indices):
+    def groups(self, indices: Iterable[Any]) -> Iterator[list[float] | None]:
         while batch := list(islice(indices, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last:
                 yield batch
 
-    def __len__(self):
+    def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
         set_epoch_of(self.sampler, epoch)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The sampler's state."""
         return self.sampler.state_dict() if hasattr(self.sampler, "state_dict") else {}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Give the sampler its state."""
         if state:
             self.sampler.load_state_dict(state)
@@ -320,7 +344,7 @@ class BucketBatchSampler(SeededSampler):
 
     def __init__(
         self,
-        lengths,
+        lengths: Any,
         batch_size: int | None = None,
         *,
         max_tokens: int | None = None,
@@ -328,7 +352,7 @@ class BucketBatchSampler(SeededSampler):
         shuffle: bool = True,
         drop_last: bool = False,
         seed: int = 0,
-    ):
+    ) -> None:
         where = type(self).__name__
         self.lengths = np.asarray(lengths)
         if self.lengths.ndim != 1 or self.lengths.dtype.kind not in "iu":
@@ -354,7 +378,7 @@ class BucketBatchSampler(SeededSampler):
         self.window = check_integer(where, "window", window, 1)
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
         self.set_seed(seed, None)
-        self.epoch_batches: tuple[int, list] = (-1, [])
+        self.epoch_batches: tuple[int, list[Any]] = (-1, [])
 
     def batches(self) -> list[list[int]]:
         """All batches of this epoch."""
@@ -388,21 +412,21 @@ class BucketBatchSampler(SeededSampler):
             batches.append(batch)
         return batches
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.batches())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.batches())
 
 
-def check_sized(where: str, source):
+def check_sized(where: str, source: Any) -> Any:
     if not hasattr(source, "__len__"):
         fix = "Make a list of it first."
         raise DTypeError(where, "something with a length", type_name(source), fix)
     return source
 
 
-def set_epoch_of(source, epoch: int) -> None:
+def set_epoch_of(source: Any, epoch: int) -> None:
     """Pass the epoch to a data set or sampler that takes it."""
     if hasattr(source, "set_epoch"):
         source.set_epoch(epoch)

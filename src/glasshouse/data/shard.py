@@ -8,8 +8,10 @@ import io
 import json
 import re
 import tarfile
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +38,7 @@ class TarShards(IterableDataset):
         arXiv:2001.01858.
     """
 
-    def __init__(self, paths, shuffle: bool = False, seed: int = 0):
+    def __init__(self, paths: Any, shuffle: bool = False, seed: int = 0) -> None:
         self.paths = expand_paths(paths)
         missing = [path for path in self.paths if not Path(path).is_file()]
         if missing or not self.paths:
@@ -49,7 +51,7 @@ class TarShards(IterableDataset):
         """Samples whose members became what their endings say; see `decode_sample`."""
         return self.map(decode_sample)
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[dict[str, Any]]:
         paths = self.paths
         if self.shuffled:
             paths = [paths[i] for i in random_order(len(paths), self.seed, self.epoch)]
@@ -65,14 +67,14 @@ class TarShards(IterableDataset):
                 fix = "Fetch it again."
                 raise CheckpointError("TarShards", f"a tar file {path}", error, fix) from None
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"TarShards({len(self.paths)} shards, shuffle={self.shuffled}, seed={self.seed})"
 
 
-def expand_paths(paths) -> list[str]:
+def expand_paths(paths: Any) -> list[str]:
     """Every path that a pattern, or a list of these, stands for."""
     if not isinstance(paths, (str, Path)):
         fix = "Pass e.g. 'train-{0000..0031}.tar'."
@@ -98,7 +100,7 @@ def key_of(name: str) -> tuple[str, str]:
     return folder + slash + stem, ending.lower()
 
 
-def group_members(shard):
+def group_members(shard: Any) -> Iterator[list[Any]]:
     """Yield the members of each sample."""
     key, members = None, []
     for member in shard:
@@ -114,14 +116,14 @@ def group_members(shard):
         yield members
 
 
-def sample_of(shard, members) -> dict:
+def sample_of(shard: Any, members: list[Any]) -> dict[Any, Any]:
     sample = {KEY: key_of(members[0].name)[0]}
     for member in members:
         sample[key_of(member.name)[1]] = shard.extractfile(member).read()
     return sample
 
 
-def decode_sample(sample: dict) -> dict:
+def decode_sample(sample: dict[Any, Any]) -> dict[Any, Any]:
     """A sample with its members decoded by the last part of their endings: images (jpg, png, …),
     txt, json, npy, numbers (cls, index); others stay bytes.
 
@@ -133,7 +135,7 @@ def decode_sample(sample: dict) -> dict:
     return {name: decode_member(sample, name, data) for name, data in sample.items()}
 
 
-def decode_member(sample: dict, name: str, data):
+def decode_member(sample: dict[Any, Any], name: str, data: Any) -> Any:
     reader = READERS.get(name.rpartition(".")[2])
     if name == KEY or reader is None:
         return data
@@ -159,7 +161,9 @@ READERS = {
 }
 
 
-def write_shards(samples, folder, per_shard: int = 1000, prefix: str = "shard") -> list[str]:
+def write_shards(
+    samples: Any, folder: str | Path, per_shard: int = 1000, prefix: str = "shard"
+) -> list[str]:
     """Write samples, dicts by ending, as tar files folder/prefix-000000.tar …, and return their
     paths. Bytes are written as they are; numbers and texts as text, arrays as npy, images, lists
     and dicts as their ending says. A sample without "__key__" gets its number.
@@ -178,7 +182,7 @@ def write_shards(samples, folder, per_shard: int = 1000, prefix: str = "shard") 
     return paths
 
 
-def write_shard(path: Path, numbered) -> None:
+def write_shard(path: Path, numbered: Iterable[Any]) -> None:
     """Write (number, sample) pairs; only a whole shard has its name."""
     partial = path.with_suffix(".part")
     try:
@@ -196,13 +200,13 @@ def write_shard(path: Path, numbered) -> None:
         raise
 
 
-def add_member(shard, name: str, data: bytes) -> None:
+def add_member(shard: Any, name: str, data: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size = len(data)
     shard.addfile(member, io.BytesIO(data))
 
 
-def encode_member(name: str, value) -> bytes:
+def encode_member(name: str, value: Any) -> bytes:
     kind = name.rpartition(".")[2]
     file = io.BytesIO()
     if isinstance(value, (bytes, bytearray)):

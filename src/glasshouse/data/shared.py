@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base import flatten, unflatten
+from glasshouse.base.tree import TreeDef
 from glasshouse.dispatch.arrays import to_array
 from glasshouse.dispatch.value import Value, adopt
 
@@ -25,7 +26,7 @@ SPARE = 1.25  # batches of other sizes follow: a block that grows gets a quarter
 class Block:
     """Shared memory that can grow; every process that holds it maps it for itself."""
 
-    def __init__(self, fd: int | None = None):
+    def __init__(self, fd: int | None = None) -> None:
         self.fd = anonymous_file() if fd is None else fd
         self.nbytes = 0
         self.mapping: mmap.mmap | None = None
@@ -58,7 +59,7 @@ class Block:
             os.close(self.fd)
         self.fd, self.mapping = -1, None
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return block_of, (DupFd(self.fd),)
 
 
@@ -69,7 +70,7 @@ def anonymous_file() -> int:
         return os.dup(file.fileno())
 
 
-def block_of(handle) -> Block:
+def block_of(handle: Any) -> Block:
     """A block in a process that was started afresh."""
     return Block(handle.detach())
 
@@ -93,7 +94,7 @@ class BlockWriter:
     """Puts a batch into a block. `empty` hands out arrays there, so that what is stacked into them
     needs no copy."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.block: Block | None = None
         self.used_bytes = 0
         self.offsets: dict[int, tuple[np.ndarray, int]] = {}
@@ -105,7 +106,7 @@ class BlockWriter:
         self.block, self.used_bytes = block, 0
         self.offsets.clear()
 
-    def empty(self, shape, dtype) -> np.ndarray:
+    def empty(self, shape: Any, dtype: Any) -> np.ndarray:
         """An array in the block, its contents not set."""
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -119,7 +120,7 @@ class BlockWriter:
         self.block.reserve(self.used_bytes)
         return self.block.lease()[start : self.used_bytes]
 
-    def write(self, batch, as_tensors: bool, state=None) -> tuple[int, int]:
+    def write(self, batch: Any, as_tensors: bool, state: Any = None) -> tuple[int, int]:
         """(offset, size) of the batch's description, after its arrays."""
         leaves, treedef = flatten(batch)
         places = [self.place(leaf, as_tensors) for leaf in leaves]
@@ -133,7 +134,7 @@ class BlockWriter:
         self.bytes(len(data))[:] = np.frombuffer(data, np.uint8)
         return self.used_bytes - len(data), len(data)
 
-    def place(self, leaf, as_tensors: bool):
+    def place(self, leaf: Any, as_tensors: bool) -> Any:
         is_tensor = isinstance(leaf, Value)
         if is_tensor:
             leaf = leaf.numpy()
@@ -156,10 +157,10 @@ def is_numeric(array: np.ndarray) -> bool:
 class BlockReader:
     """Makes batches of what a `BlockWriter` wrote."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.last: tuple[bytes, Any] = (b"", None)
 
-    def read(self, lease: np.ndarray, offset: int, size: int, copy: bool):
+    def read(self, lease: np.ndarray, offset: int, size: int, copy: bool) -> tuple[Any, None]:
         """(batch, state): arrays on the lease's memory, or copies."""
         treedef, places, state = self.description(lease[offset : offset + size].tobytes())
         leaves = [
@@ -168,7 +169,7 @@ class BlockReader:
         ]
         return unflatten(treedef, leaves), state
 
-    def description(self, data: bytes):
+    def description(self, data: bytes) -> tuple[TreeDef, list[ArrayPlace | Pickled], None]:
         if data != self.last[0]:
             self.last = data, pickle.loads(data)
         treedef, places, state = self.last[1]
@@ -177,7 +178,7 @@ class BlockReader:
         return treedef, places, state
 
 
-def array_at(lease: np.ndarray, place: ArrayPlace, copy: bool):
+def array_at(lease: np.ndarray, place: ArrayPlace, copy: bool) -> Any:
     nbytes = int(np.prod(place.shape, dtype=np.int64)) * place.dtype.itemsize
     array = lease[place.offset : place.offset + nbytes].view(place.dtype).reshape(place.shape)
     array = array.copy() if copy else array

@@ -1,6 +1,7 @@
 """Parts of a data set."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,14 @@ class Subset(ResampleDataset):
         ['c', 'a']
     """
 
-    def __init__(self, dataset, indices):
+    def __init__(self, dataset: Any, indices: Any) -> None:
         super().__init__(dataset, indices)
         self.dataset = dataset
 
 
-def random_split(dataset, lengths, generator: Generator | None = None, *, seed: int = 0):
+def random_split(
+    dataset: Any, lengths: Any, generator: Generator | None = None, *, seed: int = 0
+) -> list[Subset]:
     """A list of `Subset`s of these lengths, or fractions, that do not overlap, drawn at random.
 
     Raises: OptionError unless lengths sum to the data set's, or fractions to 1.
@@ -52,7 +55,7 @@ def random_split(dataset, lengths, generator: Generator | None = None, *, seed: 
     ]
 
 
-def split_lengths(total: int, lengths) -> list[int]:
+def split_lengths(total: int, lengths: list[float]) -> list[int]:
     """The parts' lengths: `lengths` themselves, or of fractions that sum to 1, rounded down, with
     the rest given out one by one from the first.
 

@@ -5,7 +5,9 @@
 `read_from(start)` begins at the sample `start`: a loop continues there after a stop. Pieces skip as
 far down as they can, so a map does not run on what is left out."""
 
+from collections.abc import Callable, Iterator
 from itertools import chain, islice, repeat, takewhile
+from typing import Any
 
 from glasshouse.base.errors import DTypeError, OptionError, type_name
 from glasshouse.data.collate import collate as collate_samples
@@ -14,6 +16,7 @@ from glasshouse.data.fetch import END, check_function, is_iterable_only
 from glasshouse.data.order import read_ahead, sample_generator
 from glasshouse.data.worker import get_worker_info
 from glasshouse.ops.checks import check_integer
+from glasshouse.tensor import Tensor
 
 __all__ = ["BatchStream", "ChainDataset", "FilterStream", "IterableDataset", "IterableSource",
            "MapStream", "PartStream", "PrefetchStream", "ShuffleStream", "SpanStream"]  # fmt: skip
@@ -31,20 +34,20 @@ class IterableDataset(Composed):
         [4, 2]
     """
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self.read_from(0)
 
-    def read_from(self, start: int):
+    def read_from(self, start: int) -> Iterator[Any]:
         """Iterate over the samples start, start+1, …"""
         if type(self).__iter__ is IterableDataset.__iter__:
             raise NotImplementedError(f"{type(self).__name__}: expected __iter__; got none.")
         return islice(iter(self), start, None)
 
-    def map(self, fn, seed: int | None = None) -> "MapStream":
+    def map(self, fn: Any, seed: int | None = None) -> "MapStream":
         """fn(sample) of every sample; with a seed, fn(sample, rng)."""
         return MapStream(self, fn, seed)
 
-    def filter(self, keep) -> "FilterStream":
+    def filter(self, keep: Any) -> "FilterStream":
         """The samples for which keep(sample) is true."""
         return FilterStream(self, keep)
 
@@ -52,7 +55,9 @@ class IterableDataset(Composed):
         """The samples in random order, drawn from a buffer of the next `buffer_size`."""
         return ShuffleStream(self, buffer_size, seed)
 
-    def batch(self, batch_size: int, drop_last: bool = False, collate=None) -> "BatchStream":
+    def batch(
+        self, batch_size: int, drop_last: bool = False, collate: Callable[..., Any] | None = None
+    ) -> "BatchStream":
         """Groups of consecutive samples, as tensors."""
         return BatchStream(self, batch_size, drop_last, collate)
 
@@ -72,15 +77,15 @@ class IterableDataset(Composed):
         """Every `num_shards`-th sample from `index` on; in a worker, by default, its part."""
         return PartStream(self, num_shards, index)
 
-    def chain(self, *others) -> "ChainDataset":
+    def chain(self, *others: int) -> "ChainDataset":
         """These samples, then those of the others."""
         return ChainDataset([self, *others])
 
-    def __add__(self, other) -> "ChainDataset":
+    def __add__(self, other: Any) -> "ChainDataset":
         return self.chain(other)
 
 
-def check_stream(where: str, source):
+def check_stream(where: str, source: Any) -> Any:
     if not is_iterable_only(source) and not hasattr(source, "__len__"):
         expected = "a data set that can be iterated over again"
         fix = "Pass a list, or IterableSource(function) with a function that makes the iterator."
@@ -88,7 +93,7 @@ def check_stream(where: str, source):
     return source
 
 
-def read_source(source, start: int):
+def read_source(source: IterableDataset, start: int) -> Iterator[Any]:
     """Iterate over `source` from its sample `start` on."""
     if hasattr(source, "read_from"):
         return source.read_from(start)
@@ -110,10 +115,10 @@ class IterableSource(IterableDataset):
         [1, 2]
     """
 
-    def __init__(self, entries):
+    def __init__(self, entries: Any) -> None:
         self.entries = entries if callable(entries) else check_stream("IterableSource", entries)
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[Any]:
         entries = self.entries() if callable(self.entries) else self.entries
         return islice(iter(entries), start, None)
 
@@ -124,7 +129,7 @@ class MapStream(IterableDataset):
 
     shown = ("fn", "seed")
 
-    def __init__(self, source, fn, seed: int | None = None):
+    def __init__(self, source: IterableDataset, fn: Any, seed: int | None = None) -> None:
         self.sources = (check_stream("map", source),)
         if not callable(fn):
             raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
@@ -132,7 +137,7 @@ class MapStream(IterableDataset):
         self.seed = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[Any]:
         samples = read_source(self.sources[0], start)
         if self.seed is None:
             return map(self.fn, samples)
@@ -148,13 +153,13 @@ class FilterStream(IterableDataset):
 
     shown = ("keep",)
 
-    def __init__(self, source, keep):
+    def __init__(self, source: Any, keep: Any) -> None:
         self.sources = (check_stream("filter", source),)
         if not callable(keep):
             raise DTypeError("filter", "a function", repr(keep), "Pass a callable.")
         self.keep = keep
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return filter(self.keep, self.sources[0])
 
 
@@ -171,13 +176,13 @@ class ShuffleStream(IterableDataset):
 
     shown = ("buffer_size", "seed")
 
-    def __init__(self, source, buffer_size: int, seed: int = 0):
+    def __init__(self, source: IterableDataset | range, buffer_size: int, seed: int = 0) -> None:
         self.sources = (check_stream("shuffle", source),)
         self.buffer_size = check_integer("shuffle", "buffer_size", buffer_size, 1)
         self.seed = check_integer("shuffle", "seed", seed)
         self.epoch = 0
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         rng = sample_generator(*random_path(self.seed, self.epoch))
         samples = iter(self.sources[0])
         buffer = list(islice(samples, self.buffer_size))
@@ -198,13 +203,19 @@ class BatchStream(IterableDataset):
 
     shown = ("batch_size", "drop_last")
 
-    def __init__(self, source, batch_size: int, drop_last: bool = False, collate=None):
+    def __init__(
+        self,
+        source: Any,
+        batch_size: int,
+        drop_last: bool = False,
+        collate: Callable[..., Any] | None = None,
+    ) -> None:
         self.sources = (check_stream("batch", source),)
         self.batch_size = check_integer("batch", "batch_size", batch_size, 1)
         self.drop_last = bool(drop_last)
         self.collate = check_function("batch", "collate", collate) or collate_samples
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[Tensor]:
         samples = read_source(self.sources[0], start * self.batch_size)
         while group := list(islice(samples, self.batch_size)):
             if len(group) == self.batch_size or not self.drop_last:
@@ -216,11 +227,11 @@ class PrefetchStream(IterableDataset):
 
     shown = ("depth",)
 
-    def __init__(self, source, depth: int = 2):
+    def __init__(self, source: Any, depth: int = 2) -> None:
         self.sources = (check_stream("prefetch", source),)
         self.depth = check_integer("prefetch", "depth", depth, 1)
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[Any]:
         samples = read_source(self.sources[0], start)
         ahead = read_ahead(lambda _: next(samples, END), repeat(None), 1, self.depth)
         return takewhile(lambda sample: sample is not END, ahead)
@@ -231,11 +242,11 @@ class SpanStream(IterableDataset):
 
     shown = ("start", "stop")
 
-    def __init__(self, source, start: int, stop: int | None):
+    def __init__(self, source: Any, start: int, stop: int | None) -> None:
         self.sources = (check_stream("span", source),)
         self.start, self.stop = start, stop
 
-    def read_from(self, start):
+    def read_from(self, start: int) -> Iterator[Any]:
         samples = read_source(self.sources[0], self.start + start)
         if self.stop is None:
             return samples
@@ -254,7 +265,9 @@ class PartStream(IterableDataset):
 
     shown = ("num_shards", "index")
 
-    def __init__(self, source, num_shards: int | None = None, index: int | None = None):
+    def __init__(
+        self, source: Any, num_shards: int | None = None, index: int | None = None
+    ) -> None:
         self.sources = (check_stream("shard", source),)
         self.num_shards, self.index = num_shards, index
         if num_shards is not None or index is not None:
@@ -263,7 +276,7 @@ class PartStream(IterableDataset):
                 fix = "Count from 0."
                 raise OptionError("shard", f"an index from 0 to {num_shards - 1}", index, fix)
 
-    def read_from(self, start):
+    def read_from(self, start: Any) -> Iterator[Any]:
         count, index = self.num_shards, self.index
         if count is None:
             info = get_worker_info()
@@ -280,11 +293,11 @@ class ChainDataset(IterableDataset):
         [1, 2, 3]
     """
 
-    def __init__(self, datasets):
+    def __init__(self, datasets: list[Any]) -> None:
         self.sources = tuple(check_stream("ChainDataset", source) for source in datasets)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(self.sources)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return sum(map(len, self.sources))

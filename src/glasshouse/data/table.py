@@ -1,7 +1,9 @@
 """Tables in memory or on disk as data sets: Apache Arrow, Parquet, Hugging Face's `datasets`."""
 
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ class ArrowDataset(Dataset):
     Source: Apache Arrow, Columnar format.
     """
 
-    def __init__(self, source, columns=None):
+    def __init__(self, source: Any, columns: list[str] | None = None) -> None:
         names = None if columns is None else list(columns)
         self.table = table_of(source, names)
         if names is not None:
@@ -40,14 +42,16 @@ class ArrowDataset(Dataset):
             self.table = self.table.select(names)
         self.columns = {name: column_of(self.table[name]) for name in self.table.column_names}
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.table.num_rows
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> dict[str, Any]:
         index = check_index("ArrowDataset", index, len(self))
         return {name: entry_of(column, index) for name, column in self.columns.items()}
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(
+        self, indices: np.ndarray, empty: Callable[..., Any] = np.empty
+    ) -> dict[str, Any]:
         """The samples at `indices`, stacked."""
         indices = check_indices("ArrowDataset", indices, len(self))
         return {name: taken_of(column, indices, empty) for name, column in self.columns.items()}
@@ -57,11 +61,11 @@ class ArrowDataset(Dataset):
         """Whether all columns are numbers or texts, of which a batch is one array or list."""
         return all(is_plain(column) for column in self.columns.values())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ArrowDataset({len(self)} rows: {', '.join(self.columns)})"
 
 
-def table_of(source, columns):
+def table_of(source: Any, columns: list[str] | None) -> Any:
     """An Arrow table: the one given, or that of a file or of several, one after the other."""
     arrow = optional("ArrowDataset", "pyarrow for tables", "pyarrow", "tables")
     if isinstance(source, arrow.Table):
@@ -84,7 +88,7 @@ def table_of(source, columns):
         raise CheckpointError("ArrowDataset", f"a table in {source}", error, fix) from None
 
 
-def column_of(column):
+def column_of(column: Any) -> Any:
     """A column as an array of numbers, without a copy where it is one piece; else as it is."""
     arrow = optional("ArrowDataset", "pyarrow for tables", "pyarrow", "tables")
     kind, width = column.type, None
@@ -104,7 +108,7 @@ def column_of(column):
     return array.reshape(-1, width) if width else array
 
 
-def entry_of(column, index: int):
+def entry_of(column: Any, index: int) -> Any:
     if isinstance(column, np.ndarray):
         return column[index]
     value = column[index].as_py()
@@ -114,13 +118,13 @@ def entry_of(column, index: int):
     return value
 
 
-def is_plain(column) -> bool:
+def is_plain(column: Any) -> bool:
     if isinstance(column, np.ndarray):
         return True
     return str(column.type) in ("string", "large_string") and not column.null_count
 
 
-def taken_of(column, indices: np.ndarray, empty):
+def taken_of(column: Any, indices: np.ndarray, empty: Callable[..., Any]) -> Any:
     if isinstance(column, np.ndarray):
         return take_entries(column, indices, empty)
     return column.take(indices).to_pylist()
@@ -133,26 +137,26 @@ class HuggingFaceDataset(Dataset):
     Source: Hugging Face, datasets.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset: list[int]) -> None:
         if not hasattr(dataset, "with_format"):
             fix = "Choose its split."
             raise DTypeError("HuggingFaceDataset", "a datasets.Dataset", type_name(dataset), fix)
         self.dataset = check_source("HuggingFaceDataset", dataset).with_format("numpy")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self.dataset[check_index("HuggingFaceDataset", index, len(self))]
 
-    def __getitems__(self, indices: list[int]) -> list[dict]:
+    def __getitems__(self, indices: list[int]) -> list[dict[Any, Any]]:
         """The rows at `indices`."""
         columns = self.dataset[indices]
         return [
             {name: column[row] for name, column in columns.items()} for row in range(len(indices))
         ]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"HuggingFaceDataset({len(self)} rows: {', '.join(self.dataset.column_names)})"
 
 
@@ -164,14 +168,14 @@ class HuggingFaceStream(IterableDataset):
     Source: Hugging Face, datasets.
     """
 
-    def __init__(self, dataset):
+    def __init__(self, dataset: list[int]) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "set_epoch"):
             expected = "a datasets.IterableDataset"
             fix = "Use HuggingFaceDataset for one with a length."
             raise DTypeError("HuggingFaceStream", expected, type_name(dataset), fix)
         self.sources = (dataset.with_format("numpy"),)
 
-    def read_from(self, start):
+    def read_from(self, start: Any) -> Any:
         (rows,), info = self.sources, get_worker_info()
         if info is None:
             return islice(iter(rows), start, None)
@@ -180,5 +184,5 @@ class HuggingFaceStream(IterableDataset):
         first = info.id + start * info.num_workers
         return islice(iter(rows), first, None, info.num_workers)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"HuggingFaceStream({self.sources[0]!r})"

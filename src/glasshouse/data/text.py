@@ -4,7 +4,9 @@ import csv
 import gzip
 import json
 import mmap
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +26,14 @@ NEWLINE = 10
 class FileMap:
     """A file's bytes, read from disk as they are used; every process maps it for itself."""
 
-    def __init__(self, where: str, path):
+    def __init__(self, where: str, path: str | Path) -> None:
         self.path = str(path)
         self.mapping: mmap.mmap | bytes | None = None
         if not Path(path).is_file():
             raise CheckpointError(where, "a file", self.path, "Check the path.")
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The file's bytes, mapped at first use; slices of it are bytes."""
         if self.mapping is None:
             with open(self.path, "rb") as file:
@@ -41,7 +43,7 @@ class FileMap:
                 )
         return self.mapping
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "mapping": None}
 
 
@@ -51,7 +53,7 @@ class LineDataset(Dataset):
     Raises: CheckpointError if there is no such file.
     """
 
-    def __init__(self, path, encoding: str = "utf-8"):
+    def __init__(self, path: str | Path, encoding: str = "utf-8") -> None:
         self.file, self.encoding = FileMap(type(self).__name__, path), encoding
         data = self.file.data
         ends = [np.zeros(0, np.int64)]
@@ -62,15 +64,15 @@ class LineDataset(Dataset):
             ends.append(np.array([len(data)]))
         self.ends = np.concatenate(ends)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> str:
         index = check_index(type(self).__name__, index, len(self))
         start = int(self.ends[index - 1]) + 1 if index else 0
         return self.file.data[start : int(self.ends[index])].decode(self.encoding).rstrip("\r")
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({self.file.path!r}, {len(self)} lines)"
 
 
@@ -80,7 +82,7 @@ class JSONLinesDataset(LineDataset):
     Raises: CheckpointError, for a line that is none, when it is read.
     """
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         line = super().__getitem__(index)
         try:
             return json.loads(line)
@@ -99,7 +101,7 @@ class LineStream(IterableDataset):
     Raises: CheckpointError if there is no such file.
     """
 
-    def __init__(self, paths, encoding: str = "utf-8"):
+    def __init__(self, paths: Any, encoding: str = "utf-8") -> None:
         paths = [paths] if isinstance(paths, (str, Path)) else paths
         self.paths = [str(path) for path in paths]
         self.encoding = encoding
@@ -107,7 +109,7 @@ class LineStream(IterableDataset):
             if not Path(path).is_file():
                 raise CheckpointError("LineStream", "files", path, "Check the path.")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         for path in worker_part(self.paths):
             opener = gzip.open if path.endswith(".gz") else open
             with opener(path, "rt", encoding=self.encoding) as file:
@@ -124,30 +126,32 @@ class ColumnDataset(Dataset):
         'b'
     """
 
-    def __init__(self, columns: dict):
+    def __init__(self, columns: dict[Any, Any]) -> None:
         fix = "Pass e.g. {'x': x, 'y': y}."
         self.columns = dict(check_type("ColumnDataset", columns, dict, "a dict of columns", fix))
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) != 1:
             raise ShapeError("ColumnDataset", "columns of one length", lengths, "Shorten them.")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> dict[str, Any]:
         index = check_index("ColumnDataset", index, len(self))
         return {name: column[index] for name, column in self.columns.items()}
 
-    def read_batch(self, indices: np.ndarray, empty=np.empty):
+    def read_batch(
+        self, indices: np.ndarray, empty: Callable[..., Any] = np.empty
+    ) -> dict[str, Any]:
         """The samples at `indices`, stacked."""
         indices = check_indices("ColumnDataset", indices, len(self))
         return {name: take_entries(column, indices, empty) for name, column in self.columns.items()}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ColumnDataset({', '.join(self.columns)}: {len(self)} rows)"
 
 
-def take_entries(column, indices: np.ndarray, empty):
+def take_entries(column: Any, indices: np.ndarray, empty: Callable[..., Any]) -> Any:
     """The entries of a column at indices that are in range."""
     if not isinstance(column, np.ndarray):
         return [column[index] for index in indices.tolist()]
@@ -155,7 +159,7 @@ def take_entries(column, indices: np.ndarray, empty):
     return np.take(column, indices, axis=0, out=out, mode="clip")
 
 
-def read_csv(path, delimiter: str = ",", header: bool = True) -> ColumnDataset:
+def read_csv(path: str | Path, delimiter: str = ",", header: bool = True) -> ColumnDataset:
     """The rows of a file of comma-separated values: dicts, by the names in its first line (without
     `header`, "0", "1", …). Columns of integers are int64, of numbers float64, others strings.
 
@@ -180,7 +184,7 @@ def read_csv(path, delimiter: str = ",", header: bool = True) -> ColumnDataset:
     return ColumnDataset(dict(zip(names, map(convert_column, columns), strict=True)))
 
 
-def convert_column(texts: tuple):
+def convert_column(texts: tuple[Any, ...]) -> Any:
     """A column as numbers where all are."""
     for kind, dtype in ((int, np.int64), (float, np.float64)):
         try:

@@ -50,7 +50,7 @@ class Job:
     fetch: MapFetch
     num_workers: int
     seed: int
-    worker_init_fn: Callable | None
+    worker_init_fn: Callable[..., Any] | None
 
 
 current: list[WorkerInfo] = []  # at most one: this process's
@@ -74,7 +74,9 @@ def seed_process(*path: int) -> None:
     tensor_random.default_generator().restart(third)
 
 
-def serve(job: Job, number: int, connection, blocks: list[Block], inherited: list) -> None:
+def serve(
+    job: Job, number: int, connection: Any, blocks: list[Block], inherited: list[Any]
+) -> None:
     """A worker's whole life: until the loader closes the connection, or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the loader's: it ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -90,7 +92,7 @@ def serve(job: Job, number: int, connection, blocks: list[Block], inherited: lis
 class Reader:
     """The state of a worker process."""
 
-    def __init__(self, job: Job, number: int, connection, blocks: list[Block]):
+    def __init__(self, job: Job, number: int, connection: Any, blocks: list[Block]) -> None:
         self.job, self.number, self.connection = job, number, connection
         self.blocks, self.board = blocks[:-1], board_of(blocks[-1])
         self.fetch, self.writer = job.fetch, BlockWriter()
@@ -117,21 +119,21 @@ class Reader:
             message = REPLY.pack(kind, generation, task, block, nbytes, offset, size)
             self.connection.send_bytes(message + regions.pickled())
 
-    def attempt(self, fn, *args) -> None:
+    def attempt(self, fn: Callable[..., Any], *args: Any) -> None:
         """Call `fn`; what it raises is the reply to the next task."""
         try:
             fn(*args)
         except BaseException as error:
             self.problem = error
 
-    def begin(self, seed: int, epoch: int, skip: int, state) -> None:
+    def begin(self, seed: int, epoch: int, skip: int, state: Any) -> None:
         self.seed, self.epoch = seed, epoch
         if isinstance(self.fetch, StreamFetch):
             self.fetch.begin(epoch, skip, state)
         else:
             set_epoch_of(self.fetch.source, epoch)
 
-    def fetch_into(self, block: Block, nbytes: int, generation: int, argument):
+    def fetch_into(self, block: Block, nbytes: int, generation: int, argument: Any) -> Any:
         """(kind of reply, offset and size of its description)."""
         if generation != self.board[0]:  # the loop that asked was left
             return DROPPED, 0, 0
@@ -163,7 +165,7 @@ class Regions(Watcher):
     """Collects the regions of a batch that the loader's watchers will get: one clock goes for all
     processes of a machine."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ended: list[tuple[str, int, int]] = []
 
     def region(self, name: str, begin_ns: int, seq: int = -1) -> None:
@@ -193,7 +195,7 @@ def board_of(block: Block) -> np.ndarray:
     return block.lease()[:16].view(np.int64)
 
 
-def worker_part(items: list) -> list:
+def worker_part(items: list[Any]) -> list[Any]:
     """The part of `items` that this process reads: all outside of workers, else every n-th."""
     info = get_worker_info()
     return items if info is None else items[info.id :: info.num_workers]

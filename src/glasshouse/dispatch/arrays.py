@@ -13,7 +13,7 @@ COPIED = (*SCALARS, list, tuple, np.generic)  # of which NumPy makes arrays with
 FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
-def leaf_types(x: Any) -> set[type]:
+def leaf_types(x: Any) -> set[type[Any]]:
     """The types of what is in a nested list, or of `x` itself."""
     if not isinstance(x, (list, tuple)):
         return {type(x)}

@@ -46,11 +46,11 @@ class autocast(KeyedMode, ContextDecorator):
         return autocast(self.dtype, self.enabled)
 
 
-def autocast_modes() -> tuple:
+def autocast_modes() -> tuple[Any, ...]:
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 
-def use_autocast_modes(modes: tuple) -> Any:
+def use_autocast_modes(modes: tuple[Any, ...]) -> Any:
     """Inside, the autocasts on the stack are `modes`; for recomputation."""
     others = (mode for mode in state.modes if not isinstance(mode, autocast))
     return having(state, modes=(*others, *modes))

@@ -65,7 +65,7 @@ class TensorBackend:
     `fallbacks` counts those runs and lists them, and `strict` makes one an error."""
 
     name = "abstract"
-    replays: dict | None = None  # where calls are recorded: how they are replayed
+    replays: dict[Any, Any] | None = None  # where calls are recorded: how they are replayed
     computes = True  # False: only plans, so that no value can be read and nothing falls back
 
     def __init__(self, device: str = "cpu") -> None:
@@ -73,7 +73,7 @@ class TensorBackend:
         self.fallbacks = FallbackCounter()
         self.strict = flags.strict
 
-    def run(self, call: "Call", data: list[Spec | np.ndarray], attrs: dict) -> Any:
+    def run(self, call: "Call", data: list[Spec | np.ndarray], attrs: dict[Any, Any]) -> Any:
         """The payload (or tuple of payloads) of a call, whose result has the spec `call.out`. The
         `attrs` are those of the call, with the value of a `constant` or `full`."""
         return self.kernels[call.name](*data, **attrs)
@@ -152,7 +152,7 @@ class TensorBackend:
         return handle
 
     def checked(
-        self, name: str, kernel: Callable[..., Any], spec_of: Callable
+        self, name: str, kernel: Callable[..., Any], spec_of: Callable[..., Any]
     ) -> "ReplacingKernel":
         """A user's function for a primitive, whose results are checked."""
         primitive = find(name)
@@ -169,8 +169,8 @@ class ReplacingKernel:
     """A user's function in the place of a primitive's kernel: each result is checked."""
 
     primitive: Any
-    function: Callable
-    spec_of: Callable
+    function: Callable[..., Any]
+    spec_of: Callable[..., Any]
 
     def __call__(self, *data: Any, **attrs: Any) -> Any:
         out = self.function(*data, **attrs)

@@ -27,19 +27,19 @@ thread_numbers = itertools.count()
 class Watchers(NamedTuple):
     """Watchers of what a thread does, see dispatch/watch.py."""
 
-    all: list
-    timed: list  # watchers among them that want to know when a call began
+    all: list[Any]
+    timed: list[Any]  # watchers among them that want to know when a call began
 
 
-watchers: list = []  # of all threads
-timers: list = []
+watchers: list[Any] = []  # of all threads
+timers: list[Any] = []
 
 
 class State(threading.local):
     """State of a thread: its modes, its backend, whether the base tape records."""
 
     def __init__(self) -> None:
-        self.modes: tuple = ()
+        self.modes: tuple[Any, ...] = ()
         self.backend: Any = None
         self.compile_target: Any = None  # the target of Programs; None: the default
         self.records = True
@@ -48,7 +48,7 @@ class State(threading.local):
         self.function = ""  # the composed function that runs, which the user called
         self.recompute: Any = None  # for backward: a RecomputeRequest of `graph`
         self.region: Any = None  # of a checkpoint: its number
-        self.region_contexts: tuple = ()  # of a checkpoint's second run, by its function
+        self.region_contexts: tuple[Any, ...] = ()  # of a checkpoint's second run, by its function
         self.saved_hooks: Any = None  # (pack(tensor, entry), unpack) of what the tape saves
         self.thread = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated

@@ -114,8 +114,8 @@ class Call:
     def __init__(
         self,
         primitive: Any,
-        specs: tuple,
-        attrs: dict,
+        specs: tuple[Any, ...],
+        attrs: dict[Any, Any],
         out: Any,
         host: "ReplacingKernel | None" = None,
     ) -> None:
@@ -124,8 +124,10 @@ class Call:
         self.outs = out if isinstance(out, tuple) else (out,)
         self.is_collective = bool(attrs) and involves_others(primitive, attrs)
         self.number = next(numbers)
-        self.reads: dict[tuple[bool, ...], tuple] = {}  # by which operands are tracked
-        self.pulls: dict = {}  # how its derivative is replayed, see compile/programs/replay.py
+        self.reads: dict[tuple[bool, ...], tuple[Any, ...]] = {}  # by which operands are tracked
+        self.pulls: dict[
+            Any, Any
+        ] = {}  # how its derivative is replayed, see compile/programs/replay.py
         self.cached_cost: Cost | None = None
 
     @property
@@ -156,7 +158,7 @@ class Call:
 numbers = itertools.count()
 
 
-def involves_others(primitive: "Primitive | PseudoPrimitive", attrs: dict) -> bool:
+def involves_others(primitive: "Primitive | PseudoPrimitive", attrs: dict[Any, Any]) -> bool:
     """Whether other processes take part in a call, or in one of its body."""
     if "collective" in primitive.traits:
         return attrs["group"].size > 1
@@ -187,7 +189,7 @@ def work_out_cost(call: Call) -> Cost:
     )
 
 
-calls: dict[tuple, Call] = {}  # all calls, by their keys
+calls: dict[tuple[Any, ...], Call] = {}  # all calls, by their keys
 MOST_CALLS = 1 << 14  # then calls without references go, and the limit is twice the rest
 
 
@@ -198,7 +200,12 @@ class CallLimit:
 
 
 def add_call(
-    key: tuple, primitive: Any, specs: tuple, attrs: dict, out: Any, host: "ReplacingKernel | None"
+    key: tuple[Any, ...],
+    primitive: Any,
+    specs: tuple[Any, ...],
+    attrs: dict[Any, Any],
+    out: Any,
+    host: "ReplacingKernel | None",
 ) -> Call:
     """The call of a key, made unless another thread was faster; `out` is inferred if None."""
     if out is None:
@@ -219,7 +226,9 @@ def drop_unused_calls() -> None:
     CallLimit.now = max(MOST_CALLS, 2 * len(calls))
 
 
-def call_of(primitive: Any, specs: Any, attrs: dict, out: Any = None, host: Any = None) -> Call:
+def call_of(
+    primitive: Any, specs: Any, attrs: dict[Any, Any], out: Any = None, host: Any = None
+) -> Call:
     """The one call of `primitive` on operands of `specs` with `attrs`, computed by `host` if given.
     `out`, the specs of its results, is inferred if it is not given. Attrs that cannot be hashed
     make a new call each time.
@@ -248,7 +257,11 @@ def call_of(primitive: Any, specs: Any, attrs: dict, out: Any = None, host: Any 
 
 
 def restored_call(
-    primitive: Any, specs: tuple[tuple[Spec, ...] | Spec, ...], attrs: dict, out: Any, host: Any
+    primitive: Any,
+    specs: tuple[tuple[Spec, ...] | Spec, ...],
+    attrs: dict[Any, Any],
+    out: Any,
+    host: Any,
 ) -> Call:
     """The call that was pickled."""
     if primitive is INPUT:
@@ -258,14 +271,14 @@ def restored_call(
     return call_from_outside(primitive, attrs, out, host)
 
 
-def source_call(primitive: "Primitive", attrs: dict) -> Call:
+def source_call(primitive: "Primitive", attrs: dict[Any, Any]) -> Call:
     """The call of a primitive without operands, whose value may be no part of it."""
     if is_static_source(primitive, attrs):
         return call_of(primitive, (), attrs)
     return call_from_outside(primitive, attrs, primitive.infer(**attrs))
 
 
-def is_static_source(primitive: Any, attrs: dict) -> bool:
+def is_static_source(primitive: Any, attrs: dict[Any, Any]) -> bool:
     """Whether a call gives the same each time. Another `constant` or `full` with these attrs may
     have another value, but for numbers that rewriting rules know."""
     if primitive.name not in ("constant", "full") or "number" in attrs:
@@ -276,7 +289,7 @@ def is_static_source(primitive: Any, attrs: dict) -> bool:
     return isinstance(value, complex) or repr(value) in STATIC_SCALARS or attrs["dtype"].is_complex
 
 
-def call_from_outside(primitive: Any, attrs: dict, out: Spec, host: Any = None) -> Call:
+def call_from_outside(primitive: Any, attrs: dict[Any, Any], out: Spec, host: Any = None) -> Call:
     """The call of a `constant` or `full` whose value is no part of it."""
     key = (primitive, host, out)
     call = calls.get(key)
@@ -294,7 +307,9 @@ def pick_call(of: Call, number: int) -> Call:
     return call_of(PICK, (of.out,), {"number": number}, of.out[number])
 
 
-def cost_of(primitive: Any, specs: Any, attrs: dict, out: Spec | tuple | None = None) -> Cost:
+def cost_of(
+    primitive: Any, specs: Any, attrs: dict[Any, Any], out: Spec | tuple[Any, ...] | None = None
+) -> Cost:
     """The Cost of a call; infers `out` if it is None.
 
     Example:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 class Tape(NamedTuple):
     """Functions of the tape that lower storeys call."""
 
-    record: Callable  # record(call, args, result)
-    entry: type  # of a recorded call, whose slots replay fills
+    record: Callable[..., Any]  # record(call, args, result)
+    entry: type[Any]  # of a recorded call, whose slots replay fills
     numbers: Any  # the counter that numbers entries
 
 
@@ -28,16 +28,20 @@ class Hooks:
     """All hooks. Those of replay, in force until native/replay.c is loaded and after that in
     `compile.replay.in_python()`, replay nothing: all runs in Python."""
 
-    tensor_class: type
+    tensor_class: type[Any]
     tape: Tape
-    default_backend: Callable
-    optimize: Callable  # optimize(...) -> a decorator that captures
+    default_backend: Callable[..., Any]
+    optimize: Callable[..., Any]  # optimize(...) -> a decorator that captures
 
-    run: Callable  # run(primitive, args, attrs) -> the result, with no mode left
-    compose: Callable  # compose((fn, scalars, name), args, named), see dispatch/compose.py
-    pull: Callable  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
-    mark_needed: Callable  # mark_needed(pending, roots) -> which nodes are needed | None
-    release: Callable  # release(nodes): computed, they let go of their operands
+    run: Callable[..., Any]  # run(primitive, args, attrs) -> the result, with no mode left
+    compose: Callable[
+        ..., Any
+    ]  # compose((fn, scalars, name), args, named), see dispatch/compose.py
+    pull: Callable[
+        ..., Any
+    ]  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
+    mark_needed: Callable[..., Any]  # mark_needed(pending, roots) -> which nodes are needed | None
+    release: Callable[..., Any]  # release(nodes): computed, they let go of their operands
     events: Any  # the class of what writes a profile's events of replayed calls | None
 
     def replay_by(self, source: Any) -> None:
@@ -53,12 +57,14 @@ hooks = Hooks()
 class PythonReplay:
     """Replays nothing and has Python do all: the slow clear twin of native/replay.c."""
 
-    run: Callable  # set by dispatch/bind.py, as is
+    run: Callable[..., Any]  # set by dispatch/bind.py, as is
     state: Any  # the State of threads
     events = None
 
     @staticmethod
-    def compose(what: tuple[Callable[..., Any], bool, str], args: tuple, named: dict) -> Any:
+    def compose(
+        what: tuple[Callable[..., Any], bool, str], args: tuple[Any, ...], named: dict[Any, Any]
+    ) -> Any:
         now = PythonReplay.state.__dict__
         is_inner = now["function"] or not what[2]
         if is_inner:
@@ -70,14 +76,14 @@ class PythonReplay:
             now["function"] = ""
 
     @staticmethod
-    def pull(entry: Any, cotangents: dict, create_graph: bool) -> None:
+    def pull(entry: Any, cotangents: dict[Any, Any], create_graph: bool) -> None:
         return
 
     @staticmethod
-    def mark_needed(pending: list, roots: tuple[Any, ...]) -> None:
+    def mark_needed(pending: list[Any], roots: tuple[Any, ...]) -> None:
         return
 
     @staticmethod
-    def release(nodes: list) -> None:
+    def release(nodes: list[Any]) -> None:
         for node in nodes:
             node.inputs = ()

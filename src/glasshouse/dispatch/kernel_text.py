@@ -29,7 +29,7 @@ class KernelText:
               with the card's name in theirs
     """
 
-    text: str | Mapping[str, str] | Callable
+    text: str | Mapping[str, str] | Callable[..., Any]
     cost: int = 4
     exact: bool = False
     helpers: str = ""

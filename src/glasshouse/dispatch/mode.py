@@ -76,6 +76,6 @@ class Level(Mode):
         return self.wrap(value.payload.detach())
 
 
-def active_modes() -> tuple:
+def active_modes() -> tuple[Any, ...]:
     """The modes on this thread's stack, outermost first."""
     return state.modes

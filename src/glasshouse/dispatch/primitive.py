@@ -32,7 +32,7 @@ class Arr:
     low: float = -1.0
     high: float = 1.0
     dtype: str | None = None
-    make: Callable | None = None
+    make: Callable[..., Any] | None = None
 
     def fill(self, rng: "np.random.Generator", dtype: DType) -> np.ndarray:
         """The operand as a NumPy array in `dtype` (or in its own, where it has one)."""
@@ -57,8 +57,8 @@ class Arr:
 class Sample:
     """Valid operands and attrs of a primitive, from which tests and documents are generated."""
 
-    args: tuple = ()
-    attrs: dict = field(default_factory=dict)
+    args: tuple[Any, ...] = ()
+    attrs: dict[Any, Any] = field(default_factory=dict)
 
     def fill(self, rng: "np.random.Generator", dtype: DType) -> list[np.ndarray]:
         return [a.fill(rng, dtype) if isinstance(a, Arr) else np.asarray(a) for a in self.args]
@@ -68,14 +68,14 @@ class Sample:
 class ErrorSample:
     """Operands and attrs that a primitive must refuse; the error's class and part of its text."""
 
-    args: tuple
-    attrs: dict
-    error: type
+    args: tuple[Any, ...]
+    attrs: dict[Any, Any]
+    error: type[Any]
     text: str
     dtype: str = "float32"
 
 
-def operands(values: Any) -> tuple:
+def operands(values: Any) -> tuple[Any, ...]:
     return tuple(Arr(x) if isinstance(x, tuple) else x for x in values)
 
 
@@ -84,7 +84,9 @@ def sample(*values: Any, **attrs: Any) -> Sample:
     return Sample(operands(values), attrs)
 
 
-def refusal(error: type, text: str, *values: Any, on: str = "float32", **attrs: Any) -> ErrorSample:
+def refusal(
+    error: type[Any], text: str, *values: Any, on: str = "float32", **attrs: Any
+) -> ErrorSample:
     """A sample that a card refuses, with the error and a part of its text; `on`: in which dtype."""
     return ErrorSample(operands(values), attrs, error, text, on)
 
@@ -142,27 +144,27 @@ class Primitive:
     kind: str
     doc: str
     why: str
-    infer: Callable
-    ref: Callable
-    batch: Callable
-    flops: Callable
-    bytes: Callable
+    infer: Callable[..., Any]
+    ref: Callable[..., Any]
+    batch: Callable[..., Any]
+    flops: Callable[..., Any]
+    bytes: Callable[..., Any]
     samples: tuple[Sample, ...]
     error_samples: tuple[ErrorSample, ...]
     dtypes: tuple[DType, ...]
-    vjp: tuple | Callable | None = None
-    pullback: Callable | None = None
-    pushforward: Callable | None = None
-    jvp: tuple | Callable | str | None = None
+    vjp: tuple[Any, ...] | Callable[..., Any] | None = None
+    pullback: Callable[..., Any] | None = None
+    pushforward: Callable[..., Any] | None = None
+    jvp: tuple[Any, ...] | Callable[..., Any] | str | None = None
     traits: frozenset[str] = frozenset()
     source: str = "standard"
     num_outputs: int = 1
     autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
-    exact_flops: Callable | None = None
-    parts: Callable | None = None
+    exact_flops: Callable[..., Any] | None = None
+    parts: Callable[..., Any] | None = None
     complex_flops: int = 4
     kernel: KernelText | None = None
-    composition: Callable | None = None
+    composition: Callable[..., Any] | None = None
     parsed_rules: dict[int, Rule | None] = field(default_factory=dict, init=False)
 
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
@@ -205,10 +207,10 @@ def define(
     kind: str,
     doc: str,
     *,
-    infer: Callable,
+    infer: Callable[..., Any],
     samples: Any,
     error_samples: Any = (),
-    bytes: Callable | None = None,
+    bytes: Callable[..., Any] | None = None,
     dtypes: str | tuple[DType, ...] = "all",
     traits: tuple[Any, ...] = (),
     kernel: Any = None,
@@ -240,7 +242,7 @@ def define(
     return card
 
 
-def card(kind: str, **fields: Any) -> Callable[[Callable], Primitive]:
+def card(kind: str, **fields: Any) -> Callable[[Callable[..., Any]], Primitive]:
     """A decorator that makes a card of its NumPy reference, whose name it takes.
 
     The docstring says what it computes, and after "Why:" why it is needed; the rest is notes."""

@@ -24,7 +24,7 @@ OTHER_NAMES = {
 }
 
 
-def named_as_here(where: str, own_names: dict[str, str], named: dict) -> dict:
+def named_as_here(where: str, own_names: dict[str, str], named: dict[Any, Any]) -> dict[Any, Any]:
     """The arguments under the names that they have here.
 
     Raises: OptionError for one that is given under both names, and for `out`.

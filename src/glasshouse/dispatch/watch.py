@@ -137,7 +137,7 @@ class Tally:
     """How often each thread ran a captured Program, whose calls watchers do not get: always
     counted, for that is next to free. It is given what a run counts, which may be pickled."""
 
-    def __init__(self, counts: list | bytes) -> None:
+    def __init__(self, counts: list[Any] | bytes) -> None:
         self.call_counts: Any = counts
         self.runs = defaultdict(int)  # type: ignore[var-annotated]
         tallies.add(self)
@@ -145,7 +145,7 @@ class Tally:
             since.setdefault(self, 0)
 
     @property
-    def counts(self) -> list:
+    def counts(self) -> list[Any]:
         """Calls that a run counts: [(call, origin)]."""
         if isinstance(self.call_counts, bytes):
             self.call_counts = pickle.loads(self.call_counts)
@@ -163,7 +163,7 @@ def tell(what: str, *args: Any) -> None:
 
 
 @contextmanager
-def told(watchers_inside: list, timers_inside: list) -> Iterator[None]:
+def told(watchers_inside: list[Any], timers_inside: list[Any]) -> Iterator[None]:
     """Inside, only these watchers see this thread; those in `timers_inside` want times."""
     before, state.watchers = state.watchers, Watchers(watchers_inside, timers_inside)
     try:
@@ -194,12 +194,12 @@ class OpCall(NamedTuple):
         return self.call.primitive
 
     @property
-    def specs(self) -> tuple:
+    def specs(self) -> tuple[Any, ...]:
         """Specs of the operands."""
         return self.call.specs
 
     @property
-    def attrs(self) -> dict:
+    def attrs(self) -> dict[Any, Any]:
         return self.call.attrs
 
     @property
@@ -216,7 +216,7 @@ class OpCall(NamedTuple):
 class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
-    def __init__(self, fn: Callable, every: int) -> None:
+    def __init__(self, fn: Callable[..., Any], every: int) -> None:
         self.fn, self.every, self.remaining = fn, every, every
         self.watch()
 
@@ -232,7 +232,7 @@ class OpCallback(Watcher, AbstractContextManager):
         self.remove()
 
 
-def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
+def add_op_callback(fn: Callable[..., Any], every: int = 1) -> OpCallback:
     """Have `fn(call)` called after every primitive call, or after one in `every`, in all threads.
 
     Raises: OptionError if fn cannot be called or every is below 1.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.analyze.meta import meta
 from glasshouse.analyze.step import step
@@ -14,12 +15,12 @@ from glasshouse.tensor import random
 
 
 def step_costs(
-    build: Callable,
+    build: Callable[..., Any],
     size: int,
-    *args,
+    *args: Any,
     ranks: Iterable[int] | None = None,
     transport: str = "local",
-    **options,
+    **options: Any,
 ) -> list[StepAnalysis]:
     """Analyse a step on each rank of a world of `size`, or on some `ranks` of it: peak memory,
     bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there. Ranks

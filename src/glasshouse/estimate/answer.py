@@ -1,7 +1,7 @@
 """The result of `fits`: yes or no, bytes by kind, and the peak after each possible change."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.profile.text import percent, scaled, table
@@ -57,10 +57,10 @@ class FitAnswer:
     def fits(self) -> bool:
         return self.peak_bytes <= self.device_bytes
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.fits
 
-    def __str__(self):
+    def __str__(self) -> str:
         spare = self.device_bytes - self.peak_bytes
         rest = f"{scaled(spare, 'B')} are left" if self.fits else f"{scaled(-spare, 'B')} too much"
         kinds = [[k, scaled(n, "B"), percent(n, self.peak_bytes)] for k, n in self.by_kind.items()]
@@ -74,7 +74,7 @@ class FitAnswer:
             page += f"\n{table(headings, [change.cells() for change in self.changes], left=2)}\n"
         return page
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[Any, Any]:
         """All of it as what JSON can hold."""
         return {
             "fits": self.fits,

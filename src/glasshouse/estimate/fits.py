@@ -2,6 +2,7 @@
 parts, narrower and with ZeRO. Nothing is allocated."""
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import usual_loss
@@ -12,18 +13,19 @@ from glasshouse.base.upper_storeys import offered
 from glasshouse.estimate.answer import FitAnswer, StepChange
 from glasshouse.estimate.subject import OwnSubject, StepSubject, StepVariant, VariantCosts
 from glasshouse.nn.module import Module
+from glasshouse.optim import Optimizer
 
 NARROW = "bfloat16"
 STAGES = (1, 2, 3)  # of ZeRO: the optimizer's state is shared out, gradients too, parameters too
 
 
 def fits(
-    model,
-    optimizer,
-    batch,
+    model: Module,
+    optimizer: Optimizer,
+    batch: list[Any],
     device_memory: int | str,
     *,
-    loss: Callable | None = None,
+    loss: Callable[..., Any] | None = None,
     convention: str | None = None,
     autocast: str | None = None,
     ranks: int = 8,
@@ -77,14 +79,21 @@ def fits(
     return FitAnswer(*costs[:2], device_bytes, proposed, subject.words(), costs.analysis)
 
 
-def is_config(x) -> bool:
+def is_config(x: Module) -> bool:
     """Whether it is a configuration of Hugging Face's."""
     if isinstance(x, Mapping):
         return "model_type" in x
     return hasattr(x, "model_type") and hasattr(x, "to_dict")
 
 
-def subject_of(model, optimizer, batch, loss, convention: str | None, options: dict) -> StepSubject:
+def subject_of(
+    model: Module,
+    optimizer: Optimizer,
+    batch: list[Any],
+    loss: Any,
+    convention: str | None,
+    options: dict[Any, Any],
+) -> StepSubject:
     """The step to analyse, by the kind of its model.
 
     Raises: OptionError for what is no model
@@ -135,7 +144,7 @@ def changes_of(subject: StepSubject, device_bytes: int, ranks: int) -> Iterator[
 class ChangeAnalysis:
     """Analyses changes of a step."""
 
-    def __init__(self, subject: StepSubject, device_bytes: int):
+    def __init__(self, subject: StepSubject, device_bytes: int) -> None:
         self.subject, self.device_bytes = subject, device_bytes
 
     def change(self, name: str, how: str, variant: StepVariant) -> StepChange:

@@ -19,7 +19,7 @@ from glasshouse.distributed.step_costs import step_costs
 from glasshouse.distributed.zero_stages.zero import zero
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.nn.module import Module
-from glasshouse.optim import SGD, Adam, AdamW
+from glasshouse.optim import SGD, Adam, AdamW, Optimizer
 from glasshouse.profile.text import scaled
 from glasshouse.tensor import zeros
 
@@ -61,13 +61,20 @@ class StepSubject:
     batch    examples of the inputs; 0 where they have no common number
     options  of the analysis: machine, autocast, convention"""
 
-    optimizers: dict[str, Callable] = {}
+    optimizers: dict[str, Callable[..., Any]] = {}
     where = "fits"
     checkpoint_code = ""
     autocast_code = ""
     zero_code = ""
 
-    def __init__(self, model, loss: Callable | None, optimizer, inputs, options: dict):
+    def __init__(
+        self,
+        model: Module,
+        loss: Callable[..., Any] | None,
+        optimizer: Optimizer,
+        inputs: list[Spec],
+        options: dict[Any, Any],
+    ) -> None:
         self.model, self.loss, self.inputs, self.options = model, loss, inputs, options
         if isinstance(optimizer, str):
             what = f"an optimizer, or one of {', '.join(self.optimizers)}"
@@ -120,7 +127,14 @@ class OwnSubject(StepSubject):
     autocast_code = 'with gh.autocast("bfloat16"):'
     zero_code = "gh.distributed.zero(…, stage={stage})"
 
-    def __init__(self, model, loss, optimizer, inputs, options):
+    def __init__(
+        self,
+        model: Any,
+        loss: Any,
+        optimizer: Optimizer,
+        inputs: list[Any],
+        options: dict[str, Any],
+    ) -> None:
         super().__init__(model, loss, optimizer, specs_of(inputs), options)
 
     def first_axes(self) -> set[int]:
@@ -169,12 +183,12 @@ def in_order(kinds: dict[str, int]) -> dict[str, int]:
     return {kind: kinds[kind] for kind in sorted(kinds, key=(*KINDS, MORE).index)}
 
 
-def narrowed(spec: Spec, dtype) -> Spec:
+def narrowed(spec: Spec, dtype: Any) -> Spec:
     """A spec of floats in another dtype; that of whole numbers as it is."""
     return Spec(spec.shape, as_dtype(dtype)) if spec.dtype.is_floating else spec
 
 
-def bare_copy(model: Module, optimizer, dtype: str | None) -> tuple:
+def bare_copy(model: Module, optimizer: Any, dtype: str | None) -> tuple[Any, ...]:
     """Model and optimizer copied without contents, on the backend in use; floats in a dtype."""
     memo: dict[int, Any] = {}
     for x in (*model.parameters(), *model.buffers()):

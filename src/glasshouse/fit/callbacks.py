@@ -7,9 +7,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CheckpointError, optional
 from glasshouse.ops.checks import check_integer, check_option, check_path, check_range
+
+if TYPE_CHECKING:
+    from glasshouse.fit.run import FitRun
 
 
 class Callback:
@@ -25,23 +30,23 @@ class Callback:
     goes_last = False  # after the others, because it saves their state
     on_first_rank = False  # alone: it writes, and needs nothing of the others
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: "FitRun") -> None:
         """Before the first epoch, and after a checkpoint was loaded."""
 
-    def on_step(self, run) -> None:
+    def on_step(self, run: "FitRun") -> None:
         """After each update of the parameters."""
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         """After each epoch and its validation."""
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "FitRun") -> None:
         """At the end, also after an error."""
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """State to save, which a resumed run needs."""
         return {}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue from what `state_dict` returned."""
         vars(self).update(state)
 
@@ -49,13 +54,13 @@ class Callback:
 class Best:
     """The best value of a number in the rows of a run. NaN is never better."""
 
-    def __init__(self, where: str, monitor: str | None, mode: str, min_delta: float = 0.0):
+    def __init__(self, where: str, monitor: str | None, mode: str, min_delta: float = 0.0) -> None:
         self.monitor = monitor
         self.sign = {"min": -1, "max": 1}[check_option(where, "mode", mode, ("min", "max"))]
         self.min_delta = check_range(where, "min_delta", min_delta, 0, math.inf)
         self.value: float | None = None
 
-    def improves(self, run) -> bool:
+    def improves(self, run: "FitRun") -> bool:
         """Whether the last row is better than all before; then its value is noted."""
         name = self.monitor or ("val_loss" if "val_loss" in run.history[-1] else "loss")
         value = float(run.number(name))
@@ -87,18 +92,18 @@ class EarlyStopping(Callback):
         mode: str = "min",
         min_delta: float = 0.0,
         restore_best: bool = False,
-    ):
+    ) -> None:
         self.best = Best("EarlyStopping", monitor, mode, min_delta)
         self.patience = check_integer("EarlyStopping", "patience", patience, 1)
         self.restore_best = restore_best
         self.waited = 0  # epochs since the best
-        self.parameters: dict | None = None
+        self.parameters: dict[Any, Any] | None = None
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: "FitRun") -> None:
         if not run.steps:  # nothing of an earlier run
             self.load_state_dict({"value": None, "waited": 0, "parameters": None})
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         if self.best.improves(run):
             self.waited = 0
             if self.restore_best:
@@ -108,14 +113,14 @@ class EarlyStopping(Callback):
         if self.waited >= self.patience:
             run.stopped = True
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "FitRun") -> None:
         if run.stopped and self.parameters is not None:
             run.model.load_state_dict(self.parameters)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         return {"value": self.best.value, "waited": self.waited, "parameters": self.parameters}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         self.best.value, self.waited = state["value"], state["waited"]
         self.parameters = state["parameters"]
 
@@ -132,16 +137,16 @@ class Progress(Callback):
 
     on_first_rank = True
 
-    def __init__(self, file=None, every_s: float = 0.1):
+    def __init__(self, file: Any = None, every_s: float = 0.1) -> None:
         self.file, self.every_s = file, every_s
         self.bar, self.written_s, self.width = None, 0.0, 0
 
     @property
-    def stream(self):
+    def stream(self) -> Any:
         """Where it writes."""
         return sys.stderr if self.file is None else self.file
 
-    def on_step(self, run) -> None:
+    def on_step(self, run: "FitRun") -> None:
         if not self.stream.isatty():
             return
         if importlib.util.find_spec("tqdm"):
@@ -150,7 +155,7 @@ class Progress(Callback):
             self.written_s = time.monotonic()
             self.write(f"{self.place_of(run)}  loss {run.meters.values()['loss']:.4g}")
 
-    def show_bar(self, run) -> None:
+    def show_bar(self, run: Any) -> None:
         """tqdm's bar of this epoch."""
         if self.bar is None:
             tqdm = optional("Progress", "tqdm to be installed", "tqdm", "fit")
@@ -159,7 +164,7 @@ class Progress(Callback):
         self.bar.set_postfix_str(f"loss {run.meters.values()['loss']:.4g}", refresh=False)
         self.bar.update(run.place - self.bar.n)
 
-    def place_of(self, run) -> str:
+    def place_of(self, run: "FitRun") -> str:
         """Which batch of which epoch."""
         total = batches_of(run)
         return f"epoch {len(run.history) + 1}  {run.place}" + (f"/{total}" if total else "")
@@ -169,12 +174,12 @@ class Progress(Callback):
         print("\r" + text.ljust(self.width), end="", file=self.stream, flush=True)
         self.width = len(text)
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         self.on_end(run)
         numbers = (f"{k} {v:.4g}" for k, v in run.history[-1].items() if k != "epoch")
         print(f"epoch {len(run.history)}  {'  '.join(numbers)}", file=self.stream, flush=True)
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "FitRun") -> None:
         if self.bar is not None:
             self.bar.close()
             self.bar = None
@@ -184,7 +189,7 @@ class Progress(Callback):
             self.width = 0
 
 
-def batches_of(run) -> int | None:
+def batches_of(run: "FitRun") -> int | None:
     try:
         return len(run.data)
     except TypeError:  # data that is only iterated over may have no length
@@ -209,10 +214,10 @@ class CSVLog(Callback):
 
     on_first_rank = True
 
-    def __init__(self, path):
+    def __init__(self, path: Any) -> None:
         self.path = check_path("CSVLog", path)
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         make_folder("CSVLog", self.path.parent)
         temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         names = list(dict.fromkeys(name for row in run.history for name in row))
@@ -235,12 +240,12 @@ class TensorBoard(Callback):
 
     on_first_rank = True
 
-    def __init__(self, folder, every: int = 1):
+    def __init__(self, folder: Any, every: int = 1) -> None:
         self.folder = check_path("TensorBoard", folder)
         self.every = check_integer("TensorBoard", "every", every, 1)
         self.writer = None
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: "FitRun") -> None:
         self.writer = written_by("summary.writer.event_file_writer").EventFileWriter(
             str(self.folder)
         )
@@ -248,21 +253,21 @@ class TensorBoard(Callback):
             start = written_by("compat.proto.event_pb2").SessionLog.START
             self.write(run.steps + 1, {}, session_log={"status": start})
 
-    def on_step(self, run) -> None:
+    def on_step(self, run: "FitRun") -> None:
         if run.steps % self.every == 0:
             loss, lr = run.meters.values()["loss"], run.optimizer.param_groups[0]["lr"]
             self.write(run.steps, {"step/loss": loss, "step/lr": lr})
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         numbers = {k: v for k, v in run.history[-1].items() if isinstance(v, (int, float))}
         self.write(run.steps, {f"epoch/{k}": v for k, v in numbers.items()})
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "FitRun") -> None:
         if self.writer is not None:
             self.writer.close()
             self.writer = None
 
-    def write(self, step: int, numbers: dict, **fields) -> None:
+    def write(self, step: int, numbers: dict[Any, Any], **fields: Any) -> None:
         """One event with these numbers."""
         make = written_by("compat.proto.event_pb2").Event
         event = make(wall_time=time.time(), step=step, **fields)
@@ -271,7 +276,7 @@ class TensorBoard(Callback):
         self.writer.add_event(event)
 
 
-def written_by(part: str):
+def written_by(part: str) -> ModuleType:
     """A module of the package tensorboard."""
     what = "the package tensorboard to be installed"
     return optional("TensorBoard", what, f"tensorboard.{part}", "fit")

@@ -1,12 +1,17 @@
 """Checkpoints of a run of `gh.fit`: the last, the best, and every so many steps."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.fit.callbacks import Best, Callback, make_folder
 from glasshouse.fit.run import LAST
 from glasshouse.interop.checkpoint import save_checkpoint
 from glasshouse.ops.checks import check_integer, check_path
 from glasshouse.ops.process import process
+
+if TYPE_CHECKING:
+    from glasshouse.fit.run import FitRun
+
 
 BEST = "best.safetensors"
 
@@ -32,12 +37,12 @@ class Checkpoint(Callback):
 
     def __init__(
         self,
-        folder,
+        folder: Any,
         every: int | None = None,
         monitor: str | None = None,
         mode: str = "min",
         keep: bool = False,
-    ):
+    ) -> None:
         self.folder = check_path("Checkpoint", folder)
         self.every = None if every is None else check_integer("Checkpoint", "every", every, 1)
         self.best = Best("Checkpoint", monitor, mode)
@@ -45,19 +50,19 @@ class Checkpoint(Callback):
         self.thread: ThreadPoolExecutor | None = None
         self.writing: Future | None = None
 
-    def on_start(self, run) -> None:
+    def on_start(self, run: "FitRun") -> None:
         if not run.steps:  # nothing of an earlier run
             self.best.value = None
 
-    def on_step(self, run) -> None:
+    def on_step(self, run: "FitRun") -> None:
         if self.every is not None and run.steps % self.every == 0:
             extra = [f"step-{run.steps:08d}.safetensors"] if self.keep else []
             self.save(run, [LAST, *extra])
 
-    def on_epoch(self, run) -> None:
+    def on_epoch(self, run: "FitRun") -> None:
         self.save(run, [LAST, BEST] if self.best.improves(run) else [LAST])
 
-    def save(self, run, names: list[str]) -> None:
+    def save(self, run: "FitRun", names: list[str]) -> None:
         """Hold the state of the run, and have it written under these names."""
         self.finish()
         state = run.hold()  # on all ranks
@@ -68,7 +73,7 @@ class Checkpoint(Callback):
             self.thread = ThreadPoolExecutor(1, thread_name_prefix="glasshouse-checkpoint")
         self.writing = self.thread.submit(self.write, state, names)
 
-    def write(self, state: dict, names: list[str]) -> None:
+    def write(self, state: dict[Any, Any], names: list[str]) -> None:
         """Write a state; in the thread."""
         for name in names:
             save_checkpoint(self.folder / name, **state)
@@ -79,7 +84,7 @@ class Checkpoint(Callback):
         if writing is not None:
             writing.result()
 
-    def on_end(self, run) -> None:
+    def on_end(self, run: "FitRun") -> None:
         try:
             self.finish()
         finally:
@@ -87,8 +92,8 @@ class Checkpoint(Callback):
                 self.thread.shutdown()
                 self.thread = None
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         return {"value": self.best.value}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         self.best.value = state["value"]

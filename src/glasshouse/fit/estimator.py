@@ -1,7 +1,9 @@
 """Networks as estimators of scikit-learn, which has to be installed: for pipelines, searches and
 cross-validation. Import them by name: `from glasshouse.fit.estimator import Classifier`."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -17,7 +19,7 @@ from glasshouse.nn import Linear, Module, ReLU, Sequential
 from glasshouse.nn.functional import cross_entropy, mse_loss, softmax
 from glasshouse.ops.checks import check_integer
 from glasshouse.optim import Adam
-from glasshouse.tensor import asarray, random
+from glasshouse.tensor import Tensor, asarray, random
 
 ROWS_AT_ONCE = 4096  # of a prediction, so that its memory is bounded
 
@@ -33,9 +35,18 @@ class NetworkEstimator(BaseEstimator):
     default_loss = None
 
     def __init__(
-        self, module=None, *, loss=None, optimizer=None, lr=0.01, epochs=40, batch_size=32,
-        callbacks=(), autocast=None, random_state=None,
-    ):  # fmt: skip
+        self,
+        module: Any = None,
+        *,
+        loss: Any = None,
+        optimizer: Any = None,
+        lr: Any = 0.01,
+        epochs: Any = 40,
+        batch_size: Any = 32,
+        callbacks: Any = (),
+        autocast: Any = None,
+        random_state: Any = None,
+    ) -> None:
         self.module = module
         self.loss = loss
         self.optimizer = optimizer
@@ -64,7 +75,7 @@ class NetworkEstimator(BaseEstimator):
         self.history_ = []
 
     @contextmanager
-    def own_draws(self):
+    def own_draws(self) -> Iterator[None]:
         """Inside, gh.random gives this estimator's numbers; outside, it continues as before."""
         generator = random.default_generator()
         before = generator.state()
@@ -87,7 +98,7 @@ class NetworkEstimator(BaseEstimator):
         self.epochs_ += len(rows)
         self.history_ = [*self.history_, *rows]
 
-    def outputs(self, x) -> np.ndarray:
+    def outputs(self, x: Any) -> np.ndarray:
         """Outputs of the network for samples, as `scores`: (samples, outputs)."""
         check_is_fitted(self, "module_")
         x = validate_data(self, x, dtype=np.float32, allow_nd=True, reset=False)
@@ -99,7 +110,7 @@ class NetworkEstimator(BaseEstimator):
             ]
         return np.concatenate(parts)
 
-    def scores(self, outputs):
+    def scores(self, outputs: Tensor) -> Tensor:
         """Scores from the network's outputs; here the outputs themselves."""
         return outputs
 
@@ -125,7 +136,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
 
     default_loss = staticmethod(cross_entropy)
 
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any) -> Self:
         """Train a new network on samples X and their classes y; the estimator itself."""
         epochs = self.checked_epochs()
         x, y = self.checked(X, y, reset=True)
@@ -134,7 +145,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         self.train(x, targets, epochs)
         return self
 
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X: np.ndarray, y: np.ndarray, classes: Any = None) -> Self:
         """One epoch more on X and y; the first call takes all `classes`. The estimator itself.
 
         Raises: OptionError if the first call gives no classes, or y has others.
@@ -156,23 +167,23 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         self.train(x, targets, 1)
         return self
 
-    def checked(self, x, y, reset: bool):
+    def checked(self, x: Any, y: Any, reset: bool) -> tuple[np.ndarray, ...]:
         x, y = validate_data(self, x, y, dtype=np.float32, allow_nd=True, reset=reset)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         return x, y
 
-    def scores(self, outputs):
+    def scores(self, outputs: Tensor) -> Tensor:
         if outputs.shape[1:] != (len(self.classes_),):
             expected = f"scores (samples, {len(self.classes_)}) of the module"
             raise ShapeError("Classifier", expected, outputs.shape, "Give it as many outputs.")
         return softmax(outputs, 1)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class: (samples, classes)."""
         return self.outputs(X)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each sample."""
         best = self.outputs(X).argmax(1)
         return self.classes_[best]
@@ -193,12 +204,12 @@ class Regressor(RegressorMixin, NetworkEstimator):
 
     default_loss = staticmethod(mse_loss)
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X: Any, y: Any) -> Self:
         """Train a new network on samples X and their numbers y; the estimator itself."""
         epochs = self.checked_epochs()
         x, y = self.checked(X, y, reset=True)
@@ -206,7 +217,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         self.train(x, self.scaled(y), epochs)
         return self
 
-    def partial_fit(self, X, y):
+    def partial_fit(self, X: np.ndarray, y: np.ndarray) -> Self:
         """One epoch more on X and y; the estimator itself."""
         begins = not hasattr(self, "module_")
         x, y = self.checked(X, y, reset=begins)
@@ -215,11 +226,11 @@ class Regressor(RegressorMixin, NetworkEstimator):
         self.train(x, self.scaled(y), 1)
         return self
 
-    def checked(self, x, y, reset: bool):
+    def checked(self, x: Any, y: Any, reset: bool) -> tuple[np.ndarray, ...]:
         options = {"dtype": np.float32, "allow_nd": True, "multi_output": True, "y_numeric": True}
         return validate_data(self, x, y, reset=reset, **options)
 
-    def begin_with(self, x, y) -> None:
+    def begin_with(self, x: np.ndarray, y: np.ndarray) -> None:
         """A new network, and the scale of its targets."""
         self.target_shape_ = y.shape[1:]
         self.target_mean_ = y.mean(0)
@@ -227,7 +238,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         self.target_scale_ = np.where(deviation > 0, deviation, 1.0)
         self.begin(x, int(np.prod(y.shape[1:], dtype=int)))
 
-    def scaled(self, y) -> np.ndarray:
+    def scaled(self, y: np.ndarray) -> np.ndarray:
         """Targets as the network sees them: (samples, outputs)."""
         if y.shape[1:] != self.target_shape_:
             fix = "Fit a new estimator for other targets."
@@ -235,7 +246,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         scaled = (y - self.target_mean_) / self.target_scale_
         return scaled.reshape(len(y), -1).astype(np.float32)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> np.ndarray:
         """The numbers of each sample: (samples,) or (samples, outputs)."""
         outputs = self.outputs(X)
         numbers = outputs.reshape(len(outputs), *self.target_shape_).astype(np.float64)

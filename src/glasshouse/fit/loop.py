@@ -2,6 +2,7 @@
 
 import time
 from contextlib import nullcontext
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import ShapeError
@@ -10,16 +11,31 @@ from glasshouse.dispatch.value import Value
 from glasshouse.distributed.replicas.replicate import no_sync
 from glasshouse.fit.callbacks import Callback
 from glasshouse.fit.run import FitRun, History
+from glasshouse.nn import Module
 from glasshouse.ops.checks import check_integer, check_path, check_type
 from glasshouse.optim import clip_grad_norm_, clip_grad_value_
+from glasshouse.tensor import Tensor
 
 
 def fit(
-    model, data, loss, optimizer, metrics=None, callbacks=(), *,
-    epochs: int = 1, validation=None, schedule=None, schedule_every: str = "epoch",
-    clip_norm: float | None = None, clip_value: float | None = None, accumulate: int = 1,
-    autocast=None, capture: bool = False, resume=None,
-) -> History:  # fmt: skip
+    model: Module,
+    data: Any,
+    loss: Any,
+    optimizer: Any,
+    metrics: Any = None,
+    callbacks: Any = (),
+    *,
+    epochs: int = 1,
+    validation: Any = None,
+    schedule: Any = None,
+    schedule_every: str = "epoch",
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+    autocast: str | None = None,
+    capture: bool = False,
+    resume: Any = None,
+) -> History:
     """Train `model` in place until it has seen `data` `epochs` times; a row of numbers an epoch.
 
     `data` and `validation` give batches (*inputs, target), epoch after epoch: a DataLoader, or a
@@ -70,7 +86,7 @@ def fit(
     return run.history
 
 
-def train_epoch(run: FitRun, step) -> None:
+def train_epoch(run: FitRun, step: Any) -> None:
     """The rest of one epoch, validation and all; adds its row to the history."""
     started = time.perf_counter() - run.seconds
     run.model.train()
@@ -89,7 +105,7 @@ def train_epoch(run: FitRun, step) -> None:
     run.end_epoch({**row, "seconds": time.perf_counter() - started})
 
 
-def train_step(run: FitRun, group: list) -> list:
+def train_step(run: FitRun, group: list[Any]) -> list[Any]:
     """One update by the mean gradient of a group of batches: [(loss, scores)] of each."""
     run.optimizer.zero_grad()
     results = []
@@ -113,13 +129,13 @@ def train_step(run: FitRun, group: list) -> list:
     return results
 
 
-def check_loss(loss):
+def check_loss(loss: Tensor | float) -> Tensor:
     """The loss is a tensor."""
     fix = "Return the result of a loss of nn.functional, not its item()."
     return check_type("fit", loss, Value, "a tensor of the loss", fix)
 
 
-def evaluate(run: FitRun) -> dict:
+def evaluate(run: FitRun) -> dict[Any, Any]:
     """Loss and metrics on the validation data, their names with "val_" in front."""
     run.model.eval()
     meters = run.meters.fresh()

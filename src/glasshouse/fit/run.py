@@ -2,9 +2,11 @@
 
 import copy
 import math
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from glasshouse.base.errors import (
     CheckpointError,
@@ -33,7 +35,7 @@ from glasshouse.ops.checks import (
 )
 from glasshouse.ops.process import process
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
-from glasshouse.tensor import eval, random
+from glasshouse.tensor import Tensor, eval, random
 
 METRICS = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
 LAST = "last.safetensors"
@@ -48,13 +50,13 @@ class History(list):
         ([0.5, 0.25], 2)
     """
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: int | str) -> Any:
         if not isinstance(key, str):
             return super().__getitem__(key)
         return [number_of(row, key, "history") for row in self]
 
 
-def number_of(row: dict, name: str, where: str) -> float:
+def number_of(row: dict[Any, Any], name: str, where: str) -> float:
     """The number called `name` in a row."""
     if name not in row:
         names = ", ".join(map(repr, row))
@@ -65,7 +67,7 @@ def number_of(row: dict, name: str, where: str) -> float:
 class Meters:
     """The mean loss, weighted by batch sizes, and the user's metrics."""
 
-    def __init__(self, metrics: dict):
+    def __init__(self, metrics: dict[Any, Any]) -> None:
         self.metrics = {"loss": Average(), **metrics}
 
     def fresh(self) -> "Meters":
@@ -84,7 +86,7 @@ class Meters:
         meters.metrics = synced
         return meters
 
-    def update(self, loss, scores, target) -> None:
+    def update(self, loss: Tensor, scores: Tensor, target: Tensor) -> None:
         """Take in one batch."""
         for name, metric in self.metrics.items():
             if name == "loss":
@@ -92,7 +94,7 @@ class Meters:
             else:
                 metric.update(scores, target)
 
-    def values(self) -> dict:
+    def values(self) -> dict[Any, Any]:
         """The numbers so far, by name."""
         return {name: metric.value() for name, metric in self.metrics.items()}
 
@@ -102,7 +104,7 @@ class Meters:
             metric.reset()
 
 
-def metrics_by_name(metrics) -> dict:
+def metrics_by_name(metrics: Any) -> dict[Any, Any]:
     """Metrics as a dict; those of a list are named by their classes."""
     named = metrics or {}
     if not isinstance(metrics, dict):
@@ -123,9 +125,10 @@ class FitRun:
     """A run in progress: callbacks may read all of it, and set `stopped`."""
 
     def __init__(
-        self, model, data, loss, optimizer, metrics, callbacks, *, validation, schedule,
-        schedule_every, clip_norm, clip_value, accumulate, autocast,
-    ):  # fmt: skip
+        self, model: Any, data: Any, loss: Any, optimizer: Any, metrics: Any, callbacks: Any, *,
+        validation: Any, schedule: Any, schedule_every: str, clip_norm: Any, clip_value: Any,
+        accumulate: int, autocast: str | None,
+    ) -> None:  # fmt: skip
         self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
         self.data = part_of_rank(check_batches("data", data))
         self.validation = None
@@ -165,17 +168,17 @@ class FitRun:
         self.seconds = 0.0  # of this epoch so far
         self.stopped = False
 
-    def autocast(self):
+    def autocast(self) -> Any:
         """The context of a forward pass."""
         return nullcontext() if self.dtype is None else autocast_mode(self.dtype)
 
-    def call(self, method) -> None:
+    def call(self, method: Callable[..., Any]) -> None:
         """Call a method of Callback on each callback."""
         for callback in self.callbacks:
             if not (callback.on_first_rank and process.rank):
                 getattr(callback, method.__name__)(self)
 
-    def groups(self):
+    def groups(self) -> Iterator[list[tuple[tuple[Any, ...], Tensor, None]] | None]:
         """The batches of this epoch that are still to come, in groups of one step each; with the
         share of this rank where there are several."""
         skipped = 0 if hasattr(self.data, "load_state_dict") else self.place
@@ -187,13 +190,13 @@ class FitRun:
             fix = "Check the data set, the batch size, and that it can be read again."
             raise ShapeError("fit", "at least one batch an epoch", "none", fix)
 
-    def share(self, target) -> BatchShare | None:
+    def share(self, target: Tensor) -> BatchShare | None:
         """Which part of a batch this rank has; None on a single one."""
         if self.ranks == 1:
             return None
         return share_of(target.shape[0] if target.ndim else 1)
 
-    def batches(self, data):
+    def batches(self, data: Any) -> Any:
         """(inputs, target) of each batch."""
         for batch in data:
             if not isinstance(batch, (tuple, list)) or len(batch) < 2:
@@ -215,7 +218,7 @@ class FitRun:
         else:
             self.schedule.step()
 
-    def end_epoch(self, row: dict) -> None:
+    def end_epoch(self, row: dict[Any, Any]) -> None:
         """Note the row of an epoch that is done, and begin the next."""
         self.history.append(row)
         self.step_schedule("epoch")
@@ -226,7 +229,7 @@ class FitRun:
         """The number of that name in the last row."""
         return number_of(self.history[-1], name, "fit")
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """How far the run is, as a tree of numbers; models and the like are saved beside it. All
         ranks call it together."""
         loaders = {"data": self.data, "validation": self.validation}
@@ -243,7 +246,7 @@ class FitRun:
             "loaders": {k: x.state_dict() for k, x in loaders.items() if hasattr(x, "state_dict")},
         }
 
-    def check_state(self, state: dict) -> None:
+    def check_state(self, state: dict[Any, Any]) -> None:
         """Raise CheckpointError if `state` belongs to other metrics or callbacks."""
         current = self.state_dict()
         for name, of in (("metrics", meter_names), ("callbacks", callback_names)):
@@ -251,7 +254,7 @@ class FitRun:
                 fix = "Resume with those that the run began with."
                 raise CheckpointError("fit", f"the {name} {of(state)}", of(current), fix)
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue from what `state_dict` returned."""
         self.history = History(state["history"])
         self.steps, self.place, self.seconds = state["steps"], state["place"], state["seconds"]
@@ -305,7 +308,7 @@ class FitRun:
             fix = "Check the data for nan, lower the learning rate, or set clip_norm."
             raise GradError("fit", "a loss that is a number", got, fix)
 
-    def hold(self) -> dict:
+    def hold(self) -> dict[Any, Any]:
         """The state of the whole run now, for `save_checkpoint`; the run continues."""
         objects = {"model": self.model, "optimizer": self.optimizer, "scheduler": self.schedule}
         states = {name: HeldState(x) for name, x in objects.items() if x is not None}
@@ -320,35 +323,35 @@ class FitRun:
 class HeldState:
     """The state of an object as it was, for a thread to write while the object changes."""
 
-    def __init__(self, x):
+    def __init__(self, x: Any) -> None:
         self.state = tree_map(detached, x.state_dict())
         eval(*filter(is_value, flatten(self.state)[0]))
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The state."""
         return self.state
 
 
-def is_value(leaf) -> bool:
+def is_value(leaf: Any) -> bool:
     return isinstance(leaf, Value)
 
 
-def meter_names(state: dict) -> list:
+def meter_names(state: dict[Any, Any]) -> list[Any]:
     return sorted(state["meters"])
 
 
-def callback_names(state: dict) -> list:
+def callback_names(state: dict[Any, Any]) -> list[Any]:
     return [name for name, _ in state["callbacks"]]
 
 
-def check_batches(name: str, data):
+def check_batches(name: str, data: Any) -> Any:
     if not hasattr(data, "__iter__") or hasattr(data, "__next__"):
         got, fix = type_name(data), "Pass a gh.data.DataLoader."
         raise DTypeError("fit", f"{name} that can be read again each epoch", got, fix)
     return data
 
 
-def check_owner(model, optimizer) -> None:
+def check_owner(model: Any, optimizer: Optimizer) -> None:
     """The optimizer has a parameter of the model at least."""
     ids = {id(p) for p in model.parameters()}
     if ids and ids.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
@@ -356,7 +359,7 @@ def check_owner(model, optimizer) -> None:
         raise OptionError("fit", "an optimizer of the model's parameters", "one of others", fix)
 
 
-def in_order(callbacks) -> list:
+def in_order(callbacks: Any) -> list[Any]:
     """The callbacks, those that save the others' state last."""
     several = [callbacks] if isinstance(callbacks, Callback) else callbacks
     several = check_several("fit", several, "a list of callbacks", "Pass e.g. [Progress()].")
@@ -365,7 +368,7 @@ def in_order(callbacks) -> list:
     return sorted(several, key=lambda callback: callback.goes_last)
 
 
-def checked_schedule(schedule, optimizer):
+def checked_schedule(schedule: Any, optimizer: Optimizer) -> Any:
     if schedule is None:
         return None
     fix = "Pass e.g. gh.optim.StepLR(optimizer, 10)."

@@ -15,7 +15,7 @@ faults: dict[str, str] = {}  # by card: what is wrong with its composition, whic
 class CompositionLevel(Level):
     """Adds the cards that a composition calls to a graph; its values wrap nodes."""
 
-    def __init__(self, card: Primitive, graph: Graph, make: Callable) -> None:
+    def __init__(self, card: Primitive, graph: Graph, make: Callable[..., Any]) -> None:
         self.card, self.graph, self.make = card, graph, make
 
     def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
@@ -45,12 +45,12 @@ class CompositionLevel(Level):
         return BackendError(f"the composition of {self.card.name}", expected, got, fix)
 
 
-def as_full(value: Any) -> dict:
+def as_full(value: Any) -> dict[Any, Any]:
     return {"shape": (), "value": value.item(), "dtype": from_numpy_dtype(value.dtype)}
 
 
 def composed_node(
-    card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable
+    card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable[..., Any]
 ) -> Node | None:
     """The node of other cards that takes the place of a card's; `make(graph, op, *inputs, **attrs)`
     adds one. None, with a warning the first time, for a composition that is at fault.
@@ -69,7 +69,9 @@ def composed_node(
         return None
 
 
-def compose_node(card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable) -> Node:
+def compose_node(
+    card: Primitive, graph: Graph, node: Node, inputs: Any, make: Callable[..., Any]
+) -> Node:
     """The node, in any case.
 
     Raises: BackendError for a composition that fails, or gives another spec than the card infers

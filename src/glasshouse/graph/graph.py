@@ -28,7 +28,7 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
-        self.by_key: dict[tuple, Node] = {}
+        self.by_key: dict[tuple[Any, ...], Node] = {}
         self.origin = NOWHERE  # of the nodes that are made now
         self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
         self.simplest: set[int] = set()  # numbers of nodes that no rule makes simpler any more

@@ -1,6 +1,8 @@
 """Which matrices of a graph are symmetric: products of a matrix and its own transpose, and the
 polynomials of such a product, which are symmetric too and commute."""
 
+from typing import Any
+
 from glasshouse.graph.node import Node
 
 IDENTITY = "identity"  # a multiple of it is a polynomial of any matrix
@@ -16,7 +18,7 @@ def symmetric_roots(nodes: list[Node]) -> dict[int, Node | str]:
     return roots
 
 
-def root_of(node: Node, roots: dict) -> Node | str | None:
+def root_of(node: Node, roots: dict[Any, Any]) -> Node | str | None:
     if node.host is not None or not node.inputs:
         return None
     first, second = (node.inputs * 2)[:2]

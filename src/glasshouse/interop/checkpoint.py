@@ -7,6 +7,8 @@ old and a new state. Beside it lies the same JSON for people to read; it is neve
 import json
 import math
 import numbers
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +16,20 @@ from glasshouse.base import CheckpointError, DTypeError, tree_map, type_name
 from glasshouse.dispatch.value import Value, adopt
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
 from glasshouse.ops.checks import check_path
+from glasshouse.tensor.random import Generator
 
 FORMAT, VERSION = "glasshouse.checkpoint", 1
 
 
 def save_checkpoint(
-    path,
+    path: str | Path,
     *,
-    model=None,
-    optimizer=None,
-    scheduler=None,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
     epoch: int = 0,
-    random_state=None,
-    metrics=None,
+    random_state: Any = None,
+    metrics: Any = None,
 ) -> None:
     """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
@@ -47,7 +50,14 @@ def save_checkpoint(
     write_whole(path.with_name(path.name + ".json"), json.dumps(readable, indent=1).encode())
 
 
-def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_state=None) -> dict:
+def load_checkpoint(
+    path: int | Path,
+    *,
+    model: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    random_state: Generator | None = None,
+) -> dict[Any, Any]:
     """Load a checkpoint that `save_checkpoint` wrote into the objects that you pass.
     Returns a dict with "epoch", "metrics", "random_state", and the states of "model", "optimizer"
     and "scheduler" as far as the file has them. A generator given as `random_state` is set.
@@ -74,7 +84,7 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     return tree
 
 
-def stateful(where: str, **objects) -> dict:
+def stateful(where: str, **objects: Any) -> dict[Any, Any]:
     """The objects that are not None; each has a `state_dict`."""
     present = {name: x for name, x in objects.items() if x is not None}
     for name, x in present.items():
@@ -84,7 +94,7 @@ def stateful(where: str, **objects) -> dict:
     return present
 
 
-def load_all(path, targets: dict, tree: dict) -> None:
+def load_all(path: Any, targets: dict[Any, Any], tree: dict[Any, Any]) -> None:
     for name in targets:
         if tree.get(name) is None:
             fix = f"Leave {name} out."
@@ -102,12 +112,12 @@ def load_all(path, targets: dict, tree: dict) -> None:
             raise CheckpointError("load_checkpoint", expected, f"({error})", fix) from error
 
 
-def detached(leaf):
+def detached(leaf: Any) -> Any:
     """A new handle on a tensor, which keeps its value when the original is changed."""
     return leaf.detach() if isinstance(leaf, Value) else leaf
 
 
-def encode(x, name: str, tensors: dict):
+def encode(x: Any, name: str, tensors: dict[Any, Any]) -> Any:
     """`x` as JSON data; its tensors and arrays go into `tensors` under their path."""
     if isinstance(x, (Value, np.ndarray)):
         while name in tensors:
@@ -133,7 +143,7 @@ def encode(x, name: str, tensors: dict):
     raise DTypeError("save_checkpoint", expected, f"{type_name(x)} at {name}", fix)
 
 
-def decode(x, arrays: dict):
+def decode(x: Any, arrays: dict[Any, Any]) -> Any:
     if isinstance(x, list):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):

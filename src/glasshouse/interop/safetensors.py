@@ -5,6 +5,7 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +22,9 @@ CODES = {"BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64
 CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 
-def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
+def save_safetensors(
+    path: str | Path, tensors: dict[Any, Any], metadata: dict[str, str] | None = None
+) -> None:
     """Write named tensors or arrays to `path`.
     The file appears under its name when it is complete: a reader sees the old file or the new one,
     also if this process is killed. `metadata` are strings kept in the file's header.
@@ -44,7 +47,7 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
     write_whole(check_path("save_safetensors", path), serialize(tensors, dict(metadata)))
 
 
-def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
+def serialize(tensors: dict[Any, Any], metadata: dict[str, str]) -> bytes:
     import safetensors.numpy
 
     arrays = {name: to_array(name, x) for name, x in tensors.items()}
@@ -56,7 +59,7 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
     return safetensors.numpy.save(stored, metadata)
 
 
-def to_array(name: str, x) -> np.ndarray:
+def to_array(name: str, x: Any) -> np.ndarray:
     if not isinstance(x, (Value, np.ndarray, np.generic)):
         expected = "tensors or arrays"
         fix = "Convert it with gh.asarray."
@@ -124,7 +127,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def load_safetensors(path) -> dict:
+def load_safetensors(path: int | Path) -> dict[Any, Any]:
     """The tensors of a safetensors file, by name.
 
     Raises: CheckpointError if missing or damaged.
@@ -133,7 +136,9 @@ def load_safetensors(path) -> dict:
     return {name: adopt(array) for name, array in arrays.items()}
 
 
-def read_safetensors(path, needs_checksum: bool = False):
+def read_safetensors(
+    path: Any, needs_checksum: bool = False
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """(arrays by name, metadata) of a safetensors file, named or open.
     They are checked against the file's checksum; files of other programs may have none."""
     import safetensors
@@ -159,17 +164,17 @@ def read_safetensors(path, needs_checksum: bool = False):
     return stored, metadata
 
 
-def from_entry(path, name: str, entry: dict) -> np.ndarray:
+def from_entry(path: Any, name: str, entry: dict[Any, Any]) -> np.ndarray:
     if entry["dtype"] not in CODES:
         raise unknown_dtype(path, name, entry["dtype"])
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 
-def unknown_dtype(path, name: str, code: str) -> CheckpointError:
+def unknown_dtype(path: str | Path, name: str, code: str) -> CheckpointError:
     expected = f"dtypes {', '.join(CODES)} in {path}"
     return CheckpointError("load", expected, f"{code} for {name!r}", "Convert the file.")
 
 
-def damaged(path, fault) -> CheckpointError:
+def damaged(path: Any, fault: Any) -> CheckpointError:
     fix = "Load an earlier checkpoint."
     return CheckpointError("load", f"{path} to be a whole safetensors file", fault, fix)

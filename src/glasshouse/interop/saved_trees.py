@@ -2,6 +2,7 @@
 safetensors file. Nothing is pickled, so loading runs no code."""
 
 import json
+from typing import Any
 
 from glasshouse.base import CheckpointError, OptionError
 from glasshouse.dispatch.value import adopt
@@ -12,7 +13,7 @@ from glasshouse.ops.checks import check_path
 OBJECT = "glasshouse.object"
 
 
-def save(obj, f) -> None:
+def save(obj: Any, f: Any) -> None:
     """Write an object to the path or binary file `f`: state dicts, numbers, strings, tensors, and
     dicts, lists and tuples of them. A file that is there is replaced in one step.
 
@@ -29,7 +30,7 @@ def save(obj, f) -> None:
         write_whole(check_path("save", f), data)
 
 
-def load(f, map_location=None, *, weights_only: bool = True):
+def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Load what `gh.save` wrote to the path or binary file `f`; from other safetensors files their
     tensors by name, from checkpoints their parts. Tensors come without requires_grad.
     `map_location` has no effect: there is one device.
@@ -49,7 +50,7 @@ def load(f, map_location=None, *, weights_only: bool = True):
     return {name: adopt(array) for name, array in arrays.items()}
 
 
-def refuse_pickles(f) -> None:
+def refuse_pickles(f: Any) -> None:
     """Refuse what torch.save wrote: a zip file, or a pickle."""
     if hasattr(f, "read"):
         begin, start = f.tell(), f.read(2)
@@ -61,7 +62,7 @@ def refuse_pickles(f) -> None:
         raise CheckpointError("load", "a file of gh.save or safetensors", "pickles", fix)
 
 
-def first_bytes(path) -> bytes:
+def first_bytes(path: Any) -> bytes:
     """The first 2 bytes of a file; none of one that is not there."""
     if not path.is_file():
         return b""

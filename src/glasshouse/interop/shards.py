@@ -4,8 +4,9 @@ memory, and states in several files with an index, as Hugging Face's hub has the
 import json
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ LENGTH_BYTES = 8  # of the number before the header that says how long it is
 class MappedTensors:
     """One safetensors file in memory as it lies on the disk; nothing is read before it is used."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         try:
             with open(path, "rb") as file:
@@ -46,7 +47,7 @@ class MappedTensors:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise damaged(path, error) from error
 
-    def place(self, name: str, entry: dict):
+    def place(self, name: str, entry: dict[Any, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         """(dtype, shape, where it begins) of one tensor, which must lie within the file."""
         if entry["dtype"] not in CODES:
             raise unknown_dtype(self.path, name, entry["dtype"])
@@ -68,7 +69,7 @@ class TensorFiles(Mapping):
     """The tensors of safetensors files, by name: what `open_safetensors` returns. A tensor is made
     when it is asked for, and its values are read from the disk when they are used."""
 
-    def __init__(self, paths: dict[str, Path]):
+    def __init__(self, paths: dict[str, Path]) -> None:
         self.paths = paths
         self.files: dict[Path, MappedTensors] = {}
 
@@ -78,7 +79,7 @@ class TensorFiles(Mapping):
             self.files[path] = MappedTensors(path)
         return self.files[path]
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Any:
         if name not in self.paths:
             raise KeyError(f"{name!r}. {suggest(name, self.paths)}")
         file = self.file(self.paths[name])
@@ -86,17 +87,17 @@ class TensorFiles(Mapping):
             raise damaged(file.path, f"no tensor {name!r}, which the index places there")
         return adopt(file.read(name))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.paths)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.paths)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"TensorFiles({len(self.paths)} tensors in {len(set(self.paths.values()))} files)"
 
 
-def open_safetensors(path) -> TensorFiles:
+def open_safetensors(path: Any) -> TensorFiles:
     """The tensors of a safetensors file, of an index file (model.safetensors.index.json), or of a
     folder with one of them, as a mapping by name. Files are mapped into memory: a tensor that is
     never used is never read, and `model.load_state_dict(open_safetensors(path))` holds no second
@@ -143,7 +144,9 @@ def places_of(index: Path) -> dict[str, Path]:
     return places
 
 
-def save_shards(folder, tensors: Mapping, shard_bytes="5GB") -> list[str]:
+def save_shards(
+    folder: str | Path, tensors: Mapping[Any, Any], shard_bytes: str = "5GB"
+) -> list[str]:
     """Write named tensors to `folder`, in files of at most `shard_bytes` with an index, as Hugging
     Face's libraries read them; the names of the files. What fits into one file is model.safetensors
     without an index. The index is written last, so that a kill leaves no index of files that are
@@ -179,7 +182,7 @@ def save_shards(folder, tensors: Mapping, shard_bytes="5GB") -> list[str]:
     return names
 
 
-def in_shards(tensors: Mapping, most_bytes: int) -> list[dict[str, int]]:
+def in_shards(tensors: Mapping[Any, Any], most_bytes: int) -> list[dict[str, int]]:
     """Names with their bytes, in their order, cut where a file would become too large."""
     shards: list[dict[str, int]] = [{}]
     for name in tensors:

@@ -1,22 +1,25 @@
 """Tensors and state dicts from and to PyTorch, as copies unless memory is to be shared."""
 
 from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, bfloat16, optional, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_type
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.creation import asarray, from_dlpack
 
 __all__ = ["from_torch", "state_dict_from_torch", "state_dict_to_torch", "to_torch"]
 
 
-def import_torch():
+def import_torch() -> ModuleType:
     return optional("interop.torch", "PyTorch to be installed", "torch", "torch")
 
 
-def to_torch(x, *, copy: bool | None = None):
+def to_torch(x: Any, *, copy: bool | None = None) -> Any:
     """A PyTorch tensor of the values of `x`, without its gradient history: a copy, or with
     copy=False one that shares the memory of `x` and must not be written to.
 
@@ -32,7 +35,7 @@ def to_torch(x, *, copy: bool | None = None):
     return torch.from_dlpack(payload)
 
 
-def from_torch(x, *, copy: bool | None = None):
+def from_torch(x: Any, *, copy: bool | None = None) -> Tensor:
     """A tensor of the values of a PyTorch tensor, without its gradient history: a copy, or with
     copy=False one that shares the memory of `x`, which has to be left unchanged as gh.asarray says.
 
@@ -47,12 +50,12 @@ def from_torch(x, *, copy: bool | None = None):
     return from_dlpack(x, copy=copy)
 
 
-def state_dict_to_torch(state) -> dict:
+def state_dict_to_torch(state: Any) -> dict[Any, Any]:
     """A model's or optimizer's state dict with PyTorch tensors, each in its own memory."""
     return tree_map(lambda leaf: to_torch(leaf) if isinstance(leaf, Value) else leaf, state)
 
 
-def state_dict_from_torch(state) -> dict:
+def state_dict_from_torch(state: dict[str, Any]) -> dict[Any, Any]:
     """A state dict with tensors copied from PyTorch's, each in its own memory."""
     torch = import_torch()
     fix = "Pass model.state_dict()."

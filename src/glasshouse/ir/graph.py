@@ -86,7 +86,10 @@ class IRGraph:
         return self.create_node("get_attr", path)
 
     def call_function(
-        self, fn: Callable, args: tuple[Any, ...] = (), kwargs: dict[Any, Any] | None = None
+        self,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[Any, Any] | None = None,
     ) -> IRNode:
         return self.create_node("call_function", fn, args, kwargs)
 

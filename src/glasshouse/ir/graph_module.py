@@ -31,7 +31,7 @@ class GraphModule(Module):
         3.0
     """
 
-    def __init__(self, root: Any, graph: IRGraph, constants: tuple[Any, ...] = ()) -> None:
+    def __init__(self, root: Any, graph: IRGraph, constants: Any = ()) -> None:
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -79,7 +79,7 @@ class GraphModule(Module):
         return rebuild, (fields, [encode(node) for node in self.graph.nodes])
 
 
-def encode(node: IRNode) -> tuple:
+def encode(node: IRNode) -> tuple[Any, ...]:
     """A node as plain data: operands that are nodes become their names."""
     operands = (map_nodes(x, lambda n: Named(n.name)) for x in (node.args, node.kwargs))
     return node.name, node.op, node.target, *operands, node.meta
@@ -89,7 +89,7 @@ class Named(str):
     """The name of a node, in place of the node."""
 
 
-def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
+def rebuild(fields: dict[Any, Any], rows: list[tuple[Any, ...]]) -> GraphModule:
     graph, nodes = IRGraph(), dict[str, IRNode]()
     for name, op, target, args, kwargs, meta in rows:
         args, kwargs = (map_nodes(x, lambda at: nodes[str(at)], Named) for x in (args, kwargs))

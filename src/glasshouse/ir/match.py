@@ -73,7 +73,7 @@ def replace_pattern(graph: IRGraph, pattern: IRGraph, replacement: IRGraph) -> l
     return matches
 
 
-def insert(graph: IRGraph, other: IRGraph, values: list) -> Any:
+def insert(graph: IRGraph, other: IRGraph, values: list[Any]) -> Any:
     arguments = iter(values)
     copies: dict[IRNode, Any] = {}
     for node in other.nodes:

@@ -25,7 +25,7 @@ WRITING = {"setitem", "delitem", *(f"i{fn.__name__.strip('_')}" for fn in INFIX)
 LEAVES = {int, float, bool, complex, str, bytes, type(None)}  # have no parts
 
 
-def parts_of(x: Any) -> dict | None:
+def parts_of(x: Any) -> dict[Any, Any] | None:
     """Parts of a list, tuple, dict or dataclass by index, key or name; None for all else."""
     if isinstance(x, (list, tuple)):
         return dict(enumerate(x))
@@ -36,7 +36,7 @@ def parts_of(x: Any) -> dict | None:
     return {f.name: getattr(x, f.name) for f in fields(x) if hasattr(x, f.name)}
 
 
-def with_parts(x: Any, fn: Callable) -> Any:
+def with_parts(x: Any, fn: Callable[..., Any]) -> Any:
     """A container like `x` with `fn` of each of its parts; `x` itself if it is none."""
     parts = parts_of(x)
     if parts is None:
@@ -54,7 +54,7 @@ def with_parts(x: Any, fn: Callable) -> Any:
     return new
 
 
-def map_nodes(x: Any, fn: Callable, kind: type[Any] | None = None) -> Any:
+def map_nodes(x: Any, fn: Callable[..., Any], kind: type[Any] | None = None) -> Any:
     """`x` with `fn` of each IRNode (or `kind`) in lists, tuples, dicts, slices and dataclasses."""
     if isinstance(x, kind or IRNode):
         return fn(x)
@@ -63,14 +63,14 @@ def map_nodes(x: Any, fn: Callable, kind: type[Any] | None = None) -> Any:
     return with_parts(x, lambda part: map_nodes(part, fn, kind))
 
 
-def all_of(kind: type, x: Any) -> list:
+def all_of(kind: type[Any], x: Any) -> list[Any]:
     """All parts of a kind in `x`, in order."""
     parts: list = []
     gather(kind, x, parts)
     return parts
 
 
-def gather(kind: type, x: Any, into: list) -> None:
+def gather(kind: type[Any], x: Any, into: list[Any]) -> None:
     """Append what is of a kind in `x`."""
     if isinstance(x, kind):
         into.append(x)
@@ -91,32 +91,38 @@ class IRNode:
     `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
     def __init__(
-        self, graph: "IRGraph", name: str, op: str, target: Any, args: tuple, kwargs: dict
+        self,
+        graph: "IRGraph",
+        name: str,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[Any, Any],
     ) -> None:
         self.graph, self.name, self.op, self.target = graph, name, op, target
         self.users: dict[IRNode, None] = {}
         self.meta: dict[str, Any] = {}
-        self._args: tuple = ()
-        self._kwargs: dict = {}
+        self._args: tuple[Any, ...] = ()
+        self._kwargs: dict[Any, Any] = {}
         self.set_operands(args, kwargs)
 
     @property
-    def args(self) -> tuple:
+    def args(self) -> tuple[Any, ...]:
         return self._args
 
     @args.setter
-    def args(self, args: tuple) -> None:
+    def args(self, args: tuple[Any, ...]) -> None:
         self.set_operands(tuple(args), self._kwargs)
 
     @property
-    def kwargs(self) -> dict:
+    def kwargs(self) -> dict[Any, Any]:
         return self._kwargs
 
     @kwargs.setter
-    def kwargs(self, kwargs: dict) -> None:
+    def kwargs(self, kwargs: dict[Any, Any]) -> None:
         self.set_operands(self._args, dict(kwargs))
 
-    def set_operands(self, args: tuple, kwargs: dict) -> None:
+    def set_operands(self, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
         """Replace all operands."""
         if self._args or self._kwargs:
             for node in self.all_input_nodes:

@@ -135,7 +135,7 @@ class PythonCode:
             return self.function(x)
         return self.global_name(f"constant_{len(self.names)}", x)
 
-    def container(self, x: Any, parts: dict) -> str:
+    def container(self, x: Any, parts: dict[Any, Any]) -> str:
         """A list, tuple, dict or dataclass of parts, which are text."""
         inner = ", ".join(parts.values())
         if type(x) is list:

@@ -16,7 +16,7 @@ FIELDS = (*MemoryEvent._fields[:6], *Tag._fields, "manager")
 COLOURS = 8  # groups that the eye can distinguish in a picture; the rest is drawn as one
 
 
-def row_of(event: MemoryEvent) -> dict:
+def row_of(event: MemoryEvent) -> dict[Any, Any]:
     return dict(zip(FIELDS, (*event[:6], *event.tag, event.manager), strict=True))
 
 
@@ -53,7 +53,7 @@ def read_log(path: str | Path) -> list[MemoryEvent]:
         return [event_of(row) for row in rows]
 
 
-def event_of(row: dict) -> MemoryEvent:
+def event_of(row: dict[Any, Any]) -> MemoryEvent:
     numbers = {name: int(row[name]) for name in FIELDS[1:6]}
     tag = Tag(*(row[name] for name in Tag._fields))
     return MemoryEvent(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)

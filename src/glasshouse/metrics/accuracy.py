@@ -1,6 +1,7 @@
 """Accuracy of class predictions."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +25,11 @@ class TopK(Metric):
 
     gathered = {"correct": 0, "total": 0}
 
-    def __init__(self, k: int = 5, ignore_index: int | None = None):
+    def __init__(self, k: int = 5, ignore_index: int | None = None) -> None:
         super().__init__()
         self.k, self.ignore_index = check_integer("TopK", "k", k, 1), ignore_index
 
-    def update(self, scores, targets) -> None:
+    def update(self, scores: Any, targets: Any) -> None:
         """Compare `scores` (logits or probabilities) with the true classes but `ignore_index`.
 
         Shapes: scores (N, C, *S), targets (N, *S).
@@ -80,10 +81,10 @@ class Accuracy(TopK):
         Accuracy(0.5)
     """
 
-    def __init__(self, ignore_index: int | None = None):
+    def __init__(self, ignore_index: int | None = None) -> None:
         super().__init__(1, ignore_index)
 
-    def update(self, scores, targets) -> None:
+    def update(self, scores: Any, targets: Any) -> None:
         """Compare scores (N, C, *S), or predicted classes (N, *S), with the true classes (N, *S).
 
         Shapes: scores (N, C, *S) or (N, *S), targets (N, *S).

@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +26,11 @@ class ConfusionMatrix(Metric):
     """
 
     def __init__(
-        self, num_classes: int | None = None, ignore_index: int | None = None, normalize=None
-    ):
+        self,
+        num_classes: int | None = None,
+        ignore_index: int | None = None,
+        normalize: str | None = None,
+    ) -> None:
         name = type(self).__name__
         self.num_classes = check_integer(name, "num_classes", num_classes, 1)
         self.ignore_index = ignore_index
@@ -34,7 +38,7 @@ class ConfusionMatrix(Metric):
         self.gathered = {"matrix": np.zeros((num_classes, num_classes), np.int64)}
         super().__init__()
 
-    def update(self, predicted, targets) -> None:
+    def update(self, predicted: Any, targets: Any) -> None:
         """Count predicted classes (N, *S), or the best of scores (N, C, *S), against true classes.
 
         Shapes: predicted (N, *S) or (N, C, *S), targets (N, *S).
@@ -76,7 +80,7 @@ class ConfusionMatrix(Metric):
         return np.diag(self.matrix), self.matrix.sum(axis=0), self.matrix.sum(axis=1)
 
 
-def ratio(top, bottom, empty: float) -> np.ndarray:
+def ratio(top: int | np.ndarray, bottom: int | np.ndarray, empty: float) -> np.ndarray:
     """top / bottom, and `empty` where bottom is 0."""
     top, bottom = np.broadcast_arrays(np.asarray(top, float), np.asarray(bottom, float))
     return np.where(bottom == 0, empty, top / np.where(bottom == 0, 1, bottom))
@@ -90,10 +94,10 @@ class ClassAverage(ConfusionMatrix):
     def __init__(
         self,
         num_classes: int | None = None,
-        average="macro",
+        average: str | None = "macro",
         ignore_index: int | None = None,
         zero_division: float = 0.0,
-    ):
+    ) -> None:
         super().__init__(num_classes, ignore_index)
         self.average = check_option(type(self).__name__, "average", average, AVERAGES)
         name = type(self).__name__
@@ -101,11 +105,11 @@ class ClassAverage(ConfusionMatrix):
         check_type(name, zero_division, numbers.Real, "a number as zero_division", fix)
         self.zero_division = float(zero_division)
 
-    def of(self, right, predicted, true):
+    def of(self, right: Any, predicted: Any, true: Any) -> Any:
         """(numerator, denominator) of the metric."""
         raise NotImplementedError(f"{type(self).__name__}: expected of; got none.")
 
-    def value(self):
+    def value(self) -> Any:
         """The average, or an array of one value for each class; nan before the first update."""
         parts = self.counts()
         if not parts[2].sum():
@@ -130,7 +134,7 @@ class Precision(ClassAverage):
         [1.0, 0.5]
     """
 
-    def of(self, right, predicted, true):
+    def of(self, right: Any, predicted: int | np.ndarray, true: int | np.ndarray) -> Any:
         return right, predicted
 
 
@@ -144,7 +148,7 @@ class Recall(ClassAverage):
         [0.5, 1.0]
     """
 
-    def of(self, right, predicted, true):
+    def of(self, right: Any, predicted: int | np.ndarray, true: int | np.ndarray) -> Any:
         return right, true
 
 
@@ -159,7 +163,7 @@ class F1(ClassAverage):
         0.6667
     """
 
-    def of(self, right, predicted, true):
+    def of(self, right: Any, predicted: int | np.ndarray, true: int | np.ndarray) -> Any:
         return 2 * right, predicted + true
 
 
@@ -174,5 +178,5 @@ class IoU(ClassAverage):
         0.5833
     """
 
-    def of(self, right, predicted, true):
+    def of(self, right: Any, predicted: int | np.ndarray, true: int | np.ndarray) -> Any:
         return right, predicted + true - right

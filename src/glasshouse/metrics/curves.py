@@ -1,6 +1,7 @@
 """Metrics of scores at all thresholds: areas under curves, and how far confidence is right."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +17,12 @@ class ScoreCurve(Metric):
 
     gathered = {"scores": [], "labels": []}
 
-    def __init__(self, average="macro"):
+    def __init__(self, average: str | None = "macro") -> None:
         name = type(self).__name__
         self.average = check_option(name, "average", average, ("macro", "weighted", None))
         super().__init__()
 
-    def update(self, scores, labels) -> None:
+    def update(self, scores: Any, labels: Any) -> None:
         """Keep scores and true labels: classes (N,), or 0 and 1 for each class (N, C).
 
         Shapes: scores (N,) or (N, C), labels (N,) or (N, C).
@@ -50,7 +51,7 @@ class ScoreCurve(Metric):
         """The metric of one class: scores and labels (N,)."""
         raise NotImplementedError(f"{type(self).__name__}: expected area; got none.")
 
-    def value(self):
+    def value(self) -> Any:
         """The area; nan where a class has no samples, or all of them."""
         if not self.scores:
             return math.nan
@@ -93,7 +94,7 @@ class ROCAUC(ScoreCurve):
         0.75
     """
 
-    def area(self, scores, labels):
+    def area(self, scores: np.ndarray, labels: np.ndarray) -> float:
         true, false = thresholds(scores, labels)
         if not len(true) or not true[-1] or not false[-1]:
             return math.nan
@@ -112,7 +113,7 @@ class AveragePrecision(ScoreCurve):
         0.8333
     """
 
-    def area(self, scores, labels):
+    def area(self, scores: np.ndarray, labels: np.ndarray) -> float:
         true, false = thresholds(scores, labels)
         if not len(true) or not true[-1]:
             return math.nan
@@ -132,14 +133,14 @@ class CalibrationError(Metric):
         0.45
     """
 
-    def __init__(self, bins: int = 15, norm: str = "l1"):
+    def __init__(self, bins: int = 15, norm: str = "l1") -> None:
         self.bins = check_integer("CalibrationError", "bins", bins, 1)
         self.norm = check_option("CalibrationError", "norm", norm, ("l1", "l2", "max"))
         zeros = np.zeros(bins)
         self.gathered = {"count": zeros, "confidence": zeros, "right": zeros}
         super().__init__()
 
-    def update(self, probabilities, targets) -> None:
+    def update(self, probabilities: Any, targets: Any) -> None:
         """Take in probabilities (N, C), or (N,) of class 1, and the true classes (N,).
 
         Raises: ShapeError, DTypeError; OptionError for what is not from 0 to 1;

@@ -1,6 +1,7 @@
 """Metrics of boxes: their overlap, and mean average precision by COCO's rule."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ AREAS = {
 }
 
 
-def box_iou(boxes1, boxes2, crowd=None) -> np.ndarray:
+def box_iou(boxes1: Any, boxes2: Any, crowd: np.ndarray | None = None) -> np.ndarray:
     """The intersection over the union of each pair of boxes (x1, y1, x2, y2); over the first box
     alone where the second is a crowd.
 
@@ -43,7 +44,7 @@ def areas(boxes: np.ndarray) -> np.ndarray:
     return np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
 
 
-def to_boxes(where: str, name: str, boxes) -> np.ndarray:
+def to_boxes(where: str, name: str, boxes: Any) -> np.ndarray:
     array = to_numbers(where, name, boxes).astype(np.float64)
     array = array.reshape(0, 4) if not array.size else array
     if array.ndim != 2 or array.shape[1] != 4:
@@ -72,7 +73,7 @@ class MeanAveragePrecision(Metric):
 
     gathered = {"predicted": [], "targets": [], "images": 0}
 
-    def __init__(self, iou_thresholds=None, max_detections: int = 100):
+    def __init__(self, iou_thresholds: Any = None, max_detections: int = 100) -> None:
         where = "MeanAveragePrecision"
         thresholds = np.linspace(0.5, 0.95, 10) if iou_thresholds is None else iou_thresholds
         self.thresholds = np.asarray(thresholds, np.float64)
@@ -82,7 +83,7 @@ class MeanAveragePrecision(Metric):
         self.max_detections = check_integer(where, "max_detections", max_detections, 1)
         super().__init__()
 
-    def update(self, predictions, targets) -> None:
+    def update(self, predictions: Any, targets: Any) -> None:
         """Take in images: of each the predicted "boxes" (N, 4), "scores" and "labels" (N,), and the
         true "boxes" (M, 4) and "labels" (M,), and if there are, "crowd" and "area" (M,).
 
@@ -106,20 +107,20 @@ class MeanAveragePrecision(Metric):
         self.images += len(rows)
 
     @staticmethod
-    def prediction_rows(where: str, image: int, prediction: dict) -> np.ndarray:
+    def prediction_rows(where: str, image: int, prediction: dict[Any, Any]) -> np.ndarray:
         """(N, 7): image, label, score, box."""
         boxes = to_boxes(where, "boxes", prediction["boxes"])
         return columns(where, image, boxes, label=prediction["labels"], score=prediction["scores"])
 
     @staticmethod
-    def target_rows(where: str, image: int, target: dict) -> np.ndarray:
+    def target_rows(where: str, image: int, target: dict[Any, Any]) -> np.ndarray:
         """(M, 8): image, label, crowd, area, box."""
         boxes = to_boxes(where, "boxes", target["boxes"])
         crowd = target.get("crowd", np.zeros(len(boxes)))
         area = target.get("area", areas(boxes))
         return columns(where, image, boxes, label=target["labels"], crowd=crowd, area=area)
 
-    def merge(self, state: dict) -> None:
+    def merge(self, state: dict[Any, Any]) -> None:
         """Take in the `state()` of another such metric, of other images."""
         self.check_state(state)
         moved = np.zeros(8)
@@ -131,7 +132,7 @@ class MeanAveragePrecision(Metric):
         }
         super().merge(other)
 
-    def value(self) -> dict:
+    def value(self) -> dict[Any, Any]:
         """By name: "map", "map_50", "map_75", "map_small", "map_medium", "map_large", "mar" (the
         mean highest recall), and "per_class", {label: its map}; nan where there are no targets."""
         predicted = np.concatenate([np.zeros((0, 7)), *(p.reshape(-1, 7) for p in self.predicted)])
@@ -159,7 +160,9 @@ class MeanAveragePrecision(Metric):
         }
         return result
 
-    def class_at(self, predicted, targets, area) -> tuple[np.ndarray, np.ndarray]:
+    def class_at(
+        self, predicted: np.ndarray, targets: np.ndarray, area: tuple[float, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(average precision, highest recall) of a class by threshold; nan without targets."""
         scores, hits, ignored, target_count = [], [], [], 0
         for image in np.unique([*predicted[:, 0], *targets[:, 0]]):
@@ -186,7 +189,9 @@ class MeanAveragePrecision(Metric):
         true, false = np.cumsum(hit & counts, axis=1), np.cumsum(~hit & counts, axis=1)
         return interpolate(true, false, target_count)
 
-    def matched(self, rows, targets, ignore) -> tuple[np.ndarray, np.ndarray]:
+    def matched(
+        self, rows: np.ndarray, targets: np.ndarray, ignore: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(whether each prediction has a target, whether that does not count), by threshold."""
         overlap = box_iou(rows[:, 3:], targets[:, 4:], targets[:, 2])
         hit = np.zeros((len(self.thresholds), len(rows)), bool)
@@ -205,7 +210,7 @@ class MeanAveragePrecision(Metric):
         return hit, left_out
 
 
-def check_names(where: str, images: list, names: tuple[str, ...]) -> None:
+def check_names(where: str, images: list[Any], names: tuple[str, ...]) -> None:
     """Each image is a dict with these names."""
     for image in images:
         missing = [name for name in names if not isinstance(image, dict) or name not in image]
@@ -214,7 +219,7 @@ def check_names(where: str, images: list, names: tuple[str, ...]) -> None:
             raise DTypeError(where, f"dicts with {', '.join(names)}", got, f"Add {missing[0]!r}.")
 
 
-def columns(where: str, image: int, boxes: np.ndarray, label, **others) -> np.ndarray:
+def columns(where: str, image: int, boxes: np.ndarray, label: Any, **others: Any) -> np.ndarray:
     """Image, label, other numbers and box of each row."""
     fields = {"labels": to_labels(where, "labels", label)}
     fields |= {name: to_numbers(where, name, x).astype(np.float64) for name, x in others.items()}
@@ -226,7 +231,9 @@ def columns(where: str, image: int, boxes: np.ndarray, label, **others) -> np.nd
     return np.concatenate([np.stack([first, *fields.values()], axis=1), boxes], axis=1)
 
 
-def interpolate(true, false, target_count: int) -> tuple[np.ndarray, np.ndarray]:
+def interpolate(
+    true: np.ndarray, false: np.ndarray, target_count: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(mean precision at 101 recalls, the highest recall) for each row of counts."""
     average, highest = [], []
     for tp, fp in zip(true, false, strict=True):

@@ -1,6 +1,7 @@
 """Error rate of sequences, by edit distance."""
 
 import math
+from typing import Any
 
 from glasshouse.base.errors import DTypeError, type_name
 from glasshouse.dispatch.value import Value
@@ -22,7 +23,7 @@ class EditDistance(Metric):
 
     gathered = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
 
-    def update(self, predicted, target) -> None:
+    def update(self, predicted: Any, target: Any) -> None:
         """Compare one predicted sequence with its target: strings, lists or 1-d tensors.
 
         Raises: DTypeError if either is no sequence.
@@ -40,7 +41,7 @@ class EditDistance(Metric):
         return self.distance() / self.length if self.length else math.nan
 
 
-def to_sequence(name: str, x) -> list:
+def to_sequence(name: str, x: Any) -> list[Any]:
     values = x.detach().numpy() if isinstance(x, Value) else x
     if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(x, dict):
         got = f"shape {x.shape}" if hasattr(x, "shape") else type_name(x)
@@ -49,7 +50,7 @@ def to_sequence(name: str, x) -> list:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
-def count_edits(predicted: list, target: list) -> tuple[int, int, int]:
+def count_edits(predicted: list[Any], target: list[Any]) -> tuple[int, int, int]:
     """(insertions, deletions, substitutions) of a shortest way from `predicted` to `target`."""
     # row[j]: (edits, insertions, deletions, substitutions) from predicted[:i] to target[:j]
     row = [(j, j, 0, 0) for j in range(len(target) + 1)]

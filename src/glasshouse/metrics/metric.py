@@ -2,7 +2,9 @@
 
 import math
 import numbers
+from collections.abc import Callable
 from copy import copy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,28 +17,32 @@ class Metric:
     attributes that hold it, with their starting values, in `gathered`: numbers, arrays, or lists of
     arrays. They make up the state, and the state of two parts of the data is their sum."""
 
-    gathered: dict = {}
+    gathered: dict[Any, Any] = {}
 
-    def __init__(self):
+    if TYPE_CHECKING:  # states of subclasses are attributes
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget all updates."""
         vars(self).update({name: copy(value) for name, value in self.gathered.items()})
 
-    def update(self, *args) -> None:
+    def update(self, *args: Any) -> None:
         """Take in new observations."""
         raise NotImplementedError(f"{type(self).__name__}: expected update; got none.")
 
-    def value(self):
+    def value(self) -> Any:
         """The metric of all updates since the last reset; nan before the first."""
         raise NotImplementedError(f"{type(self).__name__}: expected value; got none.")
 
-    def state(self) -> dict:
+    def state(self) -> dict[Any, Any]:
         """State gathered so far: numbers, arrays and lists of arrays, to be merged elsewhere."""
         return {name: copy(getattr(self, name)) for name in self.gathered}
 
-    def merge(self, state: dict) -> None:
+    def merge(self, state: dict[Any, Any]) -> None:
         """Take in the `state()` of another such metric, of other data: numbers and arrays are
         added, lists joined. The value is then that of both data, in whatever order.
 
@@ -45,7 +51,7 @@ class Metric:
         self.check_state(state)
         vars(self).update({name: getattr(self, name) + value for name, value in state.items()})
 
-    def synced(self, all_gather) -> "Metric":
+    def synced(self, all_gather: Callable[..., Any]) -> "Metric":
         """A metric of the data of all processes, which call this together; this one stays as it is.
         `all_gather(state)` returns the states of all, as `gh.distributed.all_gather_object` does.
 
@@ -61,18 +67,18 @@ class Metric:
             total.merge(state)
         return total
 
-    def check_state(self, state) -> None:
+    def check_state(self, state: Any) -> None:
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(is_like(self.gathered[k], v) for k, v in state.items())):
             expected = f"numbers for {sorted(self.gathered)}"
             fix = "Pass the state of such a metric."
             raise CheckpointError(type(self).__name__, expected, repr(state), fix)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """State gathered so far, as plain numbers and lists."""
         return {name: plain(value) for name, value in self.state().items()}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue from `state`.
 
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
@@ -82,13 +88,13 @@ class Metric:
         self.check_state(state)
         vars(self).update(state)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         value = self.value()
         shown = f"{value:.6g}" if isinstance(value, (int, float)) else value
         return f"{type(self).__name__}({shown})"
 
 
-def is_like(start, value) -> bool:
+def is_like(start: Any, value: Any) -> bool:
     """Whether `value` may stand where `start` stood at first."""
     if isinstance(start, np.ndarray):
         return isinstance(value, np.ndarray) and value.shape == start.shape
@@ -97,13 +103,13 @@ def is_like(start, value) -> bool:
     return isinstance(value, numbers.Real)
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(part) for part in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def undo_plain(start, value):
+def undo_plain(start: Any, value: Any) -> Any:
     """Undo `plain`: arrays of the kinds and dtypes that `start` has."""
     if not isinstance(value, list):
         return value
@@ -112,7 +118,7 @@ def undo_plain(start, value):
     return [np.asarray(part) for part in value]
 
 
-def to_numbers(where: str, name: str, x) -> np.ndarray:
+def to_numbers(where: str, name: str, x: Any) -> np.ndarray:
     try:
         array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     except ValueError:  # a ragged list
@@ -131,7 +137,7 @@ def check_lengths(where: str, **arrays: np.ndarray) -> None:
         raise ShapeError(where, f"{names} of one shape", got, "Pass one for each sample.")
 
 
-def to_labels(where: str, name: str, x) -> np.ndarray:
+def to_labels(where: str, name: str, x: Any) -> np.ndarray:
     array = to_numbers(where, name, x)
     if array.size and array.dtype.kind not in "iub":
         raise DTypeError(where, f"{name} to be integer class numbers", array.dtype, "Cast it.")
@@ -157,7 +163,7 @@ class Average(Metric):
 
     gathered = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
 
-    def update(self, value, weight=1.0) -> None:
+    def update(self, value: Any, weight: Any = 1.0) -> None:
         """Observe `value`: a number, or every element of an array.
         `weight` is one number for all (e.g. the batch size of a mean loss), or one per element.
 
@@ -179,7 +185,7 @@ class Average(Metric):
                 squares = float((w * (x - mean) ** 2).sum())
             self.merge({"weight": added, "mean": mean, "squares": squares})
 
-    def merge(self, state: dict) -> None:
+    def merge(self, state: dict[Any, Any]) -> None:
         """Take in a group of values: their weight, mean, and sum of w (x - mean)^2."""
         self.check_state(state)
         weight, mean, squares = (state[name] for name in self.gathered)
@@ -209,10 +215,10 @@ class Count(Metric):
 
     gathered = {"total": 0}
 
-    def update(self, amount=1) -> None:
+    def update(self, amount: Any = 1) -> None:
         """Add a number, or the sum of an array."""
         self.total += to_numbers("Count.update", "amount", amount).sum().item()
 
-    def value(self):
+    def value(self) -> float:
         """The total."""
         return self.total

@@ -1,6 +1,7 @@
 """Metrics of predicted numbers: errors, explained variance, correlations."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ __all__ = ["ExplainedVariance", "MeanAbsoluteError", "MeanSquaredError", "Pearso
            "RootMeanSquaredError", "Spearman"]  # fmt: skip
 
 
-def pairs(where: str, predicted, targets) -> tuple[np.ndarray, np.ndarray]:
+def pairs(where: str, predicted: Any, targets: Any) -> tuple[np.ndarray, np.ndarray]:
     x = to_numbers(where, "predicted", predicted).astype(np.float64)
     y = to_numbers(where, "targets", targets).astype(np.float64)
     check_lengths(where, predicted=x, targets=y)
@@ -27,7 +28,7 @@ class PairMetric(Metric):
         ("count", "absolute", "squared", "mean_x", "mean_y", "xx", "yy", "xy"), 0.0
     )
 
-    def update(self, predicted, targets) -> None:
+    def update(self, predicted: Any, targets: Any) -> None:
         """Take in predicted numbers and true ones, of one shape.
 
         Raises: ShapeError, DTypeError; nothing is changed then.
@@ -48,7 +49,7 @@ class PairMetric(Metric):
         )
         self.merge(dict(zip(self.gathered, map(float, values), strict=True)))
 
-    def merge(self, state: dict) -> None:
+    def merge(self, state: dict[Any, Any]) -> None:
         """Take in the `state()` of another such metric, of other data."""
         self.check_state(state)
         total = self.count + state["count"]
@@ -91,21 +92,21 @@ class MeanSquaredError(PairMetric):
         2.0
     """
 
-    def of(self):
+    def of(self) -> float:
         return self.squared / self.count
 
 
 class RootMeanSquaredError(PairMetric):
     """√(Σ (x - y)² / n)."""
 
-    def of(self):
+    def of(self) -> float:
         return math.sqrt(self.squared / self.count)
 
 
 class MeanAbsoluteError(PairMetric):
     """Σ |x - y| / n."""
 
-    def of(self):
+    def of(self) -> float:
         return self.absolute / self.count
 
 
@@ -119,21 +120,21 @@ class R2(PairMetric):
         0.7857
     """
 
-    def of(self):
+    def of(self) -> float:
         return share(self.squared, self.yy)
 
 
 class ExplainedVariance(PairMetric):
     """1 - var(y - x) / var(y): as R², but blind to a constant offset."""
 
-    def of(self):
+    def of(self) -> float:
         return share(max(self.xx + self.yy - 2 * self.xy, 0.0), self.yy)
 
 
 class Pearson(PairMetric):
     """cov(x, y) / (std(x) std(y)): how well a line fits; nan where either is constant."""
 
-    def of(self):
+    def of(self) -> float:
         spread = math.sqrt(self.xx) * math.sqrt(self.yy)
         return max(-1.0, min(1.0, self.xy / spread)) if spread else math.nan
 
@@ -151,7 +152,7 @@ class Spearman(Metric):
 
     gathered = {"predicted": [], "targets": []}
 
-    def update(self, predicted, targets) -> None:
+    def update(self, predicted: Any, targets: Any) -> None:
         """Keep predicted numbers and true ones, of one shape.
 
         Raises: ShapeError, DTypeError; nothing is changed then.

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from typing import Any
 
 from glasshouse.memory import reset_peak, stats
 from glasshouse.metrics.metric import Metric
@@ -35,6 +36,6 @@ class PeakMemory(Metric):
         self.resident_bytes = max(self.resident_bytes, peak_kib * UNIT_BYTES)
         self.managed_bytes = max(self.managed_bytes, stats().peak_allocated_bytes)
 
-    def value(self) -> dict:
+    def value(self) -> dict[Any, Any]:
         """The peaks by name; 0 before the first update."""
         return self.state()

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +14,13 @@ from glasshouse.ops.checks import check_option, check_several
 LARGEST = math.log(sys.float_info.max)
 
 
-def checked_text(where: str, **texts) -> None:
+def checked_text(where: str, **texts: Any) -> None:
     for name, text in texts.items():
         if not isinstance(text, str):
             raise DTypeError(where, f"{name} to be a string", type_name(text), "Decode it.")
 
 
-def pairs_of(where: str, predicted, targets) -> list[tuple]:
+def pairs_of(where: str, predicted: Any, targets: Any) -> list[tuple[Any, ...]]:
     """(predicted text, target) of one of each, or of a list of each."""
     if isinstance(predicted, str):
         return [(predicted, targets)]
@@ -34,7 +35,9 @@ def pairs_of(where: str, predicted, targets) -> list[tuple]:
     return list(zip(predicted, targets, strict=True))
 
 
-def text_pairs(where: str, predicted, targets) -> list[tuple]:
+def text_pairs(
+    where: str, predicted: Any, targets: list[str] | str | None
+) -> list[tuple[Any, ...]]:
     """`pairs_of` whose targets are texts."""
     pairs = pairs_of(where, predicted, targets)
     for predicted, target in pairs:
@@ -52,7 +55,7 @@ class WordErrorRate(EditDistance):
         0.25
     """
 
-    def update(self, predicted, target) -> None:
+    def update(self, predicted: Any, target: list[str] | str) -> None:
         """Compare the words of a predicted text with those of its target; or of lists of them.
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
@@ -64,7 +67,7 @@ class WordErrorRate(EditDistance):
 class CharErrorRate(EditDistance):
     """Edits of characters, spaces included, for each character of the targets."""
 
-    def update(self, predicted, target) -> None:
+    def update(self, predicted: list[str] | str, target: list[str] | str | None) -> None:
         """Compare the characters of a predicted text with those of its target; or of lists of them.
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
@@ -86,11 +89,11 @@ class Perplexity(Metric):
 
     gathered = {"surprise": 0.0, "tokens": 0}
 
-    def __init__(self, ignore_index: int | None = None):
+    def __init__(self, ignore_index: int | None = None) -> None:
         super().__init__()
         self.ignore_index = ignore_index
 
-    def update(self, scores, targets) -> None:
+    def update(self, scores: Any, targets: Any) -> None:
         """Take in scores (..., C), as logits or log-probabilities, and the true classes (...).
 
         Raises: ShapeError, DTypeError; IndexOutOfRangeError for a class outside [0, C).
@@ -139,7 +142,7 @@ class BLEU(Metric):
         "target_length": 0,
     }
 
-    def __init__(self, tokenize: str | None = None, lowercase: bool = False):
+    def __init__(self, tokenize: str | None = None, lowercase: bool = False) -> None:
         try:
             from sacrebleu.metrics import BLEU as scorer
         except ImportError:
@@ -151,7 +154,7 @@ class BLEU(Metric):
         self.scorer = scorer(lowercase=lowercase, **options)
         super().__init__()
 
-    def update(self, predicted, targets) -> None:
+    def update(self, predicted: Any, targets: Any) -> None:
         """Count the n-grams of a predicted text that occur in a target, or in one of several; of a
         list of texts each has its target, or its several.
 
@@ -176,7 +179,7 @@ class BLEU(Metric):
         return self.scorer.compute_bleu(*statistics, smooth_method=method).score
 
 
-def checked_pair(predicted, targets) -> tuple[str, list]:
+def checked_pair(predicted: str, targets: list[str] | str) -> tuple[str, list[Any]]:
     """A predicted text and all that it may be, for BLEU."""
     targets = [targets] if isinstance(targets, str) else targets
     fix = "Pass a string, or a list of them."

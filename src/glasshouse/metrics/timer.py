@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Callable
+from typing import Any, Self
 
 from glasshouse.base.errors import OptionError
 from glasshouse.metrics.metric import Metric, to_numbers
@@ -21,7 +23,7 @@ class Timer(Metric):
 
     gathered = {"elapsed_s": 0.0}
 
-    def __init__(self, clock=time.perf_counter):
+    def __init__(self, clock: Callable[..., Any] = time.perf_counter) -> None:
         self.clock = clock
         super().__init__()
 
@@ -30,7 +32,7 @@ class Timer(Metric):
         super().reset()
         self.started_s = None
 
-    def start(self):
+    def start(self) -> Self:
         """Run on; nothing happens if it runs already."""
         if self.started_s is None:
             self.started_s = self.clock()
@@ -44,7 +46,7 @@ class Timer(Metric):
         """Seconds so far, also while running."""
         return self.elapsed_s + (0.0 if self.started_s is None else self.clock() - self.started_s)
 
-    def update(self, seconds) -> None:
+    def update(self, seconds: Any) -> None:
         """Add time measured elsewhere.
 
         Raises: OptionError if it is negative or not finite, DTypeError if it is no number.
@@ -58,17 +60,17 @@ class Timer(Metric):
         """Seconds so far."""
         return self.seconds()
 
-    def state(self) -> dict:
+    def state(self) -> dict[Any, Any]:
         """The seconds so far, and what else was gathered."""
         return {**super().state(), "elapsed_s": self.seconds()}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         super().load_state_dict(state)
         self.started_s = None
 
     __enter__ = start
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
 
@@ -91,11 +93,11 @@ class Throughput(Timer):
         super().reset()
         self.start()
 
-    def update(self, items=1) -> None:
+    def update(self, items: Any = 1) -> None:
         """Count a number of items, or the sum of an array."""
         self.total += to_numbers("Throughput.update", "items", items).sum().item()
 
-    def merge(self, state: dict) -> None:
+    def merge(self, state: dict[Any, Any]) -> None:
         """Take in the items of a process that ran at the same time: the longer time counts."""
         elapsed_s = self.seconds()
         super().merge(state)

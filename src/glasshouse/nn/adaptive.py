@@ -4,9 +4,11 @@ import math
 from collections import namedtuple
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, check_positive
 from glasshouse.nn.containers import ModuleList, Sequential
 from glasshouse.nn.functional.activation import log_softmax
@@ -15,7 +17,7 @@ from glasshouse.nn.functional.loss import refuse_unless
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integer, check_like, check_option
-from glasshouse.tensor import arange, argmax, clip, concat
+from glasshouse.tensor import Tensor, arange, argmax, clip, concat
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
@@ -25,7 +27,7 @@ ASMoutput = namedtuple("ASMoutput", "output loss")
 ASMoutput.__doc__ = "The log-probability of each target, and minus their mean."
 
 
-def pick(x: Value, index: Value) -> Value:
+def pick(x: Tensor, index: Tensor) -> Tensor:
     """x at one position of its last axis each."""
     here = reshape(index, (*index.shape, 1)) == arange(x.shape[-1])
     return reduce.sum(choose(here, x, 0), axis=-1)
@@ -51,14 +53,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
 
     def __init__(
         self,
-        in_features,
-        n_classes,
-        cutoffs,
-        div_value=4.0,
-        head_bias=False,
-        device=None,
-        dtype=None,
-    ):
+        in_features: int,
+        n_classes: int,
+        cutoffs: list[int],
+        div_value: float = 4.0,
+        head_bias: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         where = "AdaptiveLogSoftmaxWithLoss"
         check_positive(where, in_features=in_features, n_classes=n_classes)
@@ -88,14 +90,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for module in (self.head, *(part for pair in self.tail for part in pair)):
             module.reset_parameters()
 
-    def checked(self, input, ndims: tuple[int, ...]) -> Value:
+    def checked(self, input: Tensor, ndims: tuple[int, ...]) -> Tensor:
         x = check_floating("AdaptiveLogSoftmaxWithLoss", input)
         if x.ndim not in ndims or x.shape[-1] != self.in_features:
             expected = f"an input (N, {self.in_features})"
             raise ShapeError("AdaptiveLogSoftmaxWithLoss", expected, x.shape, "Reshape it.")
         return x
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> ASMoutput:
         where = "AdaptiveLogSoftmaxWithLoss"
         x, target = self.checked(input, (1, 2)), as_value(target, where=where)
         check_like(where, "target", target, x.shape[:-1], "Give one class for each row.")
@@ -113,19 +115,19 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         output = output + pick(head, place)
         return ASMoutput(output, -reduce.mean(output))
 
-    def log_prob(self, input):
+    def log_prob(self, input: Tensor) -> Any:
         """The log-probabilities of all classes. Shapes: (N, in_features) -> (N, n_classes)."""
         x = self.checked(input, (2,))
         return self.all_classes(x, log_softmax(self.head(x), dim=-1))
 
-    def all_classes(self, x: Value, head: Value) -> Value:
+    def all_classes(self, x: Tensor, head: Tensor) -> Tensor:
         parts = [head[:, : self.shortlist_size]]
         for i, tail in enumerate(self.tail):
             at = self.shortlist_size + i
             parts.append(log_softmax(tail(x), dim=-1) + head[:, at : at + 1])
         return concat(parts, axis=1)
 
-    def predict(self, input):
+    def predict(self, input: Tensor) -> Any:
         """The most likely class of each row: that of the head if it is in the shortlist, else that
         of all classes. Shapes: (N, in_features) -> (N,)."""
         x = self.checked(input, (2,))
@@ -156,7 +158,7 @@ class LinearCrossEntropyOptions:
     acc_policy: str = "auto"
     acc_dtype: object = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         where = "LinearCrossEntropyOptions"
         check_option(
             where, "acc_policy", self.acc_policy, ("auto", "accurate", "balanced", "compact")
@@ -194,19 +196,19 @@ class LinearCrossEntropyLoss(Module):
 
     def __init__(
         self,
-        in_features,
-        num_classes,
+        in_features: int,
+        num_classes: int,
         *,
-        out_features=(),
-        bias=False,
-        device=None,
-        dtype=None,
-        reduction="mean",
-        weight=None,
-        ignore_index=None,
-        label_smoothing=0.0,
-        options=None,
-    ):
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: Any = None,
+        label_smoothing: float = 0.0,
+        options: Any = None,
+    ) -> None:
         super().__init__()
         where = "LinearCrossEntropyLoss"
         check_option(where, "reduction", reduction, REDUCTIONS)
@@ -221,7 +223,7 @@ class LinearCrossEntropyLoss(Module):
         outputs = math.prod(self.out_features, start=num_classes)
         self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
 
-    def forward(self, input, target):
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         outputs = (self.num_classes, *self.out_features)
         bias = self.linear.bias
         return linear_cross_entropy(

@@ -1,5 +1,11 @@
 """Multi-head attention."""
 
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.dtype import DTypeLike
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_positive, check_probability
 from glasshouse.nn.functional.multihead import (
@@ -9,6 +15,7 @@ from glasshouse.nn.functional.multihead import (
 )
 from glasshouse.nn.linear import Linear, add_parameters
 from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor
 
 
 class MultiheadAttention(Module):
@@ -27,18 +34,18 @@ class MultiheadAttention(Module):
 
     def __init__(
         self,
-        embed_dim,
-        num_heads,
-        dropout=0.0,
-        bias=True,
-        add_bias_kv=False,
-        add_zero_attn=False,
-        kdim=None,
-        vdim=None,
-        batch_first=False,
-        device=None,
-        dtype=None,
-    ):
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: Any = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive("MultiheadAttention", embed_dim=embed_dim)
         check_divides("MultiheadAttention", "embed_dim", embed_dim, "num_heads", num_heads)
@@ -75,15 +82,15 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights=True,
-        attn_mask=None,
-        average_attn_weights=True,
-        is_causal=False,
-    ):
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: np.ndarray | None = None,
+        need_weights: bool = True,
+        attn_mask: ArrayLike | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
         where = "MultiheadAttention"
         widths, packed = (self.embed_dim, self.kdim, self.vdim), self.in_proj_weight
         inputs = (query, key, value)

@@ -1,7 +1,10 @@
 """Blocks of layers: residual, squeeze-and-excitation, separable and asymmetric convolutions."""
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, Self
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn.checks import check_ndim, check_positive, check_probability
@@ -11,6 +14,7 @@ from glasshouse.nn.functional.padding import pad
 from glasshouse.nn.layer import by_axes
 from glasshouse.nn.layers import AdaptiveAvgPool2d, ReLU, Sigmoid
 from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor
 
 __all__ = ["AsymmetricConv1d", "Residual", "SeparableConv1d", "SeparableConv2d", "SeparableConv3d",
            "SqueezeExcitation"]  # fmt: skip
@@ -34,11 +38,11 @@ class Residual(Sequential):
         [-1.0, 4.0]
     """
 
-    def __init__(self, *layers):
+    def __init__(self, *layers: Module) -> None:
         super().__init__(*layers)
         self.shortcuts, self.scales, self.count = {}, {}, len(self._modules)
 
-    def add_shortcut(self, start: int, stop: int, projection=None):
+    def add_shortcut(self, start: int, stop: int, projection: Module | None = None) -> Self:
         """This block, with a shortcut over the layers from `start` to before `stop`."""
         if not 0 <= start < stop <= self.count or (start, stop) in self.shortcuts:
             expected = f"0 <= start < stop <= {self.count}, once each"
@@ -50,7 +54,7 @@ class Residual(Sequential):
         self.shortcuts[start, stop] = projection is not None
         return self
 
-    def add_scale(self, stop: int, scale: float):
+    def add_scale(self, stop: int, scale: float) -> Self:
         """This block, with the sum after the first `stop` layers multiplied by `scale`."""
         if not 0 <= stop <= self.count:
             fix = "Change it."
@@ -58,7 +62,7 @@ class Residual(Sequential):
         self.scales[stop] = scale
         return self
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         layers = list(self._modules.values())[: self.count]
         shortcuts = self.shortcuts or {(0, self.count): False}
         results = []
@@ -85,7 +89,13 @@ class SqueezeExcitation(Module):
     Source: Hu et al. 2017, arXiv:1709.01507, eq. 3; names of torchvision.
     """
 
-    def __init__(self, input_channels, squeeze_channels, activation=ReLU, scale_activation=Sigmoid):
+    def __init__(
+        self,
+        input_channels: int,
+        squeeze_channels: int,
+        activation: type[Any] = ReLU,
+        scale_activation: type[Any] = Sigmoid,
+    ) -> None:
         super().__init__()
         self.avgpool = AdaptiveAvgPool2d(1)
         self.fc1 = Conv2d(input_channels, squeeze_channels, 1)
@@ -93,7 +103,7 @@ class SqueezeExcitation(Module):
         self.activation = activation()
         self.scale_activation = scale_activation()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="SqueezeExcitation")
         check_ndim("SqueezeExcitation", x, (3, 4), "(C, H, W) or (N, C, H, W)")
         gate = self.fc2(self.activation(self.fc1(self.avgpool(x))))
@@ -113,18 +123,18 @@ class SeparableConv(Module):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
-        depth_multiplier=1,
-        bias=True,
-        padding_mode="zeros",
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        depth_multiplier: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive(type(self).__name__, depth_multiplier=depth_multiplier)
         inner = in_channels * depth_multiplier
@@ -133,7 +143,7 @@ class SeparableConv(Module):
         self.depthwise = conv(in_channels, inner, *options, groups=in_channels, bias=False)
         self.pointwise = conv(inner, out_channels, 1, bias=bias)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return self.pointwise(self.depthwise(input))
 
 
@@ -152,18 +162,18 @@ class AsymmetricConv1d(Conv1d):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        future_part=0.5,
-        dilation=1,
-        bias=True,
-        groups=1,
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | str = 0,
+        future_part: float = 0.5,
+        dilation: int | Sequence[int] = 1,
+        bias: bool = True,
+        groups: int = 1,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         check_probability("AsymmetricConv1d", future_part)
         if padding not in (0, "same"):
             fix = "Change padding."
@@ -176,7 +186,7 @@ class AsymmetricConv1d(Conv1d):
         sides = (total - less, less) if future_part < 0.5 else (less, total - less)
         self.future_part, self.sides = future_part, sides
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return super().forward(pad(as_value(input, where="AsymmetricConv1d"), self.sides))
 
     def extra_repr(self) -> str:

@@ -1,18 +1,26 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 import inspect
+from collections.abc import Callable
 from functools import cache
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
+from glasshouse.dispatch.value import ArrayLike
+from glasshouse.tensor import Tensor
+
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Module
+
 
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def check_floating(where: str, x, name: str = "input") -> Value:
+def check_floating(where: str, x: ArrayLike, name: str = "input") -> Tensor:
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
         fix = f"Convert it with {name}.float()."
@@ -20,13 +28,13 @@ def check_floating(where: str, x, name: str = "input") -> Value:
     return x
 
 
-def check_number(where: str, x, name: str = "input") -> Value:
+def check_number(where: str, x: Tensor, name: str = "input") -> Tensor:
     """The floats or integers `x`."""
     x = as_value(x, where=where)
     return x if x.dtype.is_integer else check_floating(where, x, name)
 
 
-def check_same_dtype(where: str, x: Value, weight: Value) -> None:
+def check_same_dtype(where: str, x: Tensor, weight: Tensor) -> None:
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         expected = f"an input of the weight's dtype {weight.dtype.name}"
         fix = f"Convert it with input.to({weight.dtype.name!r}), or the module."
@@ -54,7 +62,7 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
         raise OptionError(where, f"{parts_name} to divide {size_name}", got, "Change one of them.")
 
 
-def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
+def int_tuple(where: str, name: str, value: Any, n: int, low: int = 0) -> tuple[int, ...]:
     """`value` (an integer, or a sequence of n) as a tuple of n integers of at least `low`."""
     sizes = (value,) * n if isinstance(value, Integral) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
@@ -64,7 +72,7 @@ def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, 
     return tuple(map(int, sizes))
 
 
-def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> None:
+def check_ndim(where: str, x: Tensor, ndims: tuple[int, ...], layout: str) -> None:
     if x.ndim not in ndims:
         allowed = " or ".join(map(str, ndims))
         raise ShapeError(where, f"an input of {allowed} axes, {layout}", x.shape, "Reshape it.")
@@ -76,13 +84,13 @@ def refuse_sparse(where: str, sparse: bool) -> None:
         raise OptionError(where, "sparse=False", "sparse=True", fix)
 
 
-def check_callable(where: str, name: str, fn) -> None:
+def check_callable(where: str, name: str, fn: Any) -> None:
     if not callable(fn):
         fix = "Pass a function."
         raise DTypeError(where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})", fix)
 
 
-def check_takes(where: str, name: str, fn, *args: str) -> None:
+def check_takes(where: str, name: str, fn: Any, *args: str) -> None:
     """Raise DTypeError unless `fn` is a function of these arguments."""
     check_callable(where, name, fn)
     error = refusal(fn, args, {})
@@ -92,7 +100,7 @@ def check_takes(where: str, name: str, fn, *args: str) -> None:
         raise DTypeError(where, expected, got, sentence(error))
 
 
-def is_taken(module, name: str) -> bool:
+def is_taken(module: "Module", name: str) -> bool:
     """Whether a module has an attribute of this name; `hasattr` would look for the nearest one."""
     members = (module._parameters, module._buffers, module._modules)
     places = (vars(module), *members, *map(vars, type(module).__mro__))
@@ -100,7 +108,7 @@ def is_taken(module, name: str) -> bool:
 
 
 @cache
-def flags_of(cls: type) -> dict[str, int | None]:
+def flags_of(cls: type[Any]) -> dict[str, int | None]:
     """The flags that our constructor of a class takes: those whose defaults are True or False. To
     each its place, None if it is given by name."""
     flags: dict[str, int | None] = {}
@@ -118,7 +126,7 @@ def flags_of(cls: type) -> dict[str, int | None]:
     return flags
 
 
-def check_flags(cls: type, args: tuple, kwargs: dict) -> None:
+def check_flags(cls: type[Any], args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
     """Raise OptionError for a flag of one of our layers that is neither true nor false."""
     for name, place in flags_of(cls).items():
         by_place = place is not None and place < len(args)
@@ -131,21 +139,27 @@ def check_flags(cls: type, args: tuple, kwargs: dict) -> None:
             raise OptionError(cls.__name__, f"{name} to be True or False", got, fix)
 
 
-def check_arguments(where: str, fn, args: tuple, kwargs: dict) -> None:
+def check_arguments(
+    where: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[Any, Any]
+) -> None:
     """Raise DTypeError if `fn` does not take these arguments."""
     error = refusal(fn, args, kwargs)
     if error is not None:
         raise wrong_arguments(where, inspect.signature(fn), args, kwargs, error) from None
 
 
-def wrong_arguments(where: str, signature: inspect.Signature, args, kwargs, error) -> DTypeError:
+def wrong_arguments(
+    where: str, signature: inspect.Signature, args: Any, kwargs: Any, error: Any
+) -> DTypeError:
     """The error of a call with arguments that a signature does not take."""
     expected = f"the arguments {described(signature)}"
     got = ", ".join([f"{len(args)} by position", *(f"{name}=" for name in kwargs)])
     return DTypeError(where, expected, got, sentence(error))
 
 
-def refusal(fn, args, kwargs) -> TypeError | None:
+def refusal(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Tensor]
+) -> TypeError | None:
     """Why `fn` does not take these arguments; None if it does, or if nobody can tell."""
     try:
         signature = inspect.signature(fn)
@@ -169,12 +183,12 @@ def sentence(error: Exception) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def narrowed(y: Value, x: Value) -> Value:
+def narrowed(y: Tensor, x: Tensor) -> Tensor:
     """A result computed on `widened(x)`, in the dtype of x; under an autocast it stays wide."""
     return y if is_autocast_enabled() else cast(y, x.dtype)
 
 
-def bias_like(y: Value, bias) -> Value:
+def bias_like(y: Tensor, bias: Tensor) -> Tensor:
     """A bias for `y`; under an autocast in its dtype, so that the sum keeps it."""
     bias = as_value(bias)
     return cast(bias, y.dtype) if is_autocast_enabled() else bias

@@ -1,12 +1,14 @@
 """Modules that hold other modules or parameters: in a row, a list, a dictionary."""
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import Any, Self
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, type_name
 from glasshouse.nn.module import Module, Parameter, indented
 from glasshouse.ops.checks import check_type
+from glasshouse.tensor import Tensor
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
@@ -14,7 +16,7 @@ __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterL
 class Indexed(Module):
     """Base of Sequential, ModuleList and ParameterList: members named "0", "1", … in order."""
 
-    def _members(self) -> dict:
+    def _members(self) -> dict[Any, Any]:
         return self._modules
 
     def _position(self, index) -> int:
@@ -37,13 +39,13 @@ class Indexed(Module):
         for i, value in enumerate(values):
             self._add(str(i), value)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._members())
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._members().values())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._like(list(self)[index])
         return list(self)[self._position(index)]
@@ -51,33 +53,33 @@ class Indexed(Module):
     def _like(self, values):
         return type(self)(values)
 
-    def __setitem__(self, index, value) -> None:
+    def __setitem__(self, index: int, value: Module) -> None:
         setattr(self, list(self._members())[self._position(index)], value)
 
-    def __delitem__(self, index) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         values = list(self)
         del values[index if isinstance(index, slice) else self._position(index)]
         self._renumber(values)
 
-    def append(self, value):
+    def append(self, value: Any) -> Self:
         """This container with `value` at its end."""
         self._add(str(len(self)), value)
         return self
 
-    def extend(self, values):
+    def extend(self, values: Any) -> Self:
         """This container with each of `values` at its end."""
         for value in values:
             self.append(value)
         return self
 
-    def insert(self, index: int, value):
+    def insert(self, index: int, value: Module) -> Self:
         """This container with `value` before position `index`."""
         values = list(self)
         values.insert(index, value)
         self._renumber(values)
         return self
 
-    def pop(self, index: int = -1):
+    def pop(self, index: int = -1) -> Module:
         """The member at position `index`, which is taken out."""
         value = self[index]
         del self[index]
@@ -85,7 +87,7 @@ class Indexed(Module):
 
     __iadd__ = extend
 
-    def __add__(self, values):
+    def __add__(self, values: Module) -> Module:
         return self._like([*self, *values])
 
 
@@ -101,7 +103,7 @@ class Sequential(Indexed):
         )
     """
 
-    def __init__(self, *modules):
+    def __init__(self, *modules: Any) -> None:
         super().__init__()
         named = len(modules) == 1 and isinstance(modules[0], dict)
         pairs = modules[0].items() if named else ((str(i), m) for i, m in enumerate(modules))
@@ -111,7 +113,7 @@ class Sequential(Indexed):
     def _like(self, values):
         return type(self)(*values)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         for module in self._modules.values():
             input = module(input)
         return input
@@ -120,7 +122,7 @@ class Sequential(Indexed):
 class ModuleList(Indexed):
     """A list of modules, whose parameters belong to the module that holds it."""
 
-    def __init__(self, modules=None):
+    def __init__(self, modules: Any = None) -> None:
         super().__init__()
         fix = "Pass a list of modules."
         check_type("ModuleList", modules or (), Iterable, "modules to be a list", fix)
@@ -139,11 +141,11 @@ class ModuleList(Indexed):
 class ParameterList(Indexed):
     """A list of parameters, which belong to the module that holds it; tensors become Parameters."""
 
-    def __init__(self, values=None):
+    def __init__(self, values: list[Tensor] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
 
-    def _members(self) -> dict:
+    def _members(self) -> dict[Any, Any]:
         return self._parameters
 
     def _add(self, name: str, value) -> None:
@@ -153,13 +155,13 @@ class ParameterList(Indexed):
         return "\n".join(f"  ({i}): {described(p)}" for i, p in enumerate(self))
 
 
-def described(p) -> str:
+def described(p: Tensor) -> str:
     """A parameter in the repr of what holds it."""
     sizes = "x".join(map(str, p.shape))
     return f"Parameter containing: [{p.dtype} of size {sizes}]"
 
 
-def of_members(method, doc: str | None = None):
+def of_members(method: Any, doc: str | None = None) -> Any:
     """A method of dict as a method of ModuleDict and ParameterDict, on their members."""
 
     def on_members(self, *args):
@@ -172,10 +174,10 @@ def of_members(method, doc: str | None = None):
 class NamedMembers(Module):
     """Base of ModuleDict and ParameterDict: members by name, in order of insertion."""
 
-    def _members(self) -> dict:
+    def _members(self) -> dict[Any, Any]:
         return self._modules
 
-    def update(self, members) -> None:
+    def update(self, members: dict[str, Any]) -> None:
         """Add the members of a dict or of (name, member) pairs, replacing those of equal name."""
         for name, member in dict(members).items():
             self[name] = member
@@ -194,14 +196,14 @@ class NamedMembers(Module):
 class ModuleDict(NamedMembers):
     """A dictionary of modules, whose parameters belong to the module that holds it."""
 
-    def __init__(self, modules=None):
+    def __init__(self, modules: dict[str, Any] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Module:
         return self.get_submodule(name)
 
-    def __setitem__(self, name: str, module) -> None:
+    def __setitem__(self, name: str, module: Module) -> None:
         (setattr if name in self._modules else Module.add_module)(self, name, module)
 
 
@@ -215,45 +217,45 @@ class ParameterDict(NamedMembers):
         (True, False)
     """
 
-    def __init__(self, parameters=None):
+    def __init__(self, parameters: Any = None) -> None:
         super().__init__()
         self.update(parameters or {})
 
-    def _members(self) -> dict:
+    def _members(self) -> dict[Any, Any]:
         return self._parameters
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Tensor:
         return self.get_parameter(name)
 
-    def __setitem__(self, name: str, value) -> None:
+    def __setitem__(self, name: str, value: Tensor) -> None:
         value = value if value is None or isinstance(value, Parameter) else Parameter(value)
         if name in self._parameters:
             setattr(self, name, value)
         else:
             self.register_parameter(name, value)
 
-    def get(self, name: str, default=None):
+    def get(self, name: str, default: Any = None) -> Any:
         """The parameter of a name, or `default`."""
         return self._parameters.get(name, default)
 
-    def setdefault(self, name: str, default=None):
+    def setdefault(self, name: str, default: Any = None) -> Tensor:
         """The parameter of a name, which is `default` if there was none."""
         if name not in self._parameters:
             self[name] = default
         return self._parameters[name]
 
-    def copy(self):
+    def copy(self) -> Module:
         """Another ParameterDict with the same parameters."""
         return type(self)(self._parameters)
 
-    def fromkeys(self, names, default=None):
+    def fromkeys(self, names: str, default: Any = None) -> Module:
         """A ParameterDict with `default` under each of the names."""
         return type(self)(dict.fromkeys(names, default))
 
-    def __or__(self, other):
+    def __or__(self, other: Module) -> Module:
         return type(self)({**self._parameters, **dict(other.items())})
 
-    def __ior__(self, other):
+    def __ior__(self, other: Any) -> Self:
         self.update(other)
         return self
 
@@ -275,7 +277,7 @@ class Container(Module):
         )
     """
 
-    def __init__(self, **modules):
+    def __init__(self, **modules: Any) -> None:
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)

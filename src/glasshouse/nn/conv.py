@@ -1,7 +1,10 @@
 """Convolution layers in 1, 2 and 3 spatial axes, and their transposes."""
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn.checks import check_divides, check_positive, int_tuple
@@ -11,6 +14,7 @@ from glasshouse.nn.layer import by_axes, with_unusual
 from glasshouse.nn.linear import add_parameters, reset_uniform
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
+from glasshouse.tensor import Tensor
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -38,18 +42,18 @@ class Conv(Module):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
-        groups=1,
-        bias=True,
-        padding_mode="zeros",
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | str = 0,
+        dilation: int | Sequence[int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         name, n = type(self).__name__, self.n
         check_positive(name, in_channels=in_channels, out_channels=out_channels)
@@ -74,12 +78,12 @@ class Conv(Module):
         """Draw the initial values again."""
         reset_uniform(self, prod(self.weight.shape[1:]))
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x, padding = self.padded(input)
         options = (self.stride, padding, self.dilation, self.groups)
         return convolve(type(self).__name__, self.n, x, self.weight, self.bias, *options)
 
-    def padded(self, x):
+    def padded(self, x: Tensor) -> tuple[Tensor, Any]:
         """(the input, the zeros that the convolution is to add around it)."""
         if self.padding_mode == "zeros":
             return x, self.padding
@@ -116,19 +120,19 @@ class ConvTranspose(Conv):
 
     def __init__(
         self,
-        in_channels,
-        out_channels,
-        kernel_size,
-        stride=1,
-        padding=0,
-        output_padding=0,
-        groups=1,
-        bias=True,
-        dilation=1,
-        padding_mode="zeros",
-        device=None,
-        dtype=None,
-    ):
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | str = 0,
+        output_padding: int | Sequence[int] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Sequence[int] = 1,
+        padding_mode: str = "zeros",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
             got = f"padding={padding!r}, padding_mode={padding_mode!r}"
@@ -141,7 +145,7 @@ class ConvTranspose(Conv):
     def weight_shape(self) -> tuple[int, ...]:
         return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
 
-    def forward(self, input, output_size=None):
+    def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         extra = self.output_padding
         if output_size is not None:
             extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
@@ -149,7 +153,7 @@ class ConvTranspose(Conv):
         parameters = (self.weight, self.bias)
         return convolve_transposed(type(self).__name__, self.n, input, *parameters, *options)
 
-    def padding_for(self, shape, output_size) -> tuple[int, ...]:
+    def padding_for(self, shape: Any, output_size: Any) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""
         per_axis = (shape[-self.n :], self.kernel_size, self.stride, self.padding, self.dilation)
         options = zip(*per_axis, strict=True)

@@ -1,9 +1,11 @@
 """Embeddings of bags of indices, and of large vocabularies."""
 
 from itertools import pairwise
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import as_value, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive, refuse_sparse
 from glasshouse.nn.containers import ModuleList, Sequential
@@ -13,7 +15,7 @@ from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.linear import Embedding, Linear
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integers, check_option
-from glasshouse.tensor import clip
+from glasshouse.tensor import Tensor, clip
 from glasshouse.tensor import where as choose
 
 
@@ -31,19 +33,19 @@ class EmbeddingBag(Embedding):
 
     def __init__(
         self,
-        num_embeddings,
-        embedding_dim,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        mode="mean",
-        sparse=False,
-        _weight=None,
-        include_last_offset=False,
-        padding_idx=None,
-        device=None,
-        dtype=None,
-    ):
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         check_option("EmbeddingBag", "mode", mode, MODES)
         refuse_sparse("EmbeddingBag", sparse)
         check_padding_idx("EmbeddingBag", padding_idx, num_embeddings)
@@ -56,16 +58,16 @@ class EmbeddingBag(Embedding):
     @classmethod
     def from_pretrained(
         cls,
-        embeddings,
-        freeze=True,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        mode="mean",
-        sparse=False,
-        include_last_offset=False,
-        padding_idx=None,
-    ):
+        embeddings: list[list[float]],
+        freeze: bool = True,
+        max_norm: Any = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: Any = False,
+        padding_idx: Any = None,
+    ) -> Module:
         """An EmbeddingBag whose table is `embeddings` (V, D), not trained if `freeze`."""
         table = as_value(embeddings, where="EmbeddingBag.from_pretrained")
         if table.ndim != 2:
@@ -76,7 +78,12 @@ class EmbeddingBag(Embedding):
         bag.weight.requires_grad_(not freeze)
         return bag
 
-    def forward(self, input, offsets=None, per_sample_weights=None):
+    def forward(
+        self,
+        input: ArrayLike,
+        offsets: ArrayLike | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
         options = (self.max_norm, self.norm_type, self.scale_grad_by_freq, self.mode, False)
         options += (per_sample_weights, self.include_last_offset, self.padding_idx)
         return embedding_bag(input, self.weight, offsets, *options, _where="EmbeddingBag")
@@ -110,8 +117,14 @@ class AdaptiveEmbedding(Module):
     _shown = ("cutoffs", "div_value")
 
     def __init__(
-        self, num_embeddings, embedding_dim, cutoffs, div_value=4.0, device=None, dtype=None
-    ):
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        cutoffs: list[int],
+        div_value: float = 4.0,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         where = "AdaptiveEmbedding"
         check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
@@ -134,7 +147,7 @@ class AdaptiveEmbedding(Module):
             init.xavier_uniform_(projection.weight)
             self.clusters.append(Sequential(table, projection))
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         index = as_value(input, where="AdaptiveEmbedding")
         check_integers("AdaptiveEmbedding", index, "Convert them with input.long().")
         later = (index >= self.bounds[1]) & (index < self.num_embeddings)

@@ -1,8 +1,10 @@
 """Attention for generation: shared key heads, windows, and caches of keys and values."""
 
 import math
+from typing import Any
 
 from glasshouse.autograd import no_grad
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
@@ -11,7 +13,7 @@ from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.ops.index import scatter_set
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import arange, concat, zeros
+from glasshouse.tensor import Tensor, arange, concat, zeros
 from glasshouse.tensor import where as choose
 
 
@@ -29,7 +31,15 @@ class KVCache(Module):
 
     _shown = ("batch_size", "num_heads", "max_length", "features")
 
-    def __init__(self, batch_size, num_heads, max_length, features, device=None, dtype=None):
+    def __init__(
+        self,
+        batch_size: int,
+        num_heads: int,
+        max_length: int,
+        features: int,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         sizes = {"batch_size": batch_size, "num_heads": num_heads}
         sizes |= {"max_length": max_length, "features": features}
@@ -45,7 +55,7 @@ class KVCache(Module):
         with no_grad():
             self.length.copy_(0)
 
-    def update(self, key, value):
+    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """(keys, values) with those of the new positions appended.
 
         Shapes: key and value (N, heads, L, D) -> (N, heads, max_length, D).
@@ -88,7 +98,7 @@ class GrowingKVCache(Module):
         ((1, 2, 3, 4), 3)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.register_buffer("keys", None, persistent=False)
         self.register_buffer("values", None, persistent=False)
@@ -102,7 +112,7 @@ class GrowingKVCache(Module):
         """Forget all positions."""
         self.keys = self.values = None
 
-    def update(self, key, value):
+    def update(self, key: Any, value: Any) -> Any:
         """(keys, values) with those of the new positions appended.
 
         Shapes: key and value (N, heads, L, D) -> (N, heads, length, D).
@@ -135,18 +145,18 @@ class GroupedQueryAttention(Module):
 
     def __init__(
         self,
-        embed_dim,
-        num_heads,
-        num_kv_heads=None,
-        bias=False,
-        dropout=0.0,
-        is_causal=True,
-        window=None,
-        rotary=None,
-        head_dim=None,
-        device=None,
-        dtype=None,
-    ):
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+        is_causal: bool = True,
+        window: int | None = None,
+        rotary: Module | None = None,
+        head_dim: Any = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         where = "GroupedQueryAttention"
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -168,7 +178,9 @@ class GroupedQueryAttention(Module):
         self.v_proj = Linear(embed_dim, shared, bias, device, dtype)
         self.o_proj = Linear(inner, embed_dim, bias, device, dtype)
 
-    def forward(self, input, cache=None, attn_mask=None):
+    def forward(
+        self, input: Tensor, cache: Module | None = None, attn_mask: Tensor | None = None
+    ) -> Tensor:
         x = check_floating("GroupedQueryAttention", input)
         if x.ndim != 3:
             raise ShapeError("GroupedQueryAttention", "(N, L, embed_dim)", x.shape, "Reshape it.")
@@ -187,12 +199,19 @@ class GroupedQueryAttention(Module):
         y = permute(y, axes=(0, 2, 1, 3))  # (N, L, heads, D)
         return self.o_proj(reshape(y, (*y.shape[:2], self.num_heads * self.head_dim)))
 
-    def heads(self, x):
+    def heads(self, x: Tensor) -> Tensor:
         """(N, L, heads · D) as (N, heads, L, D)."""
         count = x.shape[-1] // self.head_dim
         return permute(reshape(x, (*x.shape[:2], count, self.head_dim)), axes=(0, 2, 1, 3))
 
-    def mask(self, queries: int, keys: int, offset, cache, attn_mask):
+    def mask(
+        self,
+        queries: int,
+        keys: int,
+        offset: Tensor | float,
+        cache: Module | None,
+        attn_mask: Tensor | None,
+    ) -> Any:
         """Where each query may attend to each key, with the user's mask; None for everywhere."""
         at, key = reshape(arange(queries) + offset, (queries, 1)), arange(keys)
         allowed = None

@@ -5,12 +5,18 @@ are called first."""
 
 import warnings
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.autograd import Function
 from glasshouse.dispatch import Value
 from glasshouse.nn.checks import check_callable
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.handle import Hook
+
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Module
+
 
 __all__ = ["register_module_buffer_registration_hook", "register_module_forward_hook",
            "register_module_forward_pre_hook", "register_module_full_backward_hook",
@@ -19,7 +25,7 @@ __all__ = ["register_module_buffer_registration_hook", "register_module_forward_
 
 CALL_KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 REGISTRATIONS = ("parameter", "buffer", "module")
-global_hooks: dict[str, OrderedDict] = {
+global_hooks: dict[str, OrderedDict[Any, Any]] = {
     kind: OrderedDict() for kind in (*CALL_KINDS, *REGISTRATIONS)
 }
 call_hooks = OrderedDict()  # hooks in `global_hooks` that calls of modules look for
@@ -36,7 +42,7 @@ class CallHook(NamedTuple):
 class GlobalHook(Hook):
     """Removes a hook of all modules."""
 
-    def __init__(self, kind: str, hook):
+    def __init__(self, kind: str, hook: Any) -> None:
         super().__init__(global_hooks[kind], hook)
         if kind in CALL_KINDS:
             call_hooks[self] = hook
@@ -47,11 +53,13 @@ class GlobalHook(Hook):
         call_hooks.pop(self, None)
 
 
-def hooks_of(module, kind: str) -> tuple:
+def hooks_of(module: "Module", kind: str) -> tuple[Any, ...]:
     return *global_hooks[kind].values(), *module.__dict__[kind].values()
 
 
-def called(module, forward, args: tuple, kwargs: dict):
+def called(
+    module: "Module", forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[Any, Any]
+) -> Any:
     """The result of forward between the hooks of the module and those of all modules."""
     for hook in hooks_of(module, "_forward_pre_hooks"):
         args, kwargs = with_replaced(hook, module, args, kwargs)
@@ -73,7 +81,9 @@ def called(module, forward, args: tuple, kwargs: dict):
     return result if backward is None else backward.marked_result(result)
 
 
-def with_replaced(hook: CallHook, module, args: tuple, kwargs: dict):
+def with_replaced(
+    hook: CallHook, module: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]
+) -> tuple[tuple[Tensor, ...], dict[Any, Any]]:
     """The arguments as a hook before forward leaves them."""
     if hook.with_kwargs:
         return hook.function(module, args, kwargs) or (args, kwargs)
@@ -83,7 +93,9 @@ def with_replaced(hook: CallHook, module, args: tuple, kwargs: dict):
     return (returned if isinstance(returned, tuple) else (returned,)), kwargs
 
 
-def call_always(module, hooks, args: tuple, kwargs: dict) -> None:
+def call_always(
+    module: Any, hooks: list[CallHook], args: tuple[Any, ...], kwargs: dict[Any, Any]
+) -> None:
     """Call those hooks after a forward that raised which are to be called always."""
     for hook in hooks:
         if hook.always_call:
@@ -97,7 +109,7 @@ def call_always(module, hooks, args: tuple, kwargs: dict) -> None:
                 )
 
 
-def backward_hooks(module) -> bool:
+def backward_hooks(module: "Module") -> bool:
     return any(hooks_of(module, kind) for kind in ("_backward_pre_hooks", "_backward_hooks"))
 
 
@@ -105,12 +117,12 @@ class Marker(Function):
     """Tensors unchanged, whose gradients `observe(gradients)` sees and may replace."""
 
     @staticmethod
-    def forward(ctx, observe, *tensors):
+    def forward(ctx: Any, observe: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.observe = observe
         return tensors
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: Any) -> Any:
         return None, *ctx.observe(gradients)
 
 
@@ -118,18 +130,18 @@ class BackwardHooks:
     """The hooks around the backward pass of one call of a module: the gradients of its results are
     seen first, then those of its inputs."""
 
-    def __init__(self, module):
+    def __init__(self, module: "Module") -> None:
         self.module = module
-        self.grad_output: tuple | None = None
+        self.grad_output: tuple[Any, ...] | None = None
         self.inputs = 0
         self.tracked: list[int] = []
 
-    def marked_inputs(self, args: tuple) -> tuple:
+    def marked_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         self.inputs = len(args)
         args, self.tracked = mark_tracked(args, self.see_inputs)
         return args
 
-    def marked_result(self, result):
+    def marked_result(self, result: Any) -> Any:
         several = isinstance(result, (tuple, list))
         values = tuple(result) if several else (result,)
         places: list[int] = []
@@ -143,7 +155,9 @@ class BackwardHooks:
             return values[0]
         return type(result)(*values) if hasattr(result, "_fields") else type(result)(values)
 
-    def see_results(self, gradients, places: list[int], count: int):
+    def see_results(
+        self, gradients: tuple[Tensor, ...], places: list[int], count: int
+    ) -> tuple[Tensor, ...]:
         self.grad_output = fill_gaps(gradients, places, count)
         for hook in hooks_of(self.module, "_backward_pre_hooks"):
             returned = hook.function(self.module, self.grad_output)
@@ -153,14 +167,14 @@ class BackwardHooks:
             self.call_hooks((None,) * self.inputs)
         return tuple(self.grad_output[i] for i in places)
 
-    def see_inputs(self, gradients):
+    def see_inputs(self, gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if self.grad_output is None:  # a backward pass that did not come through the results
             return gradients
         replaced = self.call_hooks(fill_gaps(gradients, self.tracked, self.inputs))
         self.grad_output = None
         return tuple(replaced[i] for i in self.tracked)
 
-    def call_hooks(self, grad_input: tuple) -> tuple:
+    def call_hooks(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
         for hook in hooks_of(self.module, "_backward_hooks"):
             returned = hook.function(self.module, grad_input, self.grad_output)
             if returned is not None:
@@ -168,7 +182,9 @@ class BackwardHooks:
         return grad_input
 
 
-def mark_tracked(values: tuple, observe) -> tuple[tuple, list[int]]:
+def mark_tracked(
+    values: tuple[Any, ...], observe: Callable[..., Any]
+) -> tuple[tuple[Any, ...], list[int]]:
     """The values, the tracked ones passed through a Marker, and the places of those."""
     places = [i for i, x in enumerate(values) if isinstance(x, Value) and x.tape_entry is not None]
     marked_values = list(values)
@@ -178,7 +194,7 @@ def mark_tracked(values: tuple, observe) -> tuple[tuple, list[int]]:
     return tuple(marked_values), places
 
 
-def fill_gaps(gradients, places: list[int], count: int) -> tuple:
+def fill_gaps(gradients: tuple[Tensor, ...], places: list[int], count: int) -> tuple[Any, ...]:
     """Gradients at their places, None elsewhere."""
     by_place = dict(zip(places, gradients, strict=True))
     return tuple(by_place.get(i) for i in range(count))
@@ -192,14 +208,21 @@ class Hooked:
         table = self.__dict__.setdefault(kind, OrderedDict())
         return Hook(table, hook if options is None else CallHook(hook, *options), prepend)
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
+    def register_forward_pre_hook(
+        self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Hook:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments.
         With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         where = "register_forward_pre_hook"
         return self._add_hook("_forward_pre_hooks", where, hook, prepend, (with_kwargs,))
 
     def register_forward_hook(
-        self, hook, *, prepend=False, with_kwargs=False, always_call=False
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
     ) -> Hook:
         """Call `hook(module, args, result)` after forward; what it returns replaces the result.
         With `with_kwargs`: `hook(module, args, kwargs, result)`. With `always_call` also where
@@ -207,13 +230,13 @@ class Hooked:
         where, options = "register_forward_hook", (with_kwargs, always_call)
         return self._add_hook("_forward_hooks", where, hook, prepend, options)
 
-    def register_full_backward_pre_hook(self, hook, prepend=False) -> Hook:
+    def register_full_backward_pre_hook(self, hook: Any, prepend: bool = False) -> Hook:
         """Call `hook(module, grad_output)` when the gradients of the results are known; what it
         returns replaces them."""
         where = "register_full_backward_pre_hook"
         return self._add_hook("_backward_pre_hooks", where, hook, prepend, ())
 
-    def register_full_backward_hook(self, hook, prepend=False) -> Hook:
+    def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> Hook:
         """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs given by
         position are known; what it returns replaces them. Both are tuples, with None for what has
         no gradient.
@@ -229,36 +252,38 @@ class Hooked:
 
     register_backward_hook = register_full_backward_hook
 
-    def register_state_dict_pre_hook(self, hook) -> Hook:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Hook:
         """Call `hook(module, prefix, keep_vars)` before the module's state is collected."""
         return self._add_hook("_state_dict_pre_hooks", "register_state_dict_pre_hook", hook)
 
-    def register_state_dict_post_hook(self, hook) -> Hook:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> Hook:
         """Call `hook(module, state_dict, prefix, local_metadata)` after it; it may change the
         dict."""
         return self._add_hook("_state_dict_hooks", "register_state_dict_post_hook", hook)
 
-    def register_load_state_dict_pre_hook(self, hook) -> Hook:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> Hook:
         """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)` before state is loaded; it may change the dict, which is a
         copy, and the lists."""
         where = "register_load_state_dict_pre_hook"
         return self._add_hook("_load_state_dict_pre_hooks", where, hook)
 
-    def register_load_state_dict_post_hook(self, hook) -> Hook:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> Hook:
         """Call `hook(module, incompatible_keys)` after state was loaded; it may change the lists
         of names."""
         where = "register_load_state_dict_post_hook"
         return self._add_hook("_load_state_dict_post_hooks", where, hook)
 
 
-def register_module_forward_pre_hook(hook) -> Hook:
+def register_module_forward_pre_hook(hook: Callable[..., Any]) -> Hook:
     """Call `hook(module, args)` before forward of every module; returns its handle."""
     check_callable("register_module_forward_pre_hook", "hook", hook)
     return GlobalHook("_forward_pre_hooks", CallHook(hook))
 
 
-def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False) -> Hook:
+def register_module_forward_hook(
+    hook: Any, *, with_kwargs: bool = False, always_call: bool = False
+) -> Hook:
     """Call `hook(module, args, result)` after forward of every module; returns its handle.
 
     Example:
@@ -271,20 +296,20 @@ def register_module_forward_hook(hook, *, with_kwargs=False, always_call=False) 
     return GlobalHook("_forward_hooks", CallHook(hook, with_kwargs, always_call))
 
 
-def register_module_full_backward_pre_hook(hook) -> Hook:
+def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Hook:
     """Call `hook(module, grad_output)` in the backward pass of every module; returns its handle."""
     check_callable("register_module_full_backward_pre_hook", "hook", hook)
     return GlobalHook("_backward_pre_hooks", CallHook(hook))
 
 
-def register_module_full_backward_hook(hook) -> Hook:
+def register_module_full_backward_hook(hook: Callable[..., Any]) -> Hook:
     """Call `hook(module, grad_input, grad_output)` in the backward pass of every module; returns
     its handle."""
     check_callable("register_module_full_backward_hook", "hook", hook)
     return GlobalHook("_backward_hooks", CallHook(hook))
 
 
-def registration_hook(kind: str):
+def registration_hook(kind: str) -> Any:
     """The function that registers hooks on members of one kind."""
     where = f"register_module_{kind}_registration_hook"
 

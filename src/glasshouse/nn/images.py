@@ -1,6 +1,8 @@
 """Layers of images and signals: padding, resizing, shuffling, and pooling that is not the usual."""
 
+from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional
@@ -10,6 +12,7 @@ from glasshouse.nn.functional.axes import AXES
 from glasshouse.nn.layer import Layer, by_axes, layer
 from glasshouse.nn.layers import PoolLayer
 from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor
 
 __all__ = ["ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
            "ConstantPad2d", "ConstantPad3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
@@ -26,12 +29,12 @@ class PaddingLayer(Module):
     n, mode = 0, "constant"
     value = 0.0
 
-    def __init__(self, padding):
+    def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
         least = -(2**63)  # negative widths crop
         self.padding = int_tuple(type(self).__name__, "padding", padding, 2 * self.n, least)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where=type(self).__name__)
         if self.mode != "constant":
             layout = f"(C, {AXES[self.n]}) or (N, C, {AXES[self.n]})"
@@ -54,7 +57,7 @@ class ConstantPad(PaddingLayer):
     _shown = ("padding", "value")
     extra_repr = Module.extra_repr
 
-    def __init__(self, padding, value):
+    def __init__(self, padding: int | Sequence[int], value: int) -> None:
         super().__init__(padding)
         self.value = value
 
@@ -112,7 +115,7 @@ class Resizing(Layer):
 
     mode = "nearest"
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         factor = options["scale_factor"]
         if isinstance(factor, Real):
             options["scale_factor"] = float(factor)
@@ -172,7 +175,7 @@ ChannelShuffle = layer("ChannelShuffle", functional.channel_shuffle)
 class LPPoolLayer(PoolLayer):
     """A PoolLayer whose stride stays as it was given."""
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         Layer.__init__(self, options)
 
 
@@ -216,12 +219,12 @@ class MaxUnpool(Module):
     n = 0
     _shown = ("kernel_size", "stride", "padding")
 
-    def __init__(self, kernel_size, stride=None, padding=0):
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
         super().__init__()
         options = (type(self).__name__, self.n, kernel_size, stride, padding)
         self.kernel_size, self.stride, self.padding = unpool.pool_options(*options)
 
-    def forward(self, input, indices, output_size=None):
+    def forward(self, input: Tensor, indices: Tensor, output_size: Any = None) -> Tensor:
         options = (self.kernel_size, self.stride, self.padding, output_size)
         return unpool.max_unpool(type(self).__name__, self.n, input, indices, *options)
 

@@ -3,7 +3,9 @@
 fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel."""
 
 import math
+from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from glasshouse.nn.checks import check_divides
 from glasshouse.ops.checks import check_option, check_range
 from glasshouse.tensor import Tensor, argsort, linalg, random
 from glasshouse.tensor import where as choose
+from glasshouse.tensor.random import Generator
 from glasshouse.tensor.standard import creation
 
 GAINS = {
@@ -31,7 +34,7 @@ GAINS = {
 }
 
 
-def calculate_gain(nonlinearity, param=None) -> float:
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
     leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
 
@@ -45,7 +48,7 @@ def calculate_gain(nonlinearity, param=None) -> float:
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
 
-def write(where: str, tensor, make):
+def write(where: str, tensor: Tensor, make: Callable[..., Any]) -> Tensor:
     """`tensor`, now with the contents make() gives, off the tape."""
     if not isinstance(tensor, Tensor):
         raise DTypeError(where, "a tensor to write into", type_name(tensor), "Pass a Parameter.")
@@ -60,44 +63,55 @@ def _drawn(where: str, tensor, distribution, *options):
     return write(where, tensor, lambda: distribution(tensor.shape, *options, **like))
 
 
-def uniform_(tensor, a=0.0, b=1.0, generator=None):
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Drawn from [a, b)."""
     return _drawn("uniform_", tensor, random.uniform, a, b, generator)
 
 
-def normal_(tensor, mean=0.0, std=1.0, generator=None):
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Drawn from the normal distribution."""
     return _drawn("normal_", tensor, random.normal, mean, std, generator)
 
 
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
     """Drawn from the normal distribution within [a, b]."""
     return _drawn("trunc_normal_", tensor, random.truncated_normal, mean, std, a, b, generator)
 
 
-def constant_(tensor, val):
+def constant_(tensor: Tensor, val: float) -> Tensor:
     """Filled with `val`."""
     return write("constant_", tensor, lambda: creation.full(tensor.shape, val, dtype=tensor.dtype))
 
 
-def zeros_(tensor):
+def zeros_(tensor: Tensor) -> Tensor:
     """Filled with 0."""
     return write("zeros_", tensor, lambda: creation.zeros(tensor.shape, dtype=tensor.dtype))
 
 
-def ones_(tensor):
+def ones_(tensor: Tensor) -> Tensor:
     """Filled with 1."""
     return write("ones_", tensor, lambda: creation.ones(tensor.shape, dtype=tensor.dtype))
 
 
-def eye_(tensor):
+def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix, cut or continued with zeros to the tensor's shape."""
     if tensor.ndim != 2:
         raise ShapeError("eye_", "a matrix", tensor.shape, "Use 2 axes.")
     return write("eye_", tensor, lambda: creation.eye(*tensor.shape, dtype=tensor.dtype))
 
 
-def fans(where: str, tensor) -> tuple[int, int]:
+def fans(where: str, tensor: Tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight."""
     if tensor.ndim < 2:
         fix = "Use uniform_ or normal_ for vectors."
@@ -106,7 +120,7 @@ def fans(where: str, tensor) -> tuple[int, int]:
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 
 
-def dirac_(tensor, groups=1):
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """1 in the middle of the kernel from each input channel to the output channel of its number, in
     each of `groups` groups of output channels; else 0: such a convolution passes its input on.
 
@@ -126,7 +140,9 @@ def dirac_(tensor, groups=1):
     return write("dirac_", tensor, lambda: creation.asarray(array, dtype=tensor.dtype))
 
 
-def sparse_(tensor, sparsity, std=0.01, generator=None):
+def sparse_(
+    tensor: Any, sparsity: float, std: Any = 0.01, generator: Generator | None = None
+) -> Tensor:
     """Normal, but for a share `sparsity` of each column, in rows that are drawn, which is 0.
 
     Raises: ShapeError unless it is a matrix, OptionError for a share outside [0, 1].
@@ -146,7 +162,9 @@ def sparse_(tensor, sparsity, std=0.01, generator=None):
     return write("sparse_", tensor, make)
 
 
-def xavier_uniform_(tensor, gain=1.0, generator=None):
+def xavier_uniform_(
+    tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Drawn from ±gain · √(6 / (fan_in + fan_out)).
 
     Source: Glorot & Bengio 2010, eq. 16
@@ -155,7 +173,7 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0, generator=None):
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal with std gain · √(2 / (fan_in + fan_out)).
 
     Source: Glorot & Bengio 2010
@@ -164,14 +182,20 @@ def xavier_normal_(tensor, gain=1.0, generator=None):
     return normal_(tensor, 0.0, std, generator)
 
 
-def kaiming_std(where: str, tensor, a: float, mode: str, nonlinearity: str) -> float:
+def kaiming_std(where: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     """The standard deviation gain / sqrt(fan) that keeps the variance through the layer."""
     check_option(where, "mode", mode, ("fan_in", "fan_out"))
     fan = fans(where, tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Drawn from ±gain · √(3 / fan).
 
     Source: He et al. 2015, arXiv:1502.01852, eq. 10
@@ -180,7 +204,13 @@ def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gene
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_normal_(
+    tensor: Tensor,
+    a: int = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal with std gain / √fan.
 
     Source: He et al. 2015, arXiv:1502.01852, eq. 10
@@ -189,7 +219,7 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor, gain=1, generator=None):
+def orthogonal_(tensor: Tensor, gain: int = 1, generator: Generator | None = None) -> Tensor:
     """gain times a random matrix (first axis by the others) of orthonormal rows or columns.
 
     Source: Saxe et al. 2013, arXiv:1312.6120.

@@ -1,10 +1,14 @@
 """Layers declared in a line: modules made from a function and the names of its options."""
 
+from collections.abc import Callable
 from inspect import Parameter, Signature, signature
+from typing import Any
 
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn.checks import wrong_arguments
 from glasshouse.nn.functional.axes import AXES, RESULTS
 from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor
 
 
 class Layer(Module):
@@ -16,15 +20,15 @@ class Layer(Module):
     shown: tuple[str, ...] | None = None  # options in the repr; all of them unless given
     tensors: tuple[str, ...] = ()  # options that are buffers
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         super().__init__()
         for name, value in options.items():
             (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
 
-    def chosen(self) -> dict:
+    def chosen(self) -> dict[Any, Any]:
         return {name: getattr(self, name) for name in self.argument_names}
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return self.function(input, **self.chosen())
 
     def extra_repr(self) -> str:
@@ -35,13 +39,19 @@ class Layer(Module):
         return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def with_unusual(shown: str, values: dict, defaults: dict) -> str:
+def with_unusual(shown: str, values: dict[Any, Any], defaults: dict[Any, Any]) -> str:
     """`shown`, followed by the values that differ from their defaults."""
     unusual = [f"{n}={values[n]}" for n, usual in defaults.items() if values.get(n, usual) != usual]
     return ", ".join([shown, *unusual])
 
 
-def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
+def layer(
+    name: str,
+    function: Callable[..., Any],
+    options: str | None = None,
+    base: Any = Layer,
+    **members: Any,
+) -> type[Any]:
     """The class `name` of modules that apply `function`; its arguments are the function's options.
     `options` lists those it takes, in its own order; those after a * are keyword-only."""
     declared = signature(function).parameters
@@ -72,7 +82,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     return type(name, (base,), about | members)
 
 
-def by_axes(base: type) -> list[type]:
+def by_axes(base: type[Any]) -> list[type[Any]]:
     """The classes `base`1d, 2d and 3d. The docstring of `base`, which becomes theirs, has {n}
     for the number of spatial axes, {s} for their names and {t} for those of the result."""
     about = base.__doc__ or ""

@@ -1,7 +1,9 @@
 """Layers that are a function and its options: activations, dropout, pooling, patches."""
 
 from functools import partial
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
@@ -11,6 +13,7 @@ from glasshouse.nn.layer import Layer, by_axes, layer
 from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
+from glasshouse.tensor import Tensor
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
            "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d",
@@ -54,7 +57,7 @@ Threshold = layer("Threshold", functional.threshold)
 class GELU(layer("GELU", functional.gelu)):
     """x · Φ(x), exact or by tanh; see `functional.gelu`."""
 
-    def __init__(self, approximate="none"):
+    def __init__(self, approximate: str = "none") -> None:
         check_option("GELU", "approximate", approximate, ("none", "tanh"))
         super().__init__(approximate)
 
@@ -65,7 +68,7 @@ class Softmax2d(Module):
     Shapes: (N, C, H, W) or (C, H, W) -> the same
     """
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="Softmax2d")
         if x.ndim not in (3, 4):
             raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape, "Reshape it.")
@@ -81,7 +84,13 @@ class PReLU(Module):
 
     _shown = ("num_parameters",)
 
-    def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive("PReLU", num_parameters=num_parameters)
         self.num_parameters, self.init = num_parameters, init
@@ -92,14 +101,14 @@ class PReLU(Module):
         """Set every weight to its initial value."""
         init.constant_(self.weight, self.init)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return functional.prelu(input, self.weight)
 
 
 class Dropping(Layer):
     """Base of dropout layers: checks p, and shows it in the repr."""
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         check_probability(type(self).__name__, options["p"])
         super().__init__(options)
 
@@ -123,7 +132,7 @@ class DropPath(layer("DropPath", functional.drop_path, "p mode")):
     Source: Huang et al. 2016, arXiv:1603.09382, eq. 2.
     """
 
-    def __init__(self, p=0.5, mode="row"):
+    def __init__(self, p: float = 0.5, mode: str = "row") -> None:
         check_probability("DropPath", p)
         check_option("DropPath", "mode", mode, ("row", "batch"))
         super().__init__(p, mode)
@@ -134,12 +143,12 @@ class PoolLayer(Layer):
 
     n = 0
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         if options.get("stride", ()) is None:
             options["stride"] = options["kernel_size"]
         super().__init__(options)
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         return self.function(type(self).__name__, self.n, input, **self.chosen())
 
 

@@ -1,8 +1,10 @@
 """Layers that wait for their first input: its size need not be given."""
 
 import inspect
+from typing import Any, Self
 
 from glasshouse.autograd import no_grad
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import conv, norm
@@ -29,7 +31,9 @@ class UninitializedParameter(Uninitialized, Parameter):
 
     becomes = Parameter
 
-    def __new__(cls, requires_grad=True, device=None, dtype=None):
+    def __new__(
+        cls, requires_grad: bool = True, device: str | None = None, dtype: DTypeLike | None = None
+    ) -> Self:
         return Parameter.__new__(cls, empty((0,), dtype=dtype, device=device), requires_grad)
 
 
@@ -38,7 +42,13 @@ class UninitializedBuffer(Uninitialized, ModuleBuffer):
 
     becomes = ModuleBuffer
 
-    def __new__(cls, requires_grad=False, device=None, dtype=None, persistent=True):
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        persistent: bool = True,
+    ) -> Self:
         contents = empty((0,), dtype=dtype, device=device)
         return ModuleBuffer.__new__(cls, contents, persistent=persistent)
 
@@ -47,10 +57,10 @@ class LazyLayer(Module):
     """Base of lazy layers: the first call reads the input's size, draws initial values and turns
     the module into a `becomes`."""
 
-    becomes: type = Module
+    becomes: type[Any] = Module
     size_name = ""  # the attribute and first argument of `becomes` that the input gives
 
-    def __init__(self, *args, **named):
+    def __init__(self, *args: Any, **named: Any) -> None:
         options = self.bound(args, named)
         generator = random.default_generator()
         before = generator.state()
@@ -67,7 +77,7 @@ class LazyLayer(Module):
                     members[name] = kind(device=x.device, dtype=x.dtype)
 
     @classmethod
-    def bound(cls, args, named) -> dict:
+    def bound(cls, args: tuple[float, ...], named: dict[str, Any]) -> dict[Any, Any]:
         """The arguments of `becomes` but for its first one, by name."""
         try:
             arguments = inspect.signature(cls).bind(*args, **named)
@@ -81,7 +91,7 @@ class LazyLayer(Module):
         members = (*self._parameters.values(), *self._buffers.values())
         return any(isinstance(x, Uninitialized) for x in members)
 
-    def initialize_parameters(self, input) -> None:
+    def initialize_parameters(self, input: Tensor) -> None:
         """Take the size of `input`, and give the tensors that have no shape theirs."""
         size = self.size_of(as_value(input, where=type(self).__name__))
         setattr(self, self.size_name, size)
@@ -94,7 +104,7 @@ class LazyLayer(Module):
                 if isinstance(x, Uninitialized):
                     x.copy_(cast_like(values[name], x))
 
-    def size_of(self, x) -> int:
+    def size_of(self, x: Tensor) -> int:
         axis = -1 if self.becomes is Linear else self.channel_axis()
         if not -x.ndim <= axis < x.ndim:
             expected = f"an input with features on axis {axis}"
@@ -104,19 +114,19 @@ class LazyLayer(Module):
     def channel_axis(self) -> int:
         return 1 if issubclass(self.becomes, norm.BatchNorm) else -1 - self.n
 
-    def forward(self, *args, **named):
+    def forward(self, *args: Tensor, **named: Any) -> Tensor:
         self.initialize_parameters(*args[:1], **{n: x for n, x in named.items() if n == "input"})
         self.__dict__.pop("layer_options")
         self.__class__ = self.becomes
         return self.forward(*args, **named)
 
 
-def cast_like(value: Tensor, x: Tensor):
+def cast_like(value: Tensor, x: Tensor) -> Tensor:
     """`value` in the dtype of x, which may have been converted meanwhile."""
     return value.detach().to(x.dtype)
 
 
-def lazy(name: str, becomes: type, size_name: str, **changed) -> type:
+def lazy(name: str, becomes: type[Any], size_name: str, **changed: Any) -> type[Any]:
     """The class `name` of layers that become `becomes`; `changed` are defaults that differ."""
     _, *parameters = inspect.signature(becomes).parameters.values()
     parameters = [p.replace(default=changed.get(p.name, p.default)) for p in parameters]

@@ -1,19 +1,23 @@
 """Linear, Embedding, and layers that change the shape: Identity, Flatten, Unflatten."""
 
 import math
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import ShapeError, check_axis
-from glasshouse.dispatch.value import as_value, reshape
+from glasshouse.base.dtype import DTypeLike
+from glasshouse.dispatch.value import ArrayLike, as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive, refuse_sparse
 from glasshouse.nn.functional.linear import bilinear, check_padding_idx, embedding, linear
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.tensor import empty, flatten
+from glasshouse.tensor import Tensor, empty, flatten
 
 
-def add_parameters(module: Module, device, dtype, **shapes) -> None:
+def add_parameters(
+    module: Module, device: str | None, dtype: DTypeLike | None, **shapes: Any
+) -> None:
     """Register a Parameter of each shape, to be initialised; None where there is no shape."""
     for name, shape in shapes.items():
         parameter = None if shape is None else Parameter(empty(shape, dtype=dtype, device=device))
@@ -23,10 +27,10 @@ def add_parameters(module: Module, device, dtype, **shapes) -> None:
 class Identity(Module):
     """Returns its input; takes and ignores any arguments."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: int, **kwargs: Any) -> None:
         super().__init__()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return input
 
 
@@ -40,7 +44,14 @@ class Linear(Module):
 
     _shown = ("in_features", "out_features", "bias")
 
-    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
@@ -52,7 +63,7 @@ class Linear(Module):
         """Draw the initial values again."""
         reset_uniform(self, self.in_features)
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Tensor:
         return linear(input, self.weight, self.bias, _where="Linear")
 
 
@@ -67,8 +78,14 @@ class Bilinear(Module):
     _shown = ("in1_features", "in2_features", "out_features", "bias")
 
     def __init__(
-        self, in1_features, in2_features, out_features, bias=True, device=None, dtype=None
-    ):
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         sizes = {"in1_features": in1_features, "in2_features": in2_features}
         check_positive("Bilinear", **sizes, out_features=out_features)
@@ -82,7 +99,7 @@ class Bilinear(Module):
         """Draw the initial values again."""
         reset_uniform(self, self.in1_features)
 
-    def forward(self, input1, input2):
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         return bilinear(input1, input2, self.weight, self.bias)
 
 
@@ -102,11 +119,11 @@ class Flatten(Module):
 
     _shown = ("start_dim", "end_dim")
 
-    def __init__(self, start_dim=1, end_dim=-1):
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return flatten(input, self.start_dim, self.end_dim)
 
 
@@ -118,11 +135,11 @@ class Unflatten(Module):
 
     _shown = ("dim", "unflattened_size")
 
-    def __init__(self, dim, unflattened_size):
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         super().__init__()
         self.dim, self.unflattened_size = dim, tuple(unflattened_size)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="Unflatten")
         axis = check_axis("Unflatten", self.dim, x.ndim)
         sizes = self.unflattened_size
@@ -143,18 +160,18 @@ class Embedding(Module):
 
     def __init__(
         self,
-        num_embeddings,
-        embedding_dim,
-        padding_idx=None,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        sparse=False,
-        _weight=None,
-        _freeze=False,
-        device=None,
-        dtype=None,
-    ):
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         refuse_sparse("Embedding", sparse)
         check_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
@@ -172,14 +189,14 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(
         cls,
-        embeddings,
-        freeze=True,
-        padding_idx=None,
-        max_norm=None,
-        norm_type=2.0,
-        scale_grad_by_freq=False,
-        sparse=False,
-    ):
+        embeddings: ArrayLike,
+        freeze: bool = True,
+        padding_idx: Any = None,
+        max_norm: Any = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Module:
         """An Embedding whose table is `embeddings` (V, D), not trained if `freeze`."""
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
@@ -194,7 +211,7 @@ class Embedding(Module):
             with no_grad():
                 self.weight[self.padding_idx] = 0.0
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq)
         return embedding(input, self.weight, *options, _where="Embedding")
 

@@ -4,10 +4,11 @@ An adapted layer keeps its class, its parameters and their names; the adapter is
 whose part a hook adds to the result."""
 
 from fnmatch import fnmatchcase
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
-from glasshouse.dispatch.value import Value, reshape
+from glasshouse.dispatch.value import reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive, check_probability
 from glasshouse.nn.conv import Conv, ConvTranspose
@@ -17,7 +18,7 @@ from glasshouse.nn.functional.linear import embedding, linear
 from glasshouse.nn.linear import Embedding, Linear, add_parameters
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.ops.checks import check_type
-from glasshouse.tensor import matmul, matrix_transpose
+from glasshouse.tensor import Tensor, matmul, matrix_transpose
 
 KINDS = (Linear, Embedding, Conv)
 
@@ -31,7 +32,7 @@ class LowRankAdapter(Module):
 
     _shown = ("rank", "alpha", "dropout")
 
-    def __init__(self, layer, rank: int, alpha: float, dropout: float):
+    def __init__(self, layer: Module, rank: int, alpha: float, dropout: float) -> None:
         super().__init__()
         self.rank, self.alpha, self.dropout = rank, alpha, dropout
         self.is_table, self.merged = isinstance(layer, Embedding), False
@@ -51,18 +52,18 @@ class LowRankAdapter(Module):
         """alpha / rank."""
         return self.alpha / self.rank
 
-    def delta(self, layer) -> Value:
+    def delta(self, layer: Any) -> Tensor:
         """The low-rank update `scale * B A` of the layer's weight, in its shape."""
         product = matmul(self.B, self.A) * self.scale
         return reshape(matrix_transpose(product) if self.is_table else product, layer.weight.shape)
 
-    def add(self, layer, args, result):
+    def add(self, layer: Any, args: Any, result: Any) -> Any:
         """Forward hook: the layer's result plus the adapter's part, None once merged."""
         if self.merged:
             return None
         return result + self.part(layer, args[0]) * self.scale
 
-    def part(self, layer, input) -> Value:
+    def part(self, layer: Any, input: Tensor) -> Tensor:
         rate = self.dropout if self.training else 0.0
         if self.is_table:
             rows = embedding(input, matrix_transpose(self.A), layer.padding_idx)
@@ -72,7 +73,7 @@ class LowRankAdapter(Module):
             return linear(linear(x, self.A), self.B)
         return self.convolved(layer, x)
 
-    def convolved(self, layer, x) -> Value:
+    def convolved(self, layer: Any, x: Tensor) -> Tensor:
         """A convolution with A in place of the layer's weight, then one of size 1 with B."""
         x, padding = layer.padded(x)
         n, ones = layer.n, (1,) * layer.n
@@ -96,7 +97,11 @@ def adapted(model: Module) -> list[tuple[str, Module]]:
 
 
 def attach(
-    model: Module, targets="*", rank: int = 8, alpha: float | None = None, dropout: float = 0.0
+    model: Module,
+    targets: str = "*",
+    rank: int = 8,
+    alpha: float | None = None,
+    dropout: float = 0.0,
 ) -> list[str]:
     """Give adapters to the layers whose dotted names match, and switch the gradients of all other
     parameters off; returns the names. A pattern ("*.attention.*") or several; "*" takes every
@@ -186,7 +191,7 @@ def parameters(model: Module) -> list[Parameter]:
     return [p for _, layer in adapted(model) for p in layer.lora.parameters()]
 
 
-def state_dict(model: Module) -> dict:
+def state_dict(model: Module) -> dict[Any, Any]:
     """The state of the adapters alone, by dotted name."""
     state: dict = {}
     for name, layer in adapted(model):
@@ -194,7 +199,7 @@ def state_dict(model: Module) -> dict:
     return state
 
 
-def load_state_dict(model: Module, state) -> None:
+def load_state_dict(model: Module, state: dict[Any, Any]) -> None:
     """Load the state of the adapters alone.
 
     Raises: CheckpointError for missing, unexpected or misshapen tensors.

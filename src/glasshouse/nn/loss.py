@@ -1,13 +1,15 @@
 """Losses and distances as layers."""
 
 from functools import partial
+from typing import Any
 
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn import functional
 from glasshouse.nn.checks import REDUCTIONS, check_positive
 from glasshouse.nn.layer import Layer, layer
 from glasshouse.nn.module import Parameter
 from glasshouse.ops.checks import check_option
-from glasshouse.tensor import zeros
+from glasshouse.tensor import Tensor, zeros
 
 __all__ = ["ASGLoss", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "ContrastiveLoss",
            "CosineEmbeddingLoss", "CosineSimilarity", "CrossEntropyLoss", "DiceLoss", "FocalLoss",
@@ -24,39 +26,39 @@ class Loss(Layer):
     shown, tensors = (), ("weight", "pos_weight")
     reductions: tuple[str, ...] = REDUCTIONS
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
         super().__init__(options)
 
-    def forward(self, input, target):
+    def forward(self, input: Any, target: Any) -> Tensor:
         return self.function(input, target, **self.chosen())
 
 
 class LossOfTwo(Loss):
     """A loss of two inputs and a target."""
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: Any, input2: Any, target: Any) -> Tensor:
         return self.function(input1, input2, target, **self.chosen())
 
 
 class LossOfViews(Loss):
     """A loss of two views of the same samples."""
 
-    def forward(self, view1, view2):
+    def forward(self, view1: Any, view2: Any) -> Any:
         return self.function(view1, view2, **self.chosen())
 
 
 class LossOfThree(Loss):
     """A loss of an anchor, a positive that should lie near it, and a negative."""
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
         return self.function(anchor, positive, negative, **self.chosen())
 
 
 class LossByDistance(LossOfThree):
     """A loss of three with a distance, by default `PairwiseDistance`."""
 
-    def __init__(self, options: dict):
+    def __init__(self, options: dict[Any, Any]) -> None:
         if options["distance_function"] is None:
             options["distance_function"] = PairwiseDistance()
         super().__init__(options)
@@ -65,14 +67,14 @@ class LossByDistance(LossOfThree):
 class LossWithVariance(Loss):
     """A loss of a distribution's mean and variance."""
 
-    def forward(self, input, target, var):
+    def forward(self, input: Any, target: Any, var: Any) -> Tensor:
         return self.function(input, target, var, **self.chosen())
 
 
 class LossWithNegatives(Loss):
     """A loss of queries, their positives, and negatives if given."""
 
-    def forward(self, query, positive, negatives=None):
+    def forward(self, query: Any, positive: Any, negatives: Any = None) -> Any:
         return self.function(query, positive, negatives, **self.chosen())
 
 
@@ -81,7 +83,7 @@ class Distance(Layer):
 
     shown = ()
 
-    def forward(self, x1, x2):
+    def forward(self, x1: Any, x2: Any) -> Tensor:
         return self.function(x1, x2, **self.chosen())
 
 
@@ -167,7 +169,13 @@ class NLLLoss2d(NLLLoss):
 class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
     """-log p(target) over all alignments; see `functional.ctc_loss`."""
 
-    def forward(self, log_probs, targets, input_lengths, target_lengths):
+    def forward(
+        self,
+        log_probs: ArrayLike,
+        targets: ArrayLike,
+        input_lengths: ArrayLike,
+        target_lengths: ArrayLike,
+    ) -> Tensor:
         lengths = (input_lengths, target_lengths)
         return self.function(log_probs, targets, *lengths, **self.chosen())
 
@@ -184,20 +192,20 @@ class ASGLoss(Loss):
         ((), (4, 1))
     """
 
-    def __init__(self, num_classes, reduction="mean"):
+    def __init__(self, num_classes: Any, reduction: str = "mean") -> None:
         super().__init__({"reduction": reduction})
         check_positive("ASGLoss", num_classes=num_classes)
         self.transitions = Parameter(zeros((num_classes, num_classes)))
 
-    def forward(self, input, targets, input_lengths, target_lengths):
+    def forward(self, input: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
         operands = (input, targets, input_lengths, target_lengths, self.transitions)
         return functional.asg_loss(*operands, self.reduction)
 
-    def path(self, input, input_lengths):
+    def path(self, input: Tensor, input_lengths: Any) -> Any:
         """The labels of the highest score and the score; see `functional.asg_path`."""
         return functional.asg_path(input, input_lengths, self.transitions)
 
-    def align(self, input, targets, input_lengths, target_lengths):
+    def align(self, input: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
         """The best labels that read as the targets; see `functional.asg_align`."""
         operands = (input, targets, input_lengths, target_lengths)
         return functional.asg_align(*operands, self.transitions)
@@ -206,6 +214,6 @@ class ASGLoss(Loss):
 class RNNTLoss(loss("RNNTLoss", functional.rnnt_loss, "blank reduction fused_log_softmax")):
     """-log p(targets) over all ways to emit them; see `functional.rnnt_loss`."""
 
-    def forward(self, logits, targets, logit_lengths, target_lengths):
+    def forward(self, logits: Any, targets: Any, logit_lengths: Any, target_lengths: Any) -> Any:
         lengths = (logit_lengths, target_lengths)
         return self.function(logits, targets, *lengths, **self.chosen())

@@ -1,12 +1,23 @@
 """Module: the base class of layers and models, and Parameter, the tensor that is trained."""
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from time import perf_counter_ns
+from typing import Any, Self
 
 from glasshouse.autograd import no_grad
-from glasshouse.base import OptionError, bfloat16, float16, float32, float64, suggest, type_name
+from glasshouse.base import (
+    OptionError,
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    suggest,
+    type_name,
+)
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import DTypeError, MemberError
 from glasshouse.dispatch import Value, cast, hooks, scope_of, state, tell, watchers
 from glasshouse.nn.checks import check_arguments, check_callable, check_flags, is_taken
@@ -27,13 +38,13 @@ class Parameter(Tensor):
         True
     """
 
-    def __new__(cls, data=None, requires_grad=None):
+    def __new__(cls, data: Any = None, requires_grad: bool | None = None) -> Self:
         tensor = Tensor.__new__(cls, data)
         needs_grad = tensor.dtype.is_inexact if requires_grad is None else requires_grad
         tensor.tape_entry = None
         return tensor.requires_grad_(needs_grad)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
 
 
@@ -48,14 +59,14 @@ class ModuleBuffer(Tensor):
         ['scale']
     """
 
-    def __new__(cls, data=None, *, persistent: bool = True):
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         tensor = Tensor.__new__(cls, data)
         tensor.tape_entry = None
         tensor.persistent = persistent
         return tensor
 
 
-def conversion(dtype):
+def conversion(dtype: Any) -> Any:
     def method(self):
         return self.to(dtype)
 
@@ -81,12 +92,12 @@ class Module(Hooked, Stateful):
     _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
     _shown: tuple[str, ...] = ()  # … and those with their names
 
-    def __new__(cls, *args, **kwargs):
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if args or kwargs:
             check_flags(cls, args, kwargs)
         return super().__new__(cls)
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.__dict__.update(
             training=True,
             _parameters={},
@@ -97,12 +108,12 @@ class Module(Hooked, Stateful):
         )
 
     # -- calling ---------------------------------------------------------------------------
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs of a call; subclasses define it."""
         name = type(self).__name__
         raise NotImplementedError(f"{name}: expected a method forward; got none. Define it.")
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outer = state.scope
         state.scope = scope = scope_of(self, outer)
         begin_ns = perf_counter_ns() if watchers else 0
@@ -121,7 +132,7 @@ class Module(Hooked, Stateful):
     def _call_with_hooks(self, args, kwargs):
         return called(self, self.forward, args, kwargs)
 
-    def compile(self, *args, **kwargs) -> None:
+    def compile(self, *args: Any, **kwargs: Any) -> None:
         """Capture forward: `gh.optimize(*args, **kwargs)` of it takes its place.
 
         Example:
@@ -137,7 +148,7 @@ class Module(Hooked, Stateful):
         return bool(before or self._forward_hooks or self._backward_hooks)
 
     # -- attributes ------------------------------------------------------------------------
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         for kind in MEMBERS:
             members = self.__dict__.get(kind, ())
             if name in members:
@@ -148,7 +159,7 @@ class Module(Hooked, Stateful):
         where = type(self).__name__
         raise MemberError(where, "an attribute", repr(name), fix, name=name, obj=self)
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         for kind, cls in TAKEN.items():
             if isinstance(value, cls):
                 if kind == "buffer":
@@ -177,7 +188,7 @@ class Module(Hooked, Stateful):
                 return
         object.__delattr__(self, name)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         members = (self.__dict__.get(kind, ()) for kind in MEMBERS)
         return sorted({*object.__dir__(self), *chain(*members)})
 
@@ -200,11 +211,11 @@ class Module(Hooked, Stateful):
                 other.pop(name, None)
         members[name] = value
 
-    def register_parameter(self, name: str, param) -> None:
+    def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Make `param` (a Parameter or None) an attribute that is trained and saved."""
         self._register("parameter", name, param)
 
-    def register_buffer(self, name: str, tensor, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Make `tensor` (or None) an attribute that moves with the module and is not trained;
         `persistent` ones are part of the state_dict."""
         self._register("buffer", name, tensor)
@@ -214,14 +225,14 @@ class Module(Hooked, Stateful):
         left_out = self._non_persistent_buffers_set
         (left_out.discard if persistent else left_out.add)(name)
 
-    def add_module(self, name: str, module) -> None:
+    def add_module(self, name: str, module: Any) -> None:
         """Make `module` (or None) a child under `name`."""
         self._register("module", name, module)
 
     register_module = add_module
 
     # -- walking ---------------------------------------------------------------------------
-    def named_children(self):
+    def named_children(self) -> "Iterator[tuple[str, Module]]":
         """(name, module) of each direct child, a shared one once."""
         visited = {None}
         for name, module in self._modules.items():
@@ -229,11 +240,13 @@ class Module(Hooked, Stateful):
                 visited.add(module)
                 yield name, module
 
-    def children(self):
+    def children(self) -> Iterator[Any]:
         """The direct children."""
         return (module for _, module in self.named_children())
 
-    def named_modules(self, memo=None, prefix: str = "", remove_duplicate: bool = True):
+    def named_modules(
+        self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Any:
         """(dotted name, module) of this module ("") and all below it, a shared one once."""
         memo = set() if memo is None else memo
         if self in memo:
@@ -246,7 +259,7 @@ class Module(Hooked, Stateful):
                 below = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, below, remove_duplicate)
 
-    def modules(self):
+    def modules(self) -> Iterator[Any]:
         """This module and all below it."""
         return (module for _, module in self.named_modules())
 
@@ -261,19 +274,21 @@ class Module(Hooked, Stateful):
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ):
+    ) -> Iterator[Any]:
         """(dotted name, Parameter) of this module and those below, a shared one once."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse: bool = True):
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
         """The Parameters of this module and those below, a shared one once."""
         return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True):
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[Any]:
         """(dotted name, buffer) of this module and those below, a shared one once."""
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse: bool = True):
+    def buffers(self, recurse: bool = True) -> Iterator[Any]:
         """The buffers of this module and those below."""
         return (b for _, b in self.named_buffers(recurse=recurse))
 
@@ -313,7 +328,7 @@ class Module(Hooked, Stateful):
         """The Parameter at the dotted name `target`."""
         return self._get_member("_parameters", target)
 
-    def get_buffer(self, target: str):
+    def get_buffer(self, target: str) -> Any:
         """The buffer at the dotted name `target`."""
         return self._get_member("_buffers", target)
 
@@ -326,7 +341,7 @@ class Module(Hooked, Stateful):
         return members[name]
 
     # -- changing --------------------------------------------------------------------------
-    def apply(self, fn):
+    def apply(self, fn: Callable[..., Any]) -> Self:
         """This module, after `fn(module)` for each module below it and then for itself."""
         check_callable(f"{type(self).__name__}.apply", "fn", fn)
         for module in self.children():
@@ -334,7 +349,7 @@ class Module(Hooked, Stateful):
         fn(self)
         return self
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Self:
         """This module in training mode (or not): Dropout, BatchNorm … behave accordingly."""
         if not isinstance(mode, bool):
             raise OptionError("train", "True or False", repr(mode), "Pass a bool.")
@@ -342,11 +357,11 @@ class Module(Hooked, Stateful):
             module.training = mode
         return self
 
-    def eval(self):
+    def eval(self) -> "Module":
         """This module in evaluation mode."""
         return self.train(False)
 
-    def requires_grad_(self, requires_grad: bool = True):
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """This module, with gradients of all its parameters switched on (or off)."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
@@ -357,7 +372,7 @@ class Module(Hooked, Stateful):
         for p in self.parameters():
             p.grad = None if set_to_none or p.grad is None else (p.grad * 0).detach()
 
-    def to(self, *targets, dtype=None, device=None):
+    def to(self, *targets: Any, dtype: DTypeLike | None = None, device: str | None = None) -> Any:
         """This module, with parameters and buffers in another dtype (floating ones only), on
         another device, or like a tensor given as target.
 
@@ -391,19 +406,19 @@ class Module(Hooked, Stateful):
 
     float, double, half, bfloat16 = map(conversion, (float32, float64, float16, bfloat16))
 
-    def type(self, dst_type):
+    def type(self, dst_type: str) -> Any:
         """This module, with parameters and buffers in another dtype (floating ones only)."""
         return self.to(dst_type)
 
-    def cpu(self):
+    def cpu(self) -> Any:
         """This module in host memory."""
         return self._convert(lambda t: t.cpu())
 
-    def cuda(self, device=None):
+    def cuda(self, device: str | None = None) -> Any:
         """This module on a CUDA device; raises DeviceError where the backend has none."""
         return self._convert(lambda t: t.cuda(device))
 
-    def to_empty(self, *, device=None, recurse: bool = True):
+    def to_empty(self, *, device: str | None = None, recurse: bool = True) -> Self:
         """This module on another device, with parameters and buffers of no particular contents."""
         members = (*self.parameters(recurse), *self.buffers(recurse))
         with no_grad():
@@ -423,7 +438,7 @@ class Module(Hooked, Stateful):
     def _repr_children(self) -> list[str]:
         return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         extra, children = self.extra_repr(), self._repr_children()
         if not children and "\n" not in extra:
             return f"{type(self).__name__}({extra})"
@@ -440,7 +455,7 @@ def indented(text: str) -> str:
 
 
 @contextmanager
-def swap_tensors(module: Module, tensors: dict):
+def swap_tensors(module: Module, tensors: dict[Any, Any]) -> Iterator[None]:
     """Inside, `module` has the given tensors in place of its parameters and buffers."""
     places = {}
     for path, part in module.named_modules(remove_duplicate=False):
@@ -463,7 +478,9 @@ def swap_tensors(module: Module, tensors: dict):
             members[name] = old
 
 
-def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
+def functional_call(
+    module: Module, tensors: dict[Any, Any], args: Any = (), kwargs: Any = None
+) -> Tensor:
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) instead of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
     see a model as a function of its parameters.

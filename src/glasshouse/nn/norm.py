@@ -1,6 +1,10 @@
 """Normalisation layers."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from glasshouse.base import OptionError, ShapeError, check_shape
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
@@ -10,6 +14,7 @@ from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.process import ProcessGroup, process
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.creation import ones, zeros
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",
@@ -20,7 +25,14 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupN
 class Norm(Module):
     """Base of normalization layers: optional affine weight and bias, set to 1 and 0."""
 
-    def add_affine(self, shape, weight: bool, bias: bool, device, dtype) -> None:
+    def add_affine(
+        self,
+        shape: int | Sequence[int],
+        weight: bool,
+        bias: bool,
+        device: str | None,
+        dtype: DTypeLike | None,
+    ) -> None:
         shapes = {"weight": shape if weight else None, "bias": shape if weight and bias else None}
         add_parameters(self, device, dtype, **shapes)
 
@@ -40,16 +52,16 @@ class RunningNorm(Norm):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=True,
-        track_running_stats=True,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -75,7 +87,7 @@ class RunningNorm(Norm):
         self.reset_running_stats()
         super().reset_parameters()
 
-    def check_input(self, input, ndims: tuple[int, ...], layout: str, axis: int):
+    def check_input(self, input: Tensor, ndims: tuple[int, ...], layout: str, axis: int) -> Any:
         name = type(self).__name__
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)
@@ -97,12 +109,12 @@ class BatchNorm(RunningNorm):
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
     """
 
-    def checked(self, input):
+    def checked(self, input: Tensor) -> Tensor:
         ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
         ndims, layout = ((2, 3), f"(N, C) or {layout}") if self.n == 1 else (ndims, layout)
         return self.check_input(input, ndims, layout, 1)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = self.checked(input)
         tracked, momentum = self.track_running_stats, self.momentum
         if self.training and tracked and momentum is None:
@@ -114,7 +126,14 @@ class BatchNorm(RunningNorm):
             self.num_batches_tracked += 1
         return y
 
-    def normalized(self, x, running_mean, running_var, training, momentum):
+    def normalized(
+        self,
+        x: Any,
+        running_mean: Tensor,
+        running_var: Tensor,
+        training: bool,
+        momentum: Any,
+    ) -> Tensor:
         """The result, by statistics of this batch or the running ones."""
         running = (running_mean, running_var)
         options = (self.weight, self.bias, training, momentum, self.eps)
@@ -136,17 +155,17 @@ class SyncBatchNorm(BatchNorm):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=True,
-        track_running_stats=True,
-        process_group=None,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: Any = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: int | None = None,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         if process_group is not None and not isinstance(process_group, ProcessGroup):
             expected = "a ProcessGroup, or None for all ranks"
             fix = "Take one of gh.distributed."
@@ -155,19 +174,21 @@ class SyncBatchNorm(BatchNorm):
         super().__init__(num_features, *options, bias=bias)
         self.process_group = process_group
 
-    def normalized(self, x, running_mean, running_var, training, momentum):
+    def normalized(
+        self, x: Tensor, running_mean: Tensor, running_var: Tensor, training: bool, momentum: Any
+    ) -> Tensor:
         group = process.world if self.process_group is None else self.process_group
         if not training or group.size == 1 or not self.training:
             return super().normalized(x, running_mean, running_var, training, momentum)
         running = (running_mean, running_var)
         return batch_norm_of_ranks(x, *running, self.weight, self.bias, momentum, self.eps, group)
 
-    def checked(self, input):
+    def checked(self, input: Tensor) -> Tensor:
         x = as_value(input, where="SyncBatchNorm")
         return self.check_input(x, tuple(range(2, max(x.ndim, 2) + 1)), "(N, C, ...)", 1)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module, process_group=None):
+    def convert_sync_batchnorm(cls, module: Any, process_group: Any = None) -> Module:
         """`module` with each BatchNorm in it (or itself) replaced by a SyncBatchNorm that has its
         parameters and statistics."""
         if isinstance(module, BatchNorm) and not isinstance(module, cls):
@@ -190,20 +211,20 @@ class InstanceNorm(RunningNorm):
 
     def __init__(
         self,
-        num_features,
-        eps=1e-5,
-        momentum=0.1,
-        affine=False,
-        track_running_stats=False,
-        device=None,
-        dtype=None,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
         *,
-        bias=True,
-    ):
+        bias: bool = True,
+    ) -> None:
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *options, bias=bias)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
         batch = x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x
@@ -228,20 +249,20 @@ class LayerNorm(Norm):
 
     def __init__(
         self,
-        normalized_shape,
-        eps=1e-5,
-        elementwise_affine=True,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         self.add_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
         self.reset_parameters()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         affine = (self.weight, self.bias, self.eps)
         return functional.layer_norm(input, self.normalized_shape, *affine, _where="LayerNorm")
 
@@ -256,8 +277,13 @@ class RMSNorm(Norm):
     _shown_first, _shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 
     def __init__(
-        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
-    ):
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         self.normalized_shape = check_shape("RMSNorm", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
@@ -265,7 +291,7 @@ class RMSNorm(Norm):
         add_parameters(self, device, dtype, weight=shape)
         self.reset_parameters()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         options = (self.normalized_shape, self.weight, self.eps)
         return functional.rms_norm(input, *options, _where="RMSNorm")
 
@@ -281,8 +307,16 @@ class GroupNorm(Norm):
     _shown_first, _shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 
     def __init__(
-        self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
-    ):
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         check_positive("GroupNorm", num_channels=num_channels)
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)
@@ -291,7 +325,7 @@ class GroupNorm(Norm):
         self.add_affine((num_channels,), affine, bias, device, dtype)
         self.reset_parameters()
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="GroupNorm")
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             fix = "Change num_channels, or move the channels with permute."
@@ -310,12 +344,12 @@ class LocalResponseNorm(Module):
     _shown_first, _shown = ("size",), ("alpha", "beta", "k")
     function = staticmethod(functional.local_response_norm)
 
-    def __init__(self, size, alpha=1e-4, beta=0.75, k=1.0):
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         check_positive(type(self).__name__, size=size)
         self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return self.function(input, self.size, self.alpha, self.beta, self.k)
 
 
@@ -328,5 +362,5 @@ class CrossMapLRN2d(LocalResponseNorm):
 
     function = staticmethod(functional.cross_map_lrn2d)
 
-    def __init__(self, size, alpha=1e-4, beta=0.75, k=1):
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)

@@ -2,6 +2,9 @@
 
 `offset` is the position of the first element, a number or a tensor such as a cache's length."""
 
+from typing import Any
+
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn import init
@@ -9,13 +12,13 @@ from glasshouse.nn.checks import check_floating, check_positive
 from glasshouse.nn.functional import positions
 from glasshouse.nn.linear import Embedding, add_parameters
 from glasshouse.nn.module import Module
-from glasshouse.tensor import abs, arange, take
+from glasshouse.tensor import Tensor, abs, arange, take
 
 __all__ = ["ALiBi", "LearnedPositionEmbedding", "RelativePositionBias", "RotaryEmbedding",
            "SinusoidalPositionEmbedding"]  # fmt: skip
 
 
-def places(where: str, x, offset):
+def places(where: str, x: Any, offset: Tensor | float) -> Tensor:
     """The positions along axis -2 of x."""
     if x.ndim < 2:
         raise ShapeError(where, "an input (..., L, E)", x.shape, "Add the axis.")
@@ -35,11 +38,11 @@ class SinusoidalPositionEmbedding(Module):
 
     _shown = ("base",)
 
-    def __init__(self, base=positions.BASE):
+    def __init__(self, base: float = positions.BASE) -> None:
         super().__init__()
         self.base = base
 
-    def forward(self, input, offset=0):
+    def forward(self, input: Tensor, offset: int = 0) -> Any:
         x = check_floating("SinusoidalPositionEmbedding", input)
         at = places("SinusoidalPositionEmbedding", x, offset)
         return x + cast(positions.sinusoids(at, x.shape[-1], self.base), x.dtype)
@@ -55,7 +58,13 @@ class LearnedPositionEmbedding(Module):
 
     _shown_first = ("max_length", "features")
 
-    def __init__(self, max_length, features, device=None, dtype=None):
+    def __init__(
+        self,
+        max_length: int,
+        features: int,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive("LearnedPositionEmbedding", max_length=max_length, features=features)
         self.max_length, self.features = max_length, features
@@ -66,7 +75,7 @@ class LearnedPositionEmbedding(Module):
         """Draw the initial values again."""
         init.normal_(self.weight, std=0.02)
 
-    def forward(self, input, offset=0):
+    def forward(self, input: Tensor, offset: int = 0) -> Any:
         where = "LearnedPositionEmbedding"
         x = check_floating(where, input)
         at = places(where, x, offset)
@@ -92,11 +101,11 @@ class RotaryEmbedding(Module):
 
     _shown = ("base", "interleaved")
 
-    def __init__(self, base=positions.BASE, interleaved=False):
+    def __init__(self, base: float = positions.BASE, interleaved: bool = False) -> None:
         super().__init__()
         self.base, self.interleaved = base, interleaved
 
-    def forward(self, input, offset=0):
+    def forward(self, input: Tensor, offset: Tensor | float = 0) -> Tensor:
         x = check_floating("RotaryEmbedding", input)
         at = places("RotaryEmbedding", x, offset)
         return positions.rotate(x, at, self.base, self.interleaved)
@@ -106,17 +115,17 @@ class RelativeBias(Module):
     """Base of ALiBi and T5's bias: a bias per head, from the distance between query and key.
     The result is added to scores as `attn_mask`; `score_mod` is for `flex_attention`."""
 
-    def bias_at(self, head, relative):
+    def bias_at(self, head: Any, relative: Any) -> Any:
         """The bias of a head at relative positions (key - query)."""
         raise NotImplementedError(f"{type(self).__name__}: expected bias_at; got none. Define it.")
 
-    def forward(self, queries, keys, offset=0):
+    def forward(self, queries: Any, keys: Any, offset: int = 0) -> Any:
         check_positive(type(self).__name__, queries=queries, keys=keys)
         at = reshape(arange(queries) + offset, (queries, 1))
         heads = reshape(arange(self.num_heads), (self.num_heads, 1, 1))
         return self.bias_at(heads, arange(keys) - at)
 
-    def score_mod(self, score, batch, head, q_index, kv_index):
+    def score_mod(self, score: Any, batch: Any, head: Any, q_index: Any, kv_index: Any) -> Any:
         """score + bias, for `flex_attention`."""
         return score + self.bias_at(head, kv_index - q_index)
 
@@ -133,12 +142,12 @@ class ALiBi(RelativeBias):
 
     _shown_first = ("num_heads",)
 
-    def __init__(self, num_heads):
+    def __init__(self, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.register_buffer("slopes", positions.alibi_slopes(num_heads), persistent=False)
 
-    def bias_at(self, head, relative):
+    def bias_at(self, head: Any, relative: Any) -> Any:
         slopes = take(self.slopes, as_value(head), axis=0)
         return slopes * cast(0 - abs(relative), slopes.dtype)
 
@@ -159,20 +168,20 @@ class RelativePositionBias(RelativeBias):
 
     def __init__(
         self,
-        num_heads,
-        num_buckets=32,
-        max_distance=128,
-        bidirectional=True,
-        device=None,
-        dtype=None,
-    ):
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         check_positive("RelativePositionBias", num_heads=num_heads, num_buckets=num_buckets // 2)
         self.num_heads, self.num_buckets = num_heads, num_buckets
         self.max_distance, self.bidirectional = max_distance, bidirectional
         self.relative_attention_bias = Embedding(num_buckets, num_heads, device=device, dtype=dtype)
 
-    def bias_at(self, head, relative):
+    def bias_at(self, head: Any, relative: Any) -> Any:
         options = (self.num_buckets, self.max_distance, self.bidirectional)
         bucket = positions.relative_buckets(relative, *options)
         return self.relative_attention_bias.weight[bucket, head]

@@ -1,9 +1,11 @@
 """Recurrent layers: RNN, LSTM and GRU over whole sequences, and their cells for single steps."""
 
 import math
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, reshape
+from glasshouse.dispatch.value import ArrayLike, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_floating, check_positive, check_probability, check_same_dtype
 from glasshouse.nn.functional.activation import dropout
@@ -14,7 +16,7 @@ from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from glasshouse.ops.checks import check_option
-from glasshouse.tensor import arange, asarray, concat, stack, swapaxes, zeros
+from glasshouse.tensor import Tensor, arange, asarray, concat, stack, swapaxes, zeros
 
 __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "RNNCellBase"]
 
@@ -29,18 +31,18 @@ class RNNBase(Module):
 
     def __init__(
         self,
-        mode,
-        input_size,
-        hidden_size,
-        num_layers=1,
-        bias=True,
-        batch_first=False,
-        dropout=0.0,
-        bidirectional=False,
-        proj_size=0,
-        device=None,
-        dtype=None,
-    ):
+        mode: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         check_option(name, "mode", mode, tuple(GATES))
@@ -75,7 +77,7 @@ class RNNBase(Module):
         return ("", "_reverse") if self.bidirectional else ("",)
 
     @property
-    def all_weights(self) -> list[list]:
+    def all_weights(self) -> list[list[Any]]:
         """The parameters by layer and direction, in PyTorch's order."""
         return [
             [
@@ -100,7 +102,7 @@ class RNNBase(Module):
         named = {n: getattr(self, f"{n}_l{layer}{end}", None) for n in HIDDEN}
         return Weights(*named.values())
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: ArrayLike | None = None) -> Any:
         """(output, h_n), or (output, (h_n, c_n)) of an LSTM.
 
         Shapes: input (T, B, I), (B, T, I) if batch_first, (T, I), or a PackedSequence; states
@@ -126,17 +128,17 @@ class RNNBase(Module):
             return output[:, 0], self.returned(tuple(s[:, 0] for s in state))
         return swapaxes(output, 0, 1) if self.batch_first else output, self.returned(state)
 
-    def forward_packed(self, packed: PackedSequence, hx):
+    def forward_packed(self, packed: PackedSequence, hx: Tensor) -> Any:
         padded, lengths = pad_packed_sequence(packed)
         running = reshape(arange(padded.shape[0]), (padded.shape[0], 1)) < asarray(lengths)
         output, state = self.run(padded, self.initial_state(padded, hx, False), running)
         is_sorted = packed.sorted_indices is None
         return pack_padded_sequence(output, lengths, enforce_sorted=is_sorted), self.returned(state)
 
-    def returned(self, state: tuple):
+    def returned(self, state: tuple[Any, ...]) -> Any:
         return state if len(state) > 1 else state[0]
 
-    def initial_state(self, x: Value, hx, is_single: bool) -> tuple:
+    def initial_state(self, x: Tensor, hx: ArrayLike | None, is_single: bool) -> tuple[Any, ...]:
         """The states of all layers and directions that a call begins with."""
         count, batch = self.num_layers * len(self.ends), x.shape[1]
         sizes = [self.output_size] + [self.hidden_size] * (self.mode == "LSTM")
@@ -150,7 +152,7 @@ class RNNBase(Module):
             raise ShapeError(name, expected, f"{got}", "Give (h_0, c_0) to an LSTM, h_0 to others.")
         return tuple(reshape(s, (count, batch, n)) for s, n in zip(states, sizes, strict=True))
 
-    def run(self, x: Value, state: tuple, running=None):
+    def run(self, x: Tensor, state: tuple[Any, ...], running: Any = None) -> Any:
         """(outputs, last states) over (T, B, I)."""
         last: list[tuple] = []
         for layer in range(self.num_layers):
@@ -185,7 +187,15 @@ class RNN(RNNBase):
         ((5, 2, 4), (1, 2, 4))
     """
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", *args, **kwargs):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         check_option("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
         mode = f"RNN_{nonlinearity.upper()}"
@@ -206,7 +216,7 @@ class LSTM(RNNBase):
         ((5, 2, 8), (2, 2, 4))
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
 
@@ -224,7 +234,7 @@ class GRU(RNNBase):
         ((2, 5, 4), (1, 2, 4))
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("GRU", *args, **kwargs)
 
 
@@ -233,7 +243,15 @@ class RNNCellBase(Module):
 
     states = 1
 
-    def __init__(self, input_size, hidden_size, bias, mode, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: Any,
+        mode: str,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         check_positive(name, input_size=input_size, hidden_size=hidden_size)
@@ -247,7 +265,7 @@ class RNNCellBase(Module):
 
     reset_parameters = RNNBase.reset_parameters
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Tensor, hx: ArrayLike | None = None) -> Any:
         """The next state, of the state hx, or of zeros."""
         name = type(self).__name__
         x = check_floating(name, input)
@@ -286,8 +304,14 @@ class RNNCell(RNNCellBase):
     """
 
     def __init__(
-        self, input_size, hidden_size, bias=True, nonlinearity="tanh", device=None, dtype=None
-    ):
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         check_option("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
         mode = f"RNN_{nonlinearity.upper()}"
         super().__init__(input_size, hidden_size, bias, mode, device, dtype)
@@ -308,7 +332,14 @@ class LSTMCell(RNNCellBase):
 
     states = 2
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, "LSTM", device, dtype)
 
 
@@ -323,5 +354,12 @@ class GRUCell(RNNCellBase):
         (2, 4)
     """
 
-    def __init__(self, input_size, hidden_size, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, "GRU", device, dtype)

@@ -1,13 +1,17 @@
 """Small layers of Flashlight: they move, cast or scale, or are a function of the user."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from glasshouse.base import ShapeError, as_dtype, check_axis
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.nn.checks import check_callable, check_floating
 from glasshouse.nn.functional.activation import sigmoid
 from glasshouse.nn.functional.norm import norm
 from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
-from glasshouse.tensor import log, permute_dims, reshape, where
+from glasshouse.tensor import Tensor, log, permute_dims, reshape, where
 
 __all__ = ["Log", "Normalize", "PrecisionCast", "Reorder", "Swish", "ThresholdReLU", "Transform",
            "View"]  # fmt: skip
@@ -20,7 +24,7 @@ class Log(Module):
     Source: standard.
     """
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return log(check_floating("Log", input))
 
 
@@ -33,11 +37,11 @@ class Swish(Module):
 
     _shown = ("beta",)
 
-    def __init__(self, beta=1.0):
+    def __init__(self, beta: float = 1.0) -> None:
         super().__init__()
         self.beta = beta
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = check_floating("Swish", input)
         return x * sigmoid(x * self.beta)
 
@@ -54,16 +58,18 @@ class ThresholdReLU(Module):
 
     _shown_first = ("threshold",)
 
-    def __init__(self, threshold=1.0):
+    def __init__(self, threshold: float = 1.0) -> None:
         super().__init__()
         self.threshold = threshold
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="ThresholdReLU")
         return where(x >= self.threshold, x, 0)
 
 
-def scaled_to_norm(input, axes, p=2.0, eps=1e-12, value=1.0):
+def scaled_to_norm(
+    input: Tensor, axes: Sequence[int], p: float = 2.0, eps: float = 1e-12, value: float = 1.0
+) -> Tensor:
     """value · x / max(‖x‖ₚ, eps), the norm over one axis or several."""
     x = check_floating("Normalize", input)
     axis_tuple = axes if isinstance(axes, (tuple, list)) else (axes,)
@@ -92,11 +98,11 @@ class PrecisionCast(Module):
 
     _shown_first = ("dtype",)
 
-    def __init__(self, dtype):
+    def __init__(self, dtype: DTypeLike) -> None:
         super().__init__()
         self.dtype = as_dtype(dtype)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return cast(as_value(input, where="PrecisionCast"), self.dtype)
 
 
@@ -110,15 +116,15 @@ class Reorder(Module):
 
     _shown_first = ("axes",)
 
-    def __init__(self, *axes):
+    def __init__(self, *axes: int) -> None:
         super().__init__()
         self.axes = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         return permute_dims(as_value(input, where="Reorder"), self.axes)
 
 
-def view(input, shape):
+def view(input: Tensor, shape: Any) -> Tensor:
     """The input in another shape; 0 keeps the size of an axis, -1 is reckoned from the others."""
     x = as_value(input, where="View")
     if any(size == 0 and i >= x.ndim for i, size in enumerate(shape)):
@@ -151,11 +157,11 @@ class Transform(Module):
 
     _shown_first = ("name",)
 
-    def __init__(self, function, name=None):
+    def __init__(self, function: Any, name: Any = None) -> None:
         super().__init__()
         check_callable("Transform", "function", function)
         self.function = function
         self.name = getattr(function, "__name__", "function") if name is None else name
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Tensor, **kwargs: Any) -> Tensor:
         return self.function(*args, **kwargs)

@@ -1,9 +1,12 @@
 """Blocks of networks that hear: time-depth separable convolution, and the Conformer."""
 
+from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_floating, check_ndim, check_positive, check_probability
@@ -18,7 +21,7 @@ from glasshouse.nn.linear import Linear, add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm
 from glasshouse.ops.movement import permute, section
-from glasshouse.tensor import matmul, matrix_transpose, random
+from glasshouse.tensor import Tensor, matmul, matrix_transpose, random
 from glasshouse.tensor import sqrt as root
 from glasshouse.tensor import where as choose
 
@@ -32,14 +35,20 @@ class ScalarLayerNorm(Module):
 
     _shown = ("axes", "eps")
 
-    def __init__(self, axes, eps=1e-5, device=None, dtype=None):
+    def __init__(
+        self,
+        axes: Sequence[int],
+        eps: float = 1e-5,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         self.axes, self.eps = tuple(axes), eps
         add_parameters(self, device, dtype, weight=(), bias=())
         init.ones_(self.weight)
         init.zeros_(self.bias)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = check_floating("ScalarLayerNorm", input)
         _, centred, var = moments(widened(x), self.axes)
         y = centred * (1 / root(var + self.eps))
@@ -61,14 +70,14 @@ class TDSBlock(Module):
 
     def __init__(
         self,
-        channels,
-        kernel_size,
-        width,
-        dropout=0.0,
-        inner_linear_dim=0,
-        right_padding=-1,
-        norm_includes_time=True,
-    ):
+        channels: int,
+        kernel_size: Any,
+        width: int,
+        dropout: float = 0.0,
+        inner_linear_dim: int = 0,
+        right_padding: int = -1,
+        norm_includes_time: bool = True,
+    ) -> None:
         super().__init__()
         check_positive("TDSBlock", channels=channels, kernel_size=kernel_size, width=width)
         total = kernel_size - 1
@@ -88,7 +97,7 @@ class TDSBlock(Module):
         axes = (1, 2, 3) if norm_includes_time else (1, 2)
         self.norm1, self.norm2 = ScalarLayerNorm(axes), ScalarLayerNorm(axes)
 
-    def forward(self, input):
+    def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="TDSBlock")
         if x.ndim != 4 or x.shape[1:3] != (self.channels, self.width):
             expected = f"an input (N, {self.channels}, {self.width}, T)"
@@ -115,15 +124,15 @@ class Conformer(Module):
 
     def __init__(
         self,
-        model_dim,
-        head_dim,
-        mlp_dim,
-        heads,
-        pos_context,
-        kernel_size,
-        dropout=0.0,
-        layer_dropout=0.0,
-    ):
+        model_dim: int,
+        head_dim: int,
+        mlp_dim: int,
+        heads: int,
+        pos_context: int,
+        kernel_size: Any,
+        dropout: float = 0.0,
+        layer_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         sizes = {"model_dim": model_dim, "head_dim": head_dim, "mlp_dim": mlp_dim, "heads": heads}
         check_positive("Conformer", **sizes, kernel_size=kernel_size)
@@ -145,7 +154,7 @@ class Conformer(Module):
         self.depthwise = Conv1d(model_dim, model_dim, kernel_size, padding="same", groups=model_dim)
         self.conv2, self.norm = Linear(model_dim, model_dim), LayerNorm(model_dim)
 
-    def forward(self, input, padding_mask=None):
+    def forward(self, input: Tensor, padding_mask: Any = None) -> Any:
         x = check_floating("Conformer", input)
         check_ndim("Conformer", x, (3,), "(N, T, model_dim)")
         if x.shape[2] != self.model_dim or 0 < self.pos_context < x.shape[1]:
@@ -161,7 +170,7 @@ class Conformer(Module):
         x = x + self.ff2(x) * (0.5 * gate)
         return self.norm(x)
 
-    def attention(self, x: Value, padding_mask) -> Value:
+    def attention(self, x: Tensor, padding_mask: Any) -> Tensor:
         normed = self.norm_attention(x)
         n, steps = x.shape[:2]
         split = (n, steps, self.heads, self.head_dim)
@@ -175,7 +184,7 @@ class Conformer(Module):
         y = permute(attend("Conformer", q, k, v, mask, dropout_p=rate), axes=(0, 2, 1, 3))
         return self.dropout(self.out(reshape(y, (n, steps, self.heads * self.head_dim))))
 
-    def scores_of_positions(self, q: Value) -> Value:
+    def scores_of_positions(self, q: Tensor) -> Tensor:
         """(N, heads, T, T): the score of key j for query i by their distance j - i.
 
         Source: Shaw et al. 2018, arXiv:1803.02155; the shift of rows by Huang et al. 2018,
@@ -191,7 +200,7 @@ class Conformer(Module):
         shifted = reshape(shifted, (*lead, steps, 2 * steps - 1))
         return section(shifted, len(lead) + 1, 0, steps)
 
-    def convolution(self, x: Value) -> Value:
+    def convolution(self, x: Tensor) -> Tensor:
         y = functional.glu(self.conv1(self.norm_conv1(x)))
         y = permute(self.depthwise(permute(y, axes=(0, 2, 1))), axes=(0, 2, 1))
         return self.dropout(self.conv2(functional.silu(self.norm_conv2(y))))

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError, DeviceError
 from glasshouse.dispatch import Value, cast
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn.uninitialized import Uninitialized
 from glasshouse.ops.checks import check_type
-from glasshouse.tensor import asarray, from_dlpack
+from glasshouse.tensor import Tensor, asarray, from_dlpack
+
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Module
+
 
 EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
 
@@ -17,10 +22,10 @@ EXTRA = "_extra_state"  # the name under which `get_extra_state` is saved
 class IncompatibleKeys(NamedTuple):
     """Keys that `load_state_dict(strict=False)` could not match: missing and unexpected."""
 
-    missing_keys: list
-    unexpected_keys: list
+    missing_keys: list[Any]
+    unexpected_keys: list[Any]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
         text = f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})"
@@ -30,7 +35,7 @@ class IncompatibleKeys(NamedTuple):
 class Stateful:
     """Saving and loading, for Module."""
 
-    def share_memory(self):
+    def share_memory(self) -> Any:
         """Not possible: values never change, so processes have nothing to share.
 
         Raises: DeviceError.
@@ -38,20 +43,26 @@ class Stateful:
         fix = "Send state_dict() to the other process."
         raise DeviceError("share_memory", "tensors of one process", "a wish to share them", fix)
 
-    def get_extra_state(self):
+    def get_extra_state(self) -> Any:
         """State to save beside parameters and buffers; subclasses define it together with
         `set_extra_state`."""
         raise NotImplementedError(
             f"{type(self).__name__}: expected a method get_extra_state; got none. Define it."
         )
 
-    def set_extra_state(self, state) -> None:
+    def set_extra_state(self, state: Any) -> None:
         """Take what `get_extra_state` gave; subclasses define it."""
         raise NotImplementedError(
             f"{type(self).__name__}: expected a method set_extra_state; got none. Define it."
         )
 
-    def state_dict(self, destination=None, *, prefix: str = "", keep_vars: bool = False) -> dict:
+    def state_dict(
+        self,
+        destination: Any = None,
+        *,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[Any, Any]:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
         The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves. They
         are put into `destination` if it is given."""
@@ -69,7 +80,7 @@ class Stateful:
             hook(self, state, prefix, {})
         return state
 
-    def _hooks(self, kind: str) -> tuple:
+    def _hooks(self, kind: str) -> tuple[Any, ...]:
         return tuple(self.__dict__.get(kind, {}).values())
 
     def _own_state(self, prefix: str):
@@ -79,7 +90,7 @@ class Stateful:
                 yield prefix + name, x
 
     def load_state_dict(
-        self, state_dict, strict: bool = True, assign: bool = False
+        self, state_dict: Any, strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """The names that did not match (none, if strict), after loading all that do. Values
         (tensors, arrays, tensors of other libraries) take the module's dtypes, or replace the
@@ -118,7 +129,7 @@ class Stateful:
                 hook(module, keys)
         return keys
 
-    def _call_load_pre_hooks(self, modules, tensors: dict, strict: bool):
+    def _call_load_pre_hooks(self, modules, tensors: dict[Any, Any], strict: bool):
         """(missing, unexpected, wrong) as the hooks before loading leave them."""
         missing: list = []
         unexpected: list = []
@@ -130,7 +141,7 @@ class Stateful:
         return missing, unexpected, wrong
 
 
-def has_extra_state(module) -> bool:
+def has_extra_state(module: Any) -> bool:
     return type(module).get_extra_state is not Stateful.get_extra_state
 
 
@@ -142,7 +153,14 @@ def last_part(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def check_loaded(name: str, target, source, loaded: dict, wrong: list, assign: bool) -> None:
+def check_loaded(
+    name: str,
+    target: Any,
+    source: ArrayLike,
+    loaded: dict[Any, Any],
+    wrong: list[Any],
+    assign: bool,
+) -> None:
     try:
         value = source if isinstance(source, Value) else copy_of(source)
         if isinstance(value, Uninitialized):
@@ -156,7 +174,7 @@ def check_loaded(name: str, target, source, loaded: dict, wrong: list, assign: b
         wrong.append(f"{name} ({error})")
 
 
-def put(module, name: str, target, value, assign: bool) -> None:
+def put(module: "Module", name: str, target: Tensor, value: Tensor, assign: bool) -> None:
     """Write a value into a module's tensor, or put it in its place."""
     if not assign:
         target.copy_(value)
@@ -166,13 +184,15 @@ def put(module, name: str, target, value, assign: bool) -> None:
         module._buffers[name] = value
 
 
-def copy_of(source) -> Value:
+def copy_of(source: Any) -> Tensor:
     if hasattr(source, "__dlpack__") and not hasattr(source, "__array_interface__"):
         source = from_dlpack(source)
     return asarray(source, copy=True)
 
 
-def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
+def load_error(
+    where: str, missing: list[str], unexpected: list[str], wrong: list[str], strict: bool
+) -> CheckpointError:
     kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
     kinds["mismatched"] = wrong
     parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)

@@ -2,7 +2,12 @@
 
 import copy
 import math
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import ShapeError
 from glasshouse.nn import init
 from glasshouse.nn.attention import MultiheadAttention
@@ -14,7 +19,7 @@ from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm
 from glasshouse.ops.checks import check_option, check_type
-from glasshouse.tensor import full, random, triu
+from glasshouse.tensor import Tensor, full, random, triu
 from glasshouse.tensor import where as choose
 
 __all__ = ["LayerDrop", "LayerDropSequential", "TransformerDecoder", "TransformerDecoderLayer",
@@ -32,18 +37,18 @@ class TransformerLayer(Module):
 
     def __init__(
         self,
-        d_model,
-        nhead,
-        dim_feedforward=2048,
-        dropout=0.1,
-        activation="relu",
-        layer_norm_eps=1e-5,
-        batch_first=False,
-        norm_first=False,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: Any = 0.1,
+        activation: Any = "relu",
+        layer_norm_eps: Any = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
         super().__init__()
         if not callable(activation):
             check_option(type(self).__name__, "activation", activation, ACTIVATIONS)
@@ -62,7 +67,15 @@ class TransformerLayer(Module):
             self.add_module(f"dropout{i}", Dropout(dropout))
         self.activation = activation if callable(activation) else ACTIVATIONS[activation]
 
-    def attend(self, i: int, x, memory, mask, padding_mask, is_causal):
+    def attend(
+        self,
+        i: int,
+        x: Tensor,
+        memory: Tensor | None,
+        mask: np.ndarray | None,
+        padding_mask: np.ndarray | None,
+        is_causal: bool,
+    ) -> Tensor:
         """x after its i-th part, an attention to `memory` (None: to itself)."""
         attention = self.get_submodule(self.attentions[i - 1])
 
@@ -72,11 +85,11 @@ class TransformerLayer(Module):
 
         return self.add(i, x, part)
 
-    def feed(self, i: int, x):
+    def feed(self, i: int, x: Tensor) -> Tensor:
         inner = self.linear1
         return self.add(i, x, lambda x: self.linear2(self.dropout(self.activation(inner(x)))))
 
-    def add(self, i: int, x, part):
+    def add(self, i: int, x: Tensor, part: Callable[..., Any]) -> Tensor:
         norm, dropout = self.get_submodule(f"norm{i}"), self.get_submodule(f"dropout{i}")
         return x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
 
@@ -92,7 +105,13 @@ class TransformerEncoderLayer(TransformerLayer):
 
     attentions = ("self_attn",)
 
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: np.ndarray | None = None,
+        src_key_padding_mask: np.ndarray | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         return self.feed(2, self.attend(1, src, None, src_mask, src_key_padding_mask, is_causal))
 
 
@@ -107,15 +126,15 @@ class TransformerDecoderLayer(TransformerLayer):
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        tgt_is_causal=False,
-        memory_is_causal=False,
-    ):
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self.attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self.feed(3, x)
@@ -124,7 +143,7 @@ class TransformerDecoderLayer(TransformerLayer):
 class Stack(Module):
     """Copies of one layer, which start with equal weights, and a last norm."""
 
-    def __init__(self, layer, num_layers, norm=None):
+    def __init__(self, layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__()
         name = type(self).__name__
         check_positive(name, num_layers=num_layers)
@@ -132,7 +151,7 @@ class Stack(Module):
         self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
-    def forward(self, x, *options, **named):
+    def forward(self, x: Tensor, *options: Any, **named: Any) -> Tensor:
         for layer in self.layers:
             x = layer(x, *options, **named)
         return x if self.norm is None else self.norm(x)
@@ -147,11 +166,22 @@ class TransformerEncoder(Stack):
     """
 
     def __init__(
-        self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True
-    ):
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__(encoder_layer, num_layers, norm)
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(
+        self,
+        src: Tensor,
+        mask: np.ndarray | None = None,
+        src_key_padding_mask: np.ndarray | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
         return super().forward(src, mask, src_key_padding_mask, is_causal)
 
 
@@ -162,20 +192,20 @@ class TransformerDecoder(Stack):
     Source: Vaswani et al. 2017, arXiv:1706.03762.
     """
 
-    def __init__(self, decoder_layer, num_layers, norm=None):
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__(decoder_layer, num_layers, norm)
 
     def forward(
         self,
-        tgt,
-        memory,
-        tgt_mask=None,
-        memory_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        tgt_is_causal=False,
-        memory_is_causal=False,
-    ):
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         return super().forward(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
 
@@ -196,22 +226,22 @@ class EncoderDecoder(Module):
 
     def __init__(
         self,
-        d_model=512,
-        nhead=8,
-        num_encoder_layers=6,
-        num_decoder_layers=6,
-        dim_feedforward=2048,
-        dropout=0.1,
-        activation="relu",
-        custom_encoder=None,
-        custom_decoder=None,
-        layer_norm_eps=1e-5,
-        batch_first=False,
-        norm_first=False,
-        bias=True,
-        device=None,
-        dtype=None,
-    ):
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps)
         options += (batch_first, norm_first, bias, device, dtype)
@@ -235,18 +265,18 @@ class EncoderDecoder(Module):
 
     def forward(
         self,
-        src,
-        tgt,
-        src_mask=None,
-        tgt_mask=None,
-        memory_mask=None,
-        src_key_padding_mask=None,
-        tgt_key_padding_mask=None,
-        memory_key_padding_mask=None,
-        src_is_causal=None,
-        tgt_is_causal=None,
-        memory_is_causal=False,
-    ):
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        memory_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None,
+        src_is_causal: Any = None,
+        tgt_is_causal: Any = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
         src, tgt = (check_floating("Transformer", x, n) for x, n in ((src, "src"), (tgt, "tgt")))
         for x in (src, tgt):
             if x.ndim not in (2, 3) or x.shape[-1] != self.d_model:
@@ -266,7 +296,9 @@ class EncoderDecoder(Module):
         return self.decoder(tgt, memory, **masks, **causal)
 
     @staticmethod
-    def generate_square_subsequent_mask(sz, device=None, dtype=None):
+    def generate_square_subsequent_mask(
+        sz: Any, device: str | None = None, dtype: DTypeLike | None = None
+    ) -> Any:
         """The causal mask that is added to scores: 0 up to the diagonal, -∞ above.
 
         Shapes: -> (sz, sz).
@@ -295,12 +327,12 @@ class LayerDrop(Module):
 
     _shown = ("p",)
 
-    def __init__(self, module, p=0.1):
+    def __init__(self, module: Module, p: float = 0.1) -> None:
         super().__init__()
         check_type("LayerDrop", module, Module, "a layer", "Pass a Module.")
         self.module, self.p = module, check_probability("LayerDrop", p)
 
-    def forward(self, input, *args, **kwargs):
+    def forward(self, input: Any, *args: Any, **kwargs: Any) -> Any:
         y = self.module(input, *args, **kwargs)
         if not self.training or self.p == 0:
             return y
@@ -316,14 +348,14 @@ class LayerDropSequential(Sequential):
     Source: Fan, Grave & Joulin 2020, arXiv:1909.11556.
     """
 
-    def __init__(self, *modules, p=0.1):
+    def __init__(self, *modules: Any, p: float = 0.1) -> None:
         super().__init__(*modules)
         self.p = check_probability("LayerDropSequential", p)
 
     def _like(self, values):
         return type(self)(*values, p=self.p)
 
-    def forward(self, input, *args, **kwargs):
+    def forward(self, input: Tensor, *args: Any, **kwargs: Any) -> Any:
         draws = random.uniform((len(self),)) if self.training and self.p else None
         for i, module in enumerate(self._modules.values()):
             y = module(input, *args, **kwargs)

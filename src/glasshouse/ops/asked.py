@@ -8,7 +8,9 @@ import threading
 from functools import lru_cache
 from hashlib import blake2b
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 
 class Asked(NamedTuple):
@@ -20,7 +22,7 @@ class Asked(NamedTuple):
     shape: tuple[int, ...]
     options: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         how = f", {self.options}" if self.options else ""
         return f"{self.name}({self.dtype}, shape {self.shape}{how})"
 
@@ -37,18 +39,24 @@ current = Current()
 class asking:
     """Context: calls of transports inside are for this request."""
 
-    def __init__(self, request: Asked | None):
+    def __init__(self, request: Asked | None) -> None:
         self.asked = request
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before, current.asked = current.asked, self.asked
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         current.asked = self.before
 
 
 @lru_cache(1 << 12)
-def digest_of(name: str, dtype, shape: tuple[int, ...], option, request: Asked | None) -> int:
+def digest_of(
+    name: str,
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    option: int | None,
+    request: Asked | None,
+) -> int:
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
     method, and hardly for another. The request has the shape where it is known: a
     Program and a card's reference give transports other shapes of as many elements."""

@@ -33,14 +33,26 @@ class Body:
     what was computed before."""
 
     __slots__ = ("inputs", "calls", "outputs", "recomputed", "__weakref__")
-    bodies: WeakValueDictionary[tuple, "Body"] = WeakValueDictionary()
+    bodies: WeakValueDictionary[tuple[Any, ...], "Body"] = WeakValueDictionary()
 
-    def __init__(self, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple) -> None:
+    def __init__(
+        self,
+        inputs: tuple[Any, ...],
+        calls: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+        recomputed: tuple[Any, ...],
+    ) -> None:
         self.inputs, self.calls, self.outputs = inputs, calls, outputs
         self.recomputed = recomputed
 
     @classmethod
-    def of(cls, inputs: tuple, calls: tuple, outputs: tuple, recomputed: tuple = ()) -> "Body":
+    def of(
+        cls,
+        inputs: tuple[Any, ...],
+        calls: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+        recomputed: tuple[Any, ...] = (),
+    ) -> "Body":
         """The one body of these parts."""
         key = (inputs, calls, outputs, recomputed)
         body = cls.bodies.get(key)
@@ -58,7 +70,7 @@ class Body:
         specs = self.specs()
         return [specs[at] for at in self.outputs]
 
-    def values(self, inputs: Any) -> list:
+    def values(self, inputs: Any) -> list[Any]:
         """Every value by position, for these inputs."""
         values = list(inputs)
         for call, places in self.calls:
@@ -70,12 +82,12 @@ class Body:
             values.extend(result if call.primitive.num_outputs != 1 else (result,))
         return values
 
-    def apply(self, *inputs: Any) -> list:
+    def apply(self, *inputs: Any) -> list[Any]:
         """The results for these inputs."""
         values = self.values(inputs)
         return [values[at] for at in self.outputs]
 
-    def compute(self, arrays: Any) -> list:
+    def compute(self, arrays: Any) -> list[Any]:
         """The results for arrays, by the cards' references."""
         values = list(arrays)
         for call, places in self.calls:
@@ -128,7 +140,7 @@ class BodyTracer(Level):
         self.specs: list[Spec] = []  # by number
         self.calls: list[TracedCall] = []
         self.maker: dict[int, TracedCall] = {}  # by the number of a result
-        self.by_key: dict[tuple, TracedCall] = {}
+        self.by_key: dict[tuple[Any, ...], TracedCall] = {}
         self.captured: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}  # of captured values, by identity
         self.step: int | None = None  # of the number of the step, where random numbers are drawn

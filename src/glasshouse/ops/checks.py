@@ -19,7 +19,7 @@ def check_option(where: str, name: str, value: Any, options: Any) -> Any:
     return value
 
 
-def check_integer(where: str, name: str, value: int, least: int = 0) -> int:
+def check_integer(where: str, name: str, value: Any, least: int = 0) -> int:
     """`value` as a Python integer; raises OptionError unless it is one, of at least `least`."""
     number = operator.index(value) if hasattr(value, "__index__") else least - 1
     if isinstance(value, bool) or number < least:
@@ -28,7 +28,7 @@ def check_integer(where: str, name: str, value: int, least: int = 0) -> int:
     return number
 
 
-def check_range(where: str, name: str, value: float, low: float, high: float) -> float:
+def check_range(where: str, name: str, value: Any, low: float, high: float) -> float:
     """`value` as a Python float; raises OptionError unless it is a number from `low` to `high`."""
     number = float(value) if isinstance(value, numbers.Real) else math.nan
     if not low <= number <= high:
@@ -36,14 +36,14 @@ def check_range(where: str, name: str, value: float, low: float, high: float) ->
     return number
 
 
-def check_several(where: str, x: Any, expected: str, fix: str) -> list:
+def check_several(where: str, x: Any, expected: str, fix: str) -> list[Any]:
     """The entries of `x` as a list; raises DTypeError if it cannot be iterated over."""
     if not hasattr(x, "__iter__") or isinstance(x, type):
         raise DTypeError(where, expected, type_name(x), fix)
     return list(x)
 
 
-def check_path(where: str, path: str | Path) -> Path:
+def check_path(where: str, path: Any) -> Path:
     """`path` as a Path; raises DTypeError unless it is one, or a string."""
     try:
         return Path(path)

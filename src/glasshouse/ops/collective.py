@@ -15,10 +15,13 @@ apart, replay in C leaves them to Python, and no budget has them done again for 
 checkpoint does, on all ranks alike. The step of a loop is traced whole, on all ranks alike: there
 equal ones are one, and those that no result needs are left out."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, Spec, check_known
-from glasshouse.dispatch import LINEAR, card, cast, refusal, sample
+from glasshouse.dispatch import LINEAR, Value, card, cast, refusal, sample
 from glasshouse.ops.collective_bytes import (
     send_along_pairs,
     send_from_root,
@@ -32,12 +35,12 @@ from glasshouse.ops.movement import section
 from glasshouse.ops.process import ALONE, PAIR
 
 
-def infer_copy(x: Spec, *, group) -> Spec:
+def infer_copy(x: Spec, *, group: Any) -> Spec:
     check_group("copy_to_ranks", group)
     return x
 
 
-def infer_shard(x: Spec, *, group, axis, index) -> Spec:
+def infer_shard(x: Spec, *, group: Any, axis: int, index: int) -> Spec:
     check_divides("shard", x, axis, group)
     if not 0 <= index < group.size:
         fix = "Pass group.rank."
@@ -45,7 +48,7 @@ def infer_shard(x: Spec, *, group, axis, index) -> Spec:
     return with_axis(x, axis, x.shape[axis] // group.size)
 
 
-def check_reduction(x: Spec, *, reduce, **_) -> None:
+def check_reduction(x: Spec, *, reduce: Any, **_: Any) -> None:
     check_known("all_reduce", f"reduce to be one of {REDUCTIONS}", reduce, REDUCTIONS)
     if x.dtype.is_bool and reduce == "sum":
         raise DTypeError("all_reduce", "numbers to add", "bool", 'Use reduce="max", or cast.')
@@ -55,13 +58,13 @@ def check_reduction(x: Spec, *, reduce, **_) -> None:
         raise DTypeError("all_reduce", "an order", x.dtype.name, "Reduce its real parts.")
 
 
-def check_root(x: Spec, *, group, root) -> None:
+def check_root(x: Spec, *, group: Any, root: str | Path) -> None:
     if not 0 <= root < group.size:
         fix = "Give the number of a rank within the group."
         raise OptionError("broadcast", f"a root from 0 to {group.size - 1}", root, fix)
 
 
-def check_pairs(x: Spec, *, group, pairs) -> None:
+def check_pairs(x: Spec, *, group: Any, pairs: Any) -> None:
     for ends in zip(*pairs, strict=True):
         if len({*ends}) != len(ends) or not all(0 <= rank < group.size for rank in ends):
             raise OptionError(
@@ -75,18 +78,18 @@ def check_pairs(x: Spec, *, group, pairs) -> None:
 # -- derivatives -------------------------------------------------------------------------------
 
 
-def total_of(x, group):
+def total_of(x: Any, group: Any) -> Any:
     """The sum over ranks, each of which uses it in another way."""
     return all_reduce(x, group=group, reduce="sum", replicated=False)
 
 
-def holders(x, y, group):
+def holders(x: Any, y: Any, group: Any) -> Any:
     """1/n on each of the n ranks that hold the extreme, 0 elsewhere."""
     hits = cast(x == y, x.dtype)
     return hits / total_of(hits, group)
 
 
-def pull_all_reduce(g, y, x, *, group, reduce, replicated):
+def pull_all_reduce(g: Any, y: Any, x: Any, *, group: Any, reduce: Any, replicated: Any) -> Any:
     """Of a sum, the sum of the cotangents; of a mean, their mean; of an extreme, the sum shared out
     to those who hold it."""
     total = copied(g, group) if replicated else total_of(g, group)
@@ -95,19 +98,19 @@ def pull_all_reduce(g, y, x, *, group, reduce, replicated):
     return total if reduce == "sum" else total * holders(x, y, group)
 
 
-def push_all_reduce(t, y, x, *, group, reduce, replicated):
+def push_all_reduce(t: Any, y: Any, x: Any, *, group: Any, reduce: Any, replicated: Any) -> Any:
     linear = reduce in ("sum", "mean")
     moved = t if linear else t * holders(x, y, group)
     how = reduce if linear else "sum"
     return all_reduce(moved, group=group, reduce=how, replicated=replicated)
 
 
-def pull_broadcast(g, _y, _x, *, group, root):
+def pull_broadcast(g: Any, _y: Any, _x: Any, *, group: Any, root: str | Path) -> Any:
     total = total_of(g, group)
     return total if group.rank == root else total * 0
 
 
-def copied(x, group):
+def copied(x: Any, group: Any) -> Any:
     return copy_to_ranks(x, group=group)
 
 
@@ -144,7 +147,7 @@ def copied(x, group):
         ),
     ],
 )
-def all_reduce(parts, _rank, reduce):
+def all_reduce(parts: Any, _rank: Any, reduce: str) -> Any:
     """The elementwise sum, mean, maximum or minimum of all ranks' x, on every rank.
 
     Why: no other card reads what another process has.
@@ -169,7 +172,7 @@ def all_reduce(parts, _rank, reduce):
     ],
     error_samples=[refusal(ShapeError, "axis", (2,), group=ALONE, axis=1, replicated=False)],
 )
-def all_gather(parts, _rank, _option):
+def all_gather(parts: Any, _rank: Any, _option: Any) -> Any:
     """The x of all ranks, in their order, joined along `axis`, on every rank.
 
     Why: as a sum of padded parts it would move the whole from each rank to each.
@@ -199,7 +202,7 @@ def all_gather(parts, _rank, _option):
     ],
     dtypes="numeric",
 )
-def reduce_scatter(parts, rank, reduce):
+def reduce_scatter(parts: Any, rank: Any, reduce: Any) -> Any:
     """The own part, along `axis`, of the sum of all ranks' x.
 
     Why: a sum of which each rank takes its part moves twice the bytes."""
@@ -229,7 +232,7 @@ def reduce_scatter(parts, rank, reduce):
         refusal(ShapeError, "2 ranks divide", (3, 2), group=PAIR, split=0, concat=1),
     ],
 )
-def all_to_all(parts, rank, _option):
+def all_to_all(parts: Any, rank: Any, _option: Any) -> Any:
     """x cut along `split`, the i-th part to the i-th rank; what comes is joined along `concat`.
 
     Why: as an all_gather it would move every part to every rank."""
@@ -251,7 +254,7 @@ def all_to_all(parts, rank, _option):
     samples=[sample((2, 3), group=ALONE, root=0), sample((), group=ALONE, root=0)],
     error_samples=[refusal(OptionError, "root", (2,), group=ALONE, root=1)],
 )
-def broadcast(parts, _rank, root):
+def broadcast(parts: Any, _rank: Any, root: str | Path) -> Any:
     """The x of the rank `root`, on every rank.
 
     Why: as a sum with zeros it would not keep infinities, NaN and negative zeros apart."""
@@ -262,17 +265,17 @@ class Ring(Exchange):
     """An exchange by messages, in which ranks meet two by two."""
 
     @property
-    def method(self):
+    def method(self) -> Any:
         return "send_receive"
 
-    def arguments(self, attrs, source, out):
+    def arguments(self, attrs: dict[str, Any], source: Any, out: Any) -> Any:
         to, origin = partners(attrs["pairs"], attrs["group"].rank)
         if origin is None:
             out[...] = 0
         return source, to, out, origin
 
 
-def partners(pairs, rank: int) -> tuple[int | None, int | None]:
+def partners(pairs: Any, rank: int) -> tuple[int | None, int | None]:
     """Whom a rank sends to and receives from."""
     to = next((b for a, b in pairs if a == rank), None)
     return to, next((a for a, b in pairs if b == rank), None)
@@ -296,7 +299,7 @@ def partners(pairs, rank: int) -> tuple[int | None, int | None]:
         refusal(OptionError, "pairs", (2,), group=PAIR, pairs=((0, 1), (1, 1))),
     ],
 )
-def collective_permute(parts, rank, pairs):
+def collective_permute(parts: Any, rank: Any, pairs: Any) -> Any:
     """The x of the rank that sends to this one by the `pairs` (from, to); zeros where none does.
 
     Why: rings pass values on to a neighbour, which an all_gather would bring to all."""
@@ -315,7 +318,7 @@ def collective_permute(parts, rank, pairs):
     error_samples=[refusal(OptionError, "a ProcessGroup", (2,), group=(0,))],
     composition=lambda x, *, group: x,
 )
-def copy_to_ranks(x, *, group):
+def copy_to_ranks(x: Any, *, group: Any) -> Any:
     """x itself, which all ranks hold alike and use in different ways: so its gradient is the sum
     of theirs.
 
@@ -345,13 +348,13 @@ def copy_to_ranks(x, *, group):
     ],
     composition=lambda x, *, group, axis, index: part_of(x, axis, index, group.size),
 )
-def shard(x, *, group, axis, index):
+def shard(x: Any, *, group: Any, axis: Any, index: Any) -> Any:
     """The own part along `axis`, number `index`, of an x that all ranks hold alike.
 
     Why: its gradient is joined from all ranks' parts, that of a slice is padded."""
     return np.array(np.split(x, group.size, axis)[index])
 
 
-def part_of(x, axis: int, index: int, count: int):
+def part_of(x: Value, axis: int, index: int, count: int) -> Value:
     size = x.shape[axis] // count
     return section(x, axis, index * size, (index + 1) * size)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import update_wrapper
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,12 @@ COLLECTIVES: dict[str, Exchange] = {}  # by the names of their cards
 
 
 def collective(
-    exchange: Exchange, attrs: str, *, check: Callable = lambda x, **attrs: None, **fields
-) -> Callable[[Callable], Primitive]:
+    exchange: Exchange,
+    attrs: str,
+    *,
+    check: Callable[..., Any] = lambda x, **attrs: None,
+    **fields: Any,
+) -> Callable[[Callable[..., Any]], Primitive]:
     """A decorator that makes a collective of its meaning, whose name it takes: an entry of the
     table, and a card with these fields. `attrs` names those of the card beside the group. Shape
     rule, reference and batching rule follow from the axes that the exchange names."""
@@ -58,7 +63,7 @@ def with_axis(x: Spec, axis: int, size: int) -> Spec:
     return Spec((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
 
 
-def check_group(name: str, group) -> None:
+def check_group(name: str, group: Any) -> None:
     if not isinstance(group, ProcessGroup):
         fix = "Take gh.distributed.world(), or make one by gh.distributed.group(ranks)."
         raise OptionError(name, "a ProcessGroup of ranks", repr(group), fix)
@@ -72,13 +77,13 @@ def check_divides(name: str, x: Spec, axis: int, group: ProcessGroup) -> None:
         raise ShapeError(name, expected, f"shape {x.shape}", "Pad the axis, or take another one.")
 
 
-def leaves_operand(attrs: dict) -> bool:
+def leaves_operand(attrs: dict[Any, Any]) -> bool:
     """Whether the result on a group of one rank is the operand; a permutation without pairs gives
     zeros."""
     return bool(attrs.get("pairs", True))
 
 
-def moved_spec(way: Exchange, x: Spec, attrs: dict) -> Spec:
+def moved_spec(way: Exchange, x: Spec, attrs: dict[Any, Any]) -> Spec:
     """The result of a collective: cut along one axis, then joined along one."""
     size = attrs["group"].size
     if way.cut:
@@ -90,12 +95,12 @@ def moved_spec(way: Exchange, x: Spec, attrs: dict) -> Spec:
     return with_axis(x, attrs[way.join], x.shape[attrs[way.join]] * size) if way.join else x
 
 
-def packed(x) -> np.ndarray:
+def packed(x: Any) -> np.ndarray:
     """The array row by row."""
     return np.ascontiguousarray(x).reshape(np.shape(x))
 
 
-def run_exchange(way: Exchange, x: np.ndarray, attrs: dict) -> np.ndarray:
+def run_exchange(way: Exchange, x: np.ndarray, attrs: dict[Any, Any]) -> np.ndarray:
     """Compute a collective by the transport of its group."""
     size = attrs["group"].size
     if size == 1:
@@ -121,7 +126,7 @@ def in_parts(array: np.ndarray, count: int) -> np.ndarray:
     return array.reshape(count, array.shape[0] // count, *array.shape[1:])
 
 
-def method_of(call, source: np.ndarray, out: np.ndarray) -> tuple:
+def method_of(call: Any, source: np.ndarray, out: np.ndarray) -> tuple[Any, ...]:
     """(transport, method, arguments) for a call of a card along its first axis,
     from packed memory into packed memory, which may be the same where the exchange says so."""
     way, group = COLLECTIVES[call.name], call.attrs["group"]

@@ -1,19 +1,22 @@
 """Calls of collectives: begun without waiting for their end, and what a rank sends in one."""
 
+from typing import Any
+
 import numpy as np
 
+from glasshouse.dispatch.call import Call
 from glasshouse.ops.asked import Asked, asking
 from glasshouse.ops.collective_card import COLLECTIVES, method_of
 from glasshouse.ops.process import process
 
 
-def asked_by(call) -> Asked:
+def asked_by(call: Any) -> Asked:
     """The request that a call of a collective makes to its transport."""
     spec = call.specs[0]
     return COLLECTIVES[call.name].request(spec.dtype, spec.shape, call.attrs)
 
 
-def start(call, request: Asked, source: np.ndarray, out: np.ndarray):
+def start(call: Any, request: Asked, source: np.ndarray, out: np.ndarray) -> Any:
     """Begin a call; `wait()` of what comes back returns when the result is there. Not for
     `collective_permute`, whose ranks meet two by two."""
     transport, name, *args = method_of(call, source, out)
@@ -21,14 +24,14 @@ def start(call, request: Asked, source: np.ndarray, out: np.ndarray):
         return transport.start(name, *args)
 
 
-def complete(call, request: Asked, source: np.ndarray, out: np.ndarray) -> None:
+def complete(call: Any, request: Asked, source: np.ndarray, out: np.ndarray) -> None:
     """Do a call, to its end."""
     transport, name, *args = method_of(call, source, out)
     with asking(request):
         getattr(transport, name)(*args)
 
 
-def sent_bytes_of(call) -> int:
+def sent_bytes_of(call: Call) -> int:
     """The bytes that this rank sends in a call of a card, by the formulas of its group's transport
     (`collective_bytes.py`); what the calls of a body send, each as often as it is made.
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base import check_known
+from glasshouse.base import DType, check_known
 from glasshouse.ops.asked import Asked
 from glasshouse.ops.collective_bytes import send_nothing, send_once
 
-REDUCE: dict[str, Callable] = {
+REDUCE: dict[str, Callable[..., Any]] = {
     "sum": np.add,
     "mean": np.add,
     "max": np.maximum,
@@ -92,7 +92,9 @@ class Exchange:
         """The name of the transports' method that a call of the card makes."""
         return self.name
 
-    def arguments(self, attrs: dict, source: np.ndarray, out: np.ndarray) -> tuple:
+    def arguments(
+        self, attrs: dict[Any, Any], source: np.ndarray, out: np.ndarray
+    ) -> tuple[Any, ...]:
         """Arguments of the method for a call of the card; `out` becomes the result."""
         option = (attrs[self.option],) if self.option in attrs else ()
         if len(self.arrays) == 1:
@@ -100,22 +102,22 @@ class Exchange:
             return out, *option
         return source, out, *option
 
-    def call_bytes(self, attrs: dict, transport: str, *call) -> int:
+    def call_bytes(self, attrs: dict[Any, Any], transport: str, *call: Any) -> int:
         """The bytes that a rank sends for a call (nbytes, size, rank, itemsize)."""
         clear = self.sent_clear if transport == "shared_files" else None
         return (clear or self.sent)(*call, attrs)
 
-    def number(self, option) -> int:
+    def number(self, option: Any) -> int:
         """The option as C has it."""
         return REDUCTIONS.index(option) if self.option == "reduce" else option or 0
 
-    def words(self, option) -> str:
+    def words(self, option: Any) -> str:
         """The option in words: "sum", "root 1"."""
         if self.option is None or option is None:
             return ""
         return option if self.option == "reduce" else f"{self.option} {option}"
 
-    def request(self, dtype, shape, attrs: dict) -> Asked:
+    def request(self, dtype: DType, shape: Any, attrs: dict[Any, Any]) -> Asked:
         """The request that a call of the card makes, with the attrs that ranks compare."""
         words = [self.words(attrs.get(self.option or ""))]
         words += [f"{axis} {attrs[axis]}" for axis in self.axes if attrs[axis]]
@@ -175,7 +177,7 @@ def sent_bytes(
     *,
     itemsize: int = 1,
     transport: str = "local",
-    **attrs,
+    **attrs: Any,
 ) -> int:
     """The bytes that this rank of a group of `size` sends, by the formulas of the table. `nbytes`
     are those of its operand, `itemsize` those of an element; `attrs` the call's, as `root=1`.

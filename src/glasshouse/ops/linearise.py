@@ -26,7 +26,7 @@ class LoopShape(NamedTuple):
     carries: int
     length: int
 
-    def parts(self, xs: Any) -> tuple[list, list, list]:
+    def parts(self, xs: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """(constants, carried, one for each step)."""
         middle = self.consts + self.carries
         return (list(xs[: self.consts]), list(xs[self.consts : middle]), list(xs[middle:]))

@@ -122,7 +122,7 @@ def infer_pad(x: Spec, *, widths: tuple[tuple[int, ...], ...], value: float) -> 
     return Spec(tuple(sizes), x.dtype)
 
 
-def placed(x_shape: tuple[int, ...], widths: tuple[tuple[int, ...], ...]) -> tuple[slice, ...]:
+def placed(x_shape: tuple[int, ...], widths: Any) -> tuple[slice, ...]:
     spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
     return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
@@ -155,7 +155,7 @@ def pad_vjp(
         refusal(ShapeError, "each axis", (2,), widths=(), value=0),
     ],
 )
-def pad(x: np.ndarray, *, widths: tuple[tuple[int, ...], ...], value: float) -> np.ndarray:
+def pad(x: Any, *, widths: tuple[tuple[int, ...], ...], value: float) -> np.ndarray:
     """x with `value` around it, and `interior` of them between neighbours, on each axis.
 
     Why: a scatter into a full value would need indices for every element."""
@@ -181,7 +181,9 @@ def infer_slice(
     return Spec(tuple(sizes), x.dtype)
 
 
-def widths_around(shape: tuple[int, ...], sizes: Any, starts: Sequence[int], steps: Any) -> tuple:
+def widths_around(
+    shape: tuple[int, ...], sizes: Any, starts: Sequence[int], steps: Any
+) -> tuple[Any, ...]:
     """The widths of the pad that puts a slice of sizes `sizes` back to its place in `shape`."""
     spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(sizes, steps, strict=True)]
     axes = zip(shape, spans, starts, steps, strict=True)

@@ -29,14 +29,14 @@ class ProcessGroup(NamedTuple):
         fix = "Call a collective on the ranks of its group alone."
         raise CollectiveError(f"group {self.name}", expected, f"rank {process.rank}", fix)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"ProcessGroup({self.name}: {', '.join(map(str, self.ranks))})"
 
 
 class Process:
     """The rank of this process, and the transports of the groups that it is in."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.rank, self.size = 0, 1
         self.met_at_ns = 0  # when all ranks were there, by this process's clock (time.time_ns)
         self.transports: dict[tuple[int, ...], Any] = {}  # by the ranks of a group
@@ -46,7 +46,7 @@ class Process:
         """All ranks."""
         return ProcessGroup(tuple(range(self.size)))
 
-    def transport(self, group: ProcessGroup):
+    def transport(self, group: ProcessGroup) -> Any:
         """The transport that moves data among the ranks of a group.
 
         Raises: CollectiveError where there is none

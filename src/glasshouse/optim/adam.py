@@ -1,11 +1,12 @@
 """Adam and those made from it: steps scaled by running moments of the gradient."""
 
 import math
+from typing import Any
 
 from glasshouse.ops.elementwise import maximum, sqrt
 from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
+from glasshouse.tensor import Tensor, where
 from glasshouse.tensor import any as any_
-from glasshouse.tensor import where
 
 MOMENT_RANGES = non_negative("lr eps weight_decay") | {"betas": FRACTION}
 
@@ -18,7 +19,9 @@ class MomentRule(Optimizer):
     buffers = ("exp_avg", "exp_avg_sq")
     never_negative = ("exp_avg_sq",)
 
-    def moments(self, grad, state, group) -> tuple:
+    def moments(
+        self, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> tuple[Any, ...]:
         """(t, mean of g, mean of g^2) after this step, whose number is t."""
         beta1, beta2 = group["betas"]
         step = state["step"] = state.get("step", 0) + 1
@@ -53,7 +56,7 @@ class Adam(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -66,10 +69,10 @@ class Adam(MomentRule):
         differentiable: bool = False,
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Any], group: dict[str, Any]) -> Tensor:
         beta1, beta2 = group["betas"]
         step, mean, square = self.moments(grad, state, group)
         if group["amsgrad"]:
@@ -90,7 +93,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -102,7 +105,7 @@ class AdamW(Adam):
         capturable: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
-    ):
+    ) -> None:
         super().__init__(params, **options(locals()), decoupled_weight_decay=True)
 
 
@@ -121,7 +124,7 @@ class Adamax(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -131,10 +134,10 @@ class Adamax(MomentRule):
         maximize: bool = False,
         differentiable: bool = False,
         capturable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         beta1, beta2 = group["betas"]
         step = state["step"] = state.get("step", 0) + 1
         mean = state["exp_avg"] = blend(state.get("exp_avg"), grad, 1 - beta1)
@@ -162,7 +165,7 @@ class NAdam(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -174,10 +177,10 @@ class NAdam(MomentRule):
         maximize: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         beta1, beta2 = group["betas"]
         lr, decay = float(group["lr"]), group["momentum_decay"]
         step, mean, square = self.moments(grad, state, group)
@@ -202,7 +205,7 @@ class RAdam(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -213,10 +216,10 @@ class RAdam(MomentRule):
         maximize: bool = False,
         capturable: bool = False,
         differentiable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         beta1, beta2 = group["betas"]
         step, mean, square = self.moments(grad, state, group)
         rate, decay = float(group["lr"]) / (1 - beta1**step), beta2**step
@@ -251,15 +254,15 @@ class SparseAdam(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         beta1, beta2 = group["betas"]
         before = dict(state)
         step, mean, square = self.moments(grad, state, group)

@@ -1,11 +1,14 @@
 """Checks of an optimizer: they refuse wrong parameters, groups and gradients."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.autograd import enable_grad
 from glasshouse.base import DTypeError, GradError, OptionError, ShapeError, type_name
 from glasshouse.tensor import Tensor
 
 
-def list_groups(where: str, params) -> list[dict]:
+def list_groups(where: str, params: Any) -> list[dict[Any, Any]]:
     if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
         fix = "Pass model.parameters() or a list."
         raise DTypeError(where, "an iterable of parameters or of groups", type_name(params), fix)
@@ -26,7 +29,7 @@ def list_groups(where: str, params) -> list[dict]:
     return [{**entry, **split_names(where, group)} for entry, group in pairs]
 
 
-def split_names(where: str, params: list) -> dict:
+def split_names(where: str, params: list[Any]) -> dict[Any, Any]:
     """Parameters as a group has them; of (name, parameter) pairs, both."""
     named = [isinstance(p, tuple) and len(p) == 2 and isinstance(p[0], str) for p in params]
     if not any(named):
@@ -38,7 +41,7 @@ def split_names(where: str, params: list) -> dict:
     return {"params": [p for _, p in params], "param_names": [name for name, _ in params]}
 
 
-def check_params(where: str, params: list, used_ids: set[int], takes_complex: bool) -> None:
+def check_params(where: str, params: list[Any], used_ids: set[int], takes_complex: bool) -> None:
     if not params:
         raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
     for i, p in enumerate(params):
@@ -59,7 +62,7 @@ def check_params(where: str, params: list, used_ids: set[int], takes_complex: bo
         used_ids.add(id(p))
 
 
-def loss_of(where: str, closure):
+def loss_of(where: str, closure: Callable[[], Any] | None) -> Any:
     """Call the closure of a step with gradients on, and return its loss; None without one."""
     if closure is None:
         return None
@@ -70,7 +73,7 @@ def loss_of(where: str, closure):
         return closure()
 
 
-def check_whole(where: str, params: list) -> None:
+def check_whole(where: str, params: list[Any]) -> None:
     """Refuse parameters that ranks share out, for a rule that needs them whole."""
     for i, p in enumerate(params):
         if p.sharding is not None and p.sharding.groups:
@@ -94,5 +97,5 @@ def check_gradient(where: str, p: Tensor) -> None:
     )
 
 
-def describe_dict(x) -> str:
+def describe_dict(x: Any) -> str:
     return f"a dict with {sorted(map(str, x))}" if isinstance(x, dict) else type_name(x)

@@ -5,6 +5,7 @@ A block of 256 elements is divided by its largest; each is then one of 256 numbe
 (eight)."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +33,11 @@ def decades(signed: bool) -> range:
     return range(7 if signed else 8)
 
 
-def blocks_of(shape) -> int:
+def blocks_of(shape: tuple[int, ...]) -> int:
     return -(-math.prod(shape) // BLOCK)
 
 
-def encode(x, signed: bool = True) -> tuple:
+def encode(x: Tensor, signed: bool = True) -> tuple[Any, ...]:
     """(codes, scales) of a tensor.
 
     Shapes: (...) -> (blocks, 256), (blocks, 1).
@@ -66,7 +67,7 @@ def encode(x, signed: bool = True) -> tuple:
     return cast(codes, asarray(np.uint8(0)).dtype), scale
 
 
-def decode(codes, scale, shape, dtype, signed: bool = True):
+def decode(codes: Tensor, scale: Tensor, shape: Any, dtype: Any, signed: bool = True) -> Tensor:
     """The tensor of a shape and dtype that these codes stand for.
 
     Shapes: (blocks, 256), (blocks, 1) -> shape.
@@ -103,7 +104,7 @@ class EightBitState(Optimizer):
     def is_signed(self, name: str) -> bool:
         return name not in self.never_negative
 
-    def update(self, p, grad, group):
+    def update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         if p.size < SMALLEST:
             super().update(p, grad, group)
             return
@@ -121,7 +122,7 @@ class EightBitState(Optimizer):
         if entries:
             self.state[p] = entries
 
-    def with_scales(self, shapes: dict, shape) -> dict:
+    def with_scales(self, shapes: dict[Any, Any], shape: tuple[int, ...]) -> dict[Any, Any]:
         """The shapes of a state of which entries of the parameter's shape are in 8 bits."""
         if math.prod(shape) < SMALLEST:
             return shapes
@@ -130,13 +131,15 @@ class EightBitState(Optimizer):
         scales = {f"{name}_scale": (blocks, 1) for name, s in shapes.items() if s == shape}
         return {**codes, **scales}
 
-    def state_shapes(self, shape):
+    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         return self.with_scales(super().state_shapes(shape), shape)
 
-    def optional_shapes(self, shape):
+    def optional_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         return self.with_scales(super().optional_shapes(shape), shape)
 
-    def checked_entry(self, number, p, name, entry, shape):
+    def checked_entry(
+        self, number: int, p: Tensor, name: str, entry: Tensor | int, shape: tuple[int, ...]
+    ) -> Any:
         value = super().checked_entry(number, p, name, entry, shape)
         if shape != (blocks_of(p.shape), BLOCK) or p.size < SMALLEST:
             return value

@@ -1,12 +1,17 @@
 """Loss scaling for float16, whose smallest gradients would vanish."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CheckpointError, GradError, OptionError
 from glasshouse.dispatch.value import cast
+from glasshouse.tensor import Tensor, asarray, isfinite, logical_not
 from glasshouse.tensor import any as any_
-from glasshouse.tensor import asarray, isfinite, logical_not
 from glasshouse.tensor.gradients import groups_of, reduced_over, sharded_as
+
+if TYPE_CHECKING:
+    from glasshouse.optim.optimizer import Optimizer
+
 
 KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 
@@ -33,7 +38,7 @@ class GradScaler:
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
-    ):
+    ) -> None:
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
             expected = "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1"
             got = f"{init_scale}, {growth_factor}, {backoff_factor}"
@@ -48,13 +53,13 @@ class GradScaler:
         """The factor by which losses are multiplied now."""
         return self.factor if self.enabled else 1.0
 
-    def scale(self, outputs):
+    def scale(self, outputs: Tensor) -> Tensor:
         """A loss, or a list or tuple of them, multiplied by the scale."""
         if isinstance(outputs, (list, tuple)):
             return type(outputs)(map(self.scale, outputs))
         return outputs * self.factor if self.enabled else outputs
 
-    def unscale_(self, optimizer) -> None:
+    def unscale_(self, optimizer: "Optimizer") -> None:
         """Divide the gradients of the optimizer's parameters by the scale, e.g. before clipping.
 
         Raises: GradError if that was done already since the last update.
@@ -74,7 +79,7 @@ class GradScaler:
         groups = groups_of(optimizer.parameters())
         self.overflow_of[id(optimizer)] = reduced_over(groups, overflow, "max")
 
-    def step(self, optimizer, *args):
+    def step(self, optimizer: "Optimizer", *args: Any) -> Any:
         """`optimizer.step(*args)` unless a gradient is infinite or NaN."""
         if not self.enabled:
             return optimizer.step(*args)
@@ -100,14 +105,14 @@ class GradScaler:
                 self.factor, self.good_steps = grown if math.isfinite(grown) else self.factor, 0
         self.overflow_of, self.overflowed = {}, False
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The scale and its history; empty if not enabled."""
         if not self.enabled:
             return {}
         settings = {name: getattr(self, name) for name in KEPT}
         return {"scale": self.factor, **settings, "_growth_tracker": self.good_steps}
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue from what `state_dict` returned; nothing happens if not enabled.
 
         Raises: CheckpointError if it is no such state.

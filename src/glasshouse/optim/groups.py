@@ -1,11 +1,15 @@
 """Groups of parameters, each with its own rate."""
 
+from typing import Any
+
 from glasshouse.base.errors import OptionError
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_range, check_type
 
 
-def layerwise_groups(model, lr: float, decay: float, layer_of=None, **options) -> list[dict]:
+def layerwise_groups(
+    model: Any, lr: float, decay: float, layer_of: Any = None, **options: Any
+) -> list[dict[Any, Any]]:
     """Parameter groups of a model, whose rate falls from the last layer to the first: that of layer
     l of L is lr * decay^(L - 1 - l). A layer is a module with its own parameters, in the order
     of `model.named_parameters()`, or what `layer_of(name)` says, an integer from 0.

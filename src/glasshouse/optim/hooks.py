@@ -1,12 +1,13 @@
 """User functions that an optimizer calls around its steps, saving and loading."""
 
 from collections import OrderedDict
+from typing import Any
 
 from glasshouse.base import DTypeError, OptionError, type_name
 from glasshouse.tensor.handle import Hook
 
 
-def registering(kind: str, signature: str, doc: str):
+def registering(kind: str, signature: str, doc: str) -> Any:
     """The method that registers hooks of a kind."""
 
     def register(self, hook, prepend: bool = False) -> Hook:
@@ -23,7 +24,7 @@ def registering(kind: str, signature: str, doc: str):
 class OptimizerHooks:
     """Hooks of optimizers, with PyTorch's names and order of arguments."""
 
-    hooks: dict[str, OrderedDict]
+    hooks: dict[str, OrderedDict[Any, Any]]
 
     register_step_pre_hook = registering(
         "step_pre",
@@ -50,17 +51,17 @@ class OptimizerHooks:
         "load_state_dict_post", "hook(optimizer)", "after a state was loaded"
     )
 
-    def hooks_of(self, kind: str) -> tuple:
+    def hooks_of(self, kind: str) -> tuple[Any, ...]:
         return tuple(self.hooks.get(kind, {}).values())
 
-    def passed_through(self, kind: str, value):
+    def passed_through(self, kind: str, value: Any) -> Any:
         """Pass a value through the hooks of a kind: each may return another."""
         for hook in self.hooks_of(kind):
             returned = hook(self, value)
             value = value if returned is None else returned
         return value
 
-    def arguments_of_step(self, args: tuple, kwargs: dict) -> tuple:
+    def arguments_of_step(self, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> tuple[Any, ...]:
         """The arguments of a step, as the hooks before it leave them."""
         for hook in self.hooks_of("step_pre"):
             returned = hook(self, args, kwargs)

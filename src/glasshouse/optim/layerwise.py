@@ -1,27 +1,28 @@
 """Rules whose step has a length in proportion to that of the parameter: for large batches."""
 
 import math
+from typing import Any
 
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.adam import MOMENT_RANGES, MomentRule
 from glasshouse.optim.optimizer import Optimizer, blend, non_negative, options
+from glasshouse.tensor import Tensor, where
 from glasshouse.tensor import sum as sum_
-from glasshouse.tensor import where
 from glasshouse.tensor.gradients import reduced_over
 
 
-def length(x, p=None):
+def length(x: Tensor, p: Tensor | None = None) -> Tensor:
     """The Euclidean norm of all elements; those of all ranks that share out the parameter p."""
     return sqrt(squares(x, p))
 
 
-def squares(x, p=None):
+def squares(x: Tensor, p: Tensor | None = None) -> Tensor:
     """The sum of the squares of all elements, as `length`."""
     groups = () if p is None or p.sharding is None else p.sharding.groups
     return reduced_over(groups, sum_(x * x), "sum")
 
 
-def trust_ratio(p, update):
+def trust_ratio(p: Tensor, update: Tensor) -> Tensor:
     """||p|| / ||update||, and 1 where one of them is 0."""
     p_norm, other = length(p, p), length(update, p)
     is_positive = (p_norm > 0) & (other > 0)
@@ -48,7 +49,7 @@ class LARS(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-1,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
@@ -56,10 +57,12 @@ class LARS(Optimizer):
         eps: float = 1e-8,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change_at(self, p, grad, state, group):
+    def change_at(
+        self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, float]
+    ) -> Tensor:
         decay = group["weight_decay"]
         p_norm, other = length(p, p), length(grad, p)
         is_positive = (p_norm > 0) & (other > 0)
@@ -89,17 +92,19 @@ class LAMB(MomentRule):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change_at(self, p, grad, state, group):
+    def change_at(
+        self, p: Tensor, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
+    ) -> Tensor:
         beta1, beta2 = group["betas"]
         step, mean, square = self.moments(grad, state, group)
         correction = math.sqrt(1 - beta2**step)
@@ -129,7 +134,7 @@ class NovoGrad(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.95, 0.98),
         eps: float = 1e-8,
@@ -137,13 +142,15 @@ class NovoGrad(Optimizer):
         grad_averaging: bool = False,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def state_shapes(self, shape):
+    def state_shapes(self, shape: Any) -> Any:
         return {"exp_avg": shape, "exp_avg_sq": ()}
 
-    def change_at(self, p, grad, state, group):
+    def change_at(
+        self, p: Tensor, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]
+    ) -> Tensor:
         beta1, beta2 = group["betas"]
         square, before = squares(grad, p), state.get("exp_avg")
         if "exp_avg_sq" in state:

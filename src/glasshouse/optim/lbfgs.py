@@ -33,11 +33,11 @@ class Point(NamedTuple):
     slope: float
 
 
-def dot(a, b) -> float:
+def dot(a: Any, b: Any) -> float:
     return sum_(a * b).item()
 
 
-def largest(x) -> float:
+def largest(x: Any) -> float:
     return max_(abs(x)).item()
 
 
@@ -69,7 +69,9 @@ class LineSearch:
     Source: Nocedal & Wright, "Numerical Optimization", algorithms 3.5 and 3.6.
     """
 
-    def __init__(self, evaluate: Callable, start: Point, size: float, tolerance: float, most: int):
+    def __init__(
+        self, evaluate: Callable[..., Any], start: Point, size: float, tolerance: float, most: int
+    ) -> None:
         self.evaluate, self.start, self.size = evaluate, start, size
         self.tolerance, self.most, self.count = tolerance, most, 0
 
@@ -166,7 +168,7 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Any],
         lr: float = 1.0,
         max_iter: int = 20,
         max_eval: int | None = None,
@@ -174,10 +176,10 @@ class LBFGS(Optimizer):
         tolerance_change: float = 1e-9,
         history_size: int = 100,
         line_search_fn: str | None = None,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
         check_option("LBFGS", "line_search_fn", options["line_search_fn"], (None, "strong_wolfe"))
         for name in ("max_iter", "history_size"):
@@ -186,13 +188,13 @@ class LBFGS(Optimizer):
             options["max_eval"] = options["max_iter"] * 5 // 4
         options["max_eval"] = check_integer("LBFGS", "max_eval", options["max_eval"], 1)
 
-    def add_checked(self, group):
+    def add_checked(self, group: dict[str, list[Tensor]]) -> None:
         if self.param_groups:
             raise OptionError("LBFGS", "one group of parameters", "a second", "Make it one.")
         super().add_checked(group)
 
     # -- parameters as one vector ----------------------------------------------------------
-    def flat_gradient(self):
+    def flat_gradient(self) -> Any:
         """The gradients of all parameters as one vector, real and imaginary parts side by side."""
         parts = []
         for p in self.parameters():
@@ -201,7 +203,7 @@ class LBFGS(Optimizer):
             parts.append(reshape(grad, (grad.size,)))
         return concat(parts)
 
-    def move(self, origin: list, t: float, direction) -> None:
+    def move(self, origin: list[Any], t: float, direction: Any) -> None:
         """Set the parameters to origin + t * direction."""
         at = 0
         for p, x in zip(self.parameters(), origin, strict=True):
@@ -211,7 +213,7 @@ class LBFGS(Optimizer):
             p.in_place("LBFGS", x + (bitcast(part, dtype=p.dtype) if p.dtype.is_complex else part))
             at += size
 
-    def evaluated(self, closure) -> tuple:
+    def evaluated(self, closure: Callable[[], Any]) -> tuple[Any, ...]:
         """(loss, gradient as a vector) at the parameters as they are."""
         with enable_grad():
             loss = closure()
@@ -221,7 +223,7 @@ class LBFGS(Optimizer):
         return loss, self.flat_gradient()
 
     # -- the step --------------------------------------------------------------------------
-    def advance(self, closure=None):
+    def advance(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step, without the hooks before and after it; returns the loss."""
         if not callable(closure):
             got = type_name(closure)
@@ -236,7 +238,9 @@ class LBFGS(Optimizer):
             self.state[first] = state
         return loss
 
-    def iterate(self, closure, state: dict, loss: float, grad) -> None:
+    def iterate(
+        self, closure: Callable[[], Any], state: dict[Any, Any], loss: float, grad: Any
+    ) -> None:
         """Up to max_iter steps from where the loss and gradient are these."""
         group, evaluations = self.param_groups[0], 1
         lr, tolerance = float(group["lr"]), group["tolerance_change"]
@@ -274,7 +278,9 @@ class LBFGS(Optimizer):
             if is_still or abs(loss - state["prev_loss"]) < tolerance:
                 return
 
-    def along(self, closure, origin: list, direction) -> Callable:
+    def along(
+        self, closure: Callable[[], Any], origin: list[Any], direction: Any
+    ) -> Callable[..., Any]:
         """The function from t to the point there."""
 
         def evaluate(t: float) -> Point:
@@ -284,7 +290,7 @@ class LBFGS(Optimizer):
 
         return evaluate
 
-    def direction(self, state: dict, grad):
+    def direction(self, state: dict[Any, Any], grad: Any) -> Any:
         """-H g, after the last step has entered H."""
         if state["n_iter"] == 1:
             state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
@@ -307,10 +313,10 @@ class LBFGS(Optimizer):
         return q
 
     # -- saving ----------------------------------------------------------------------------
-    def saved_state(self, p, entry):
+    def saved_state(self, p: Any, entry: Any) -> Any:
         return {name: list(x) if isinstance(x, list) else x for name, x in entry.items()}
 
-    def checked_state(self, number, p, entry):
+    def checked_state(self, number: Any, p: Any, entry: Any) -> Any:
         needed = {"func_evals", "n_iter"}
         names = {*NUMBERS, *VECTORS, *LISTS, "ro"}
         entry = {k: v for k, v in entry.items() if k != "al"} if isinstance(entry, dict) else {}
@@ -331,7 +337,7 @@ class LBFGS(Optimizer):
                 out[name] = float(value) if is_number else self.checked_vector(name, p, value)
         return out
 
-    def checked_vector(self, name: str, p: Tensor, value):
+    def checked_vector(self, name: str, p: Tensor, value: Any) -> Any:
         size = sum(q.size * (2 if q.dtype.is_complex else 1) for q in self.parameters())
         if np.shape(value) != (size,):
             fix = "Load it into an optimizer of the same model."

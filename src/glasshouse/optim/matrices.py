@@ -1,7 +1,7 @@
 """Rules that see a parameter as a matrix: factored moments, preconditioners, orthogonal steps."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import OptionError, ShapeError, bfloat16
 from glasshouse.dispatch.value import cast
@@ -15,7 +15,7 @@ from glasshouse.tensor import mean as mean_
 from glasshouse.tensor import sum as sum_
 
 
-def at_least(x, least: float):
+def at_least(x: Tensor, least: float) -> Tensor:
     return maximum(x, full(x.shape, float(least), dtype=x.dtype))
 
 
@@ -42,7 +42,7 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
@@ -51,22 +51,22 @@ class Adafactor(Optimizer):
         *,
         foreach: bool | None = None,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
         eps = options["eps"]
         if not isinstance(eps, (tuple, list)) or len(eps) != 2 or not is_eps(*eps):
             expected = "eps to be (None or a number >= 0, a number >= 0)"
             raise OptionError("Adafactor", expected, repr(eps), "Pass e.g. (None, 1e-3).")
 
-    def state_shapes(self, shape):
+    def state_shapes(self, shape: Any) -> Any:
         if len(shape) < 2:
             return {"variance": shape}
         return {"row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
 
-    def change_at(self, p, grad, state, group):
+    def change_at(self, p: Any, grad: Any, state: Any, group: Any) -> Any:
         step = state["step"] = state.get("step", 0) + 1
         weight, (eps1, eps2) = step ** group["beta2_decay"], group["eps"]
         eps1 = finfo(p.dtype).eps if eps1 is None else eps1
@@ -87,7 +87,7 @@ class Adafactor(Optimizer):
         return update * (scale / at_least(length(update) / (count * group["d"]), 1.0))
 
 
-def is_eps(first, second) -> bool:
+def is_eps(first: Any, second: Any) -> bool:
     numbers = [second] if first is None else [first, second]
     return all(isinstance(x, (int, float)) and x >= 0 for x in numbers)
 
@@ -117,7 +117,7 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-3,
         weight_decay: float = 0.1,
         momentum: float = 0.95,
@@ -126,10 +126,10 @@ class Muon(Optimizer):
         eps: float = 1e-7,
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, float]) -> None:
         super().check_options(options)
         check_integer("Muon", "ns_steps", options["ns_steps"])
         check_option(
@@ -145,7 +145,7 @@ class Muon(Optimizer):
                 fix = "Give the others to AdamW."
                 raise ShapeError("Muon", "matrices", f"shape {p.shape}", fix)
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         momentum = group["momentum"]
         mean = blend(state.get("momentum_buffer"), grad, 1 - momentum)
         state["momentum_buffer"] = mean
@@ -158,7 +158,12 @@ class Muon(Optimizer):
         return cast(update, grad.dtype) * (-float(group["lr"]) * scale)
 
 
-def newton_schulz(x, coefficients=(3.4445, -4.775, 2.0315), steps: int = 5, eps: float = 1e-7):
+def newton_schulz(
+    x: Any,
+    coefficients: tuple[float, ...] = (3.4445, -4.775, 2.0315),
+    steps: int = 5,
+    eps: float = 1e-7,
+) -> Any:
     """A matrix with the singular vectors of `x` and singular values near 1, in bfloat16:
 
         x = x / max(||x||, eps), then `steps` times x = a x + (b (x x^T) + c (x x^T)^2) x
@@ -181,7 +186,7 @@ def newton_schulz(x, coefficients=(3.4445, -4.775, 2.0315), steps: int = 5, eps:
     return x.mT if is_tall else x
 
 
-def steps_at_once(x, coefficients, count: int):
+def steps_at_once(x: Any, coefficients: Any, count: int) -> Any:
     """`count` steps of Newton-Schulz, with one product of x and its transpose for all."""
     a, b, c = coefficients
     gram, whole = x @ x.mT, None
@@ -200,13 +205,13 @@ class Factor(NamedTuple):
     rest: Tensor
 
     @classmethod
-    def of(cls, matrix, share, dtype) -> "Factor":
+    def of(cls, matrix: Any, share: Any, dtype: Any) -> "Factor":
         """share * I + matrix."""
         one = eye(matrix.shape[0], dtype=matrix.dtype)
         mean = sum_(matrix * one) / matrix.shape[0]
         return cls(share + mean, cast(matrix - one * mean, dtype))
 
-    def times(self, x):
+    def times(self, x: Any) -> Any:
         """This matrix @ x."""
         return cast(widened(x) * self.share + widened(self.rest @ x), x.dtype)
 
@@ -237,7 +242,7 @@ class Shampoo(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
@@ -246,20 +251,20 @@ class Shampoo(Optimizer):
         largest: int = 1024,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, float]) -> None:
         super().check_options(options)
         for name in ("update_every", "largest"):
             check_integer("Shampoo", name, options[name], 1)
 
-    def optional_shapes(self, shape):
+    def optional_shapes(self, shape: Any) -> Any:
         names = [(name, n) for name in ("sum", "root") for n in enumerate(shape)]
         matrices = {f"{name}_{axis}": (n, n) for name, (axis, n) in names}
         return {**super().optional_shapes(shape), **matrices}
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Any], group: dict[str, float]) -> Tensor:
         step = state["step"] = state.get("step", 0) + 1
         axes = [i for i, n in enumerate(grad.shape) if n <= group["largest"]]
         update = grad
@@ -281,7 +286,7 @@ class Shampoo(Optimizer):
         return update * -float(group["lr"])
 
 
-def inverse_root(matrix, order: int, least: float):
+def inverse_root(matrix: Tensor, order: int, least: float) -> Tensor:
     """matrix^(-1 / order) of a symmetric matrix whose eigenvalues are `least` or more.
 
     Shapes: (n, n) -> (n, n).

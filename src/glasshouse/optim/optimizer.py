@@ -7,7 +7,9 @@ is written with tensor operators, so it runs on every backend and under every mo
 import math
 import numbers
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -60,10 +62,12 @@ class Optimizer(OptimizerHooks):
     takes_complex = True
     by_parts = True  # whether the parts of a parameter that ranks share out may be updated apart
 
-    def __init__(self, params, defaults: dict):
+    def __init__(self, params: Any, defaults: dict[Any, Any]) -> None:
         self.defaults = defaults
-        self.state: dict[Tensor, dict] = defaultdict(dict)  # as programs of PyTorch use it
-        self.param_groups: list[dict] = []
+        self.state: dict[Tensor, dict[Any, Any]] = defaultdict(
+            dict
+        )  # as programs of PyTorch use it
+        self.param_groups: list[dict[Any, Any]] = []
         self.hooks = {}
         for group in checks.list_groups(self.where, params):
             self.add_checked(group)
@@ -72,15 +76,17 @@ class Optimizer(OptimizerHooks):
     def where(self) -> str:
         return type(self).__name__
 
-    def change(self, grad, state: dict, group: dict):
+    def change(self, grad: Any, state: dict[Any, Any], group: dict[Any, Any]) -> Any:
         """The change that one step adds to a parameter with this gradient; updates its `state`."""
         raise NotImplementedError(f"{self.where}: expected change; got none.")
 
-    def change_at(self, p, grad, state: dict, group: dict):
+    def change_at(
+        self, p: Tensor, grad: Tensor, state: dict[Any, Any], group: dict[Any, Any]
+    ) -> Tensor:
         """`change`, for a rule that also depends on the parameter."""
         return self.change(grad, state, group)
 
-    def add_param_group(self, group: dict) -> None:
+    def add_param_group(self, group: dict[Any, Any]) -> None:
         """Optimize further parameters, with their own options.
 
         Raises: as the constructor.
@@ -90,7 +96,7 @@ class Optimizer(OptimizerHooks):
             raise OptionError(self.where, "a group as a dict", type_name(group), fix)
         self.add_checked(checks.list_groups(self.where, [group])[0])
 
-    def add_checked(self, group: dict) -> None:
+    def add_checked(self, group: dict[Any, Any]) -> None:
         unknown = set(group) - {"params"} - set(self.defaults) - FREE
         if unknown:
             name = sorted(map(str, unknown))[0]
@@ -103,7 +109,7 @@ class Optimizer(OptimizerHooks):
         self.check_options(options)
         self.param_groups.append(options)
 
-    def check_options(self, options: dict) -> None:
+    def check_options(self, options: dict[Any, Any]) -> None:
         """Raise OptionError if an option is outside its range; make Python numbers of them."""
         for name in CHOICES.keys() & options.keys():
             check_option(self.where, name, options[name], CHOICES[name])
@@ -126,7 +132,7 @@ class Optimizer(OptimizerHooks):
             if p.grad is not None:
                 p.grad = None if set_to_none else zeros_like(p)
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
 
@@ -141,7 +147,7 @@ class Optimizer(OptimizerHooks):
             hook(self, args, kwargs)
         return loss
 
-    def advance(self, closure=None):
+    def advance(self, closure: Callable[[], Any] | None = None) -> int:
         """Update each parameter that has a gradient, without the hooks around a step; the loss."""
         loss = checks.loss_of(f"{self.where}.step", closure)
         with no_grad(), phase("optimizer"):
@@ -154,7 +160,7 @@ class Optimizer(OptimizerHooks):
         evaluate_step()
         return loss
 
-    def update(self, p: Tensor, grad, group: dict) -> None:
+    def update(self, p: Tensor, grad: Tensor, group: dict[Any, Any]) -> None:
         """One parameter's step: sign, weight decay, rule, addition."""
         state = dict(self.state.get(p, ()))
         decay = 0.0 if self.decays_itself else group.get("weight_decay", 0.0)
@@ -176,7 +182,7 @@ class Optimizer(OptimizerHooks):
         if state:
             self.state[p] = state
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """The state by parameter number, and the options of each group; in PyTorch's layout.
         A snapshot: later steps do not change it."""
         for hook in self.hooks_of("state_dict_pre"):
@@ -186,7 +192,7 @@ class Optimizer(OptimizerHooks):
         state = {number[id(p)]: self.saved_state(p, entry) for p, entry in self.state.items()}
         return self.passed_through("state_dict_post", {"state": state, "param_groups": groups})
 
-    def saved_state(self, p: Tensor, entry: dict) -> dict:
+    def saved_state(self, p: Tensor, entry: dict[Any, Any]) -> dict[Any, Any]:
         """One parameter's state as it is saved: of a complex parameter, complex."""
         if self.owns_state:
             return mapped(entry, lambda _, x: x.detach() if isinstance(x, Tensor) else x)
@@ -196,7 +202,7 @@ class Optimizer(OptimizerHooks):
         is_parts = {name: isinstance(x, Tensor) and x.shape == parts for name, x in entry.items()}
         return {n: bitcast(x, dtype=p.dtype) if is_parts[n] else x for n, x in entry.items()}
 
-    def load_state_dict(self, state_dict: dict) -> None:
+    def load_state_dict(self, state_dict: dict[Any, Any]) -> None:
         """Continue from `state_dict`, whose groups must have as many parameters as ours.
 
         Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
@@ -220,7 +226,7 @@ class Optimizer(OptimizerHooks):
         for hook in self.hooks_of("load_state_dict_post"):
             hook(self)
 
-    def checked_groups(self, state_dict) -> list[dict]:
+    def checked_groups(self, state_dict: Any) -> list[dict[Any, Any]]:
         names = {"state", "param_groups"}
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
@@ -248,15 +254,15 @@ class Optimizer(OptimizerHooks):
         declares = self.buffers or self.optional or self.numbers
         return type(self).step is not Optimizer.step and not declares
 
-    def state_shapes(self, shape: tuple) -> dict[str, tuple]:
+    def state_shapes(self, shape: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
         """The shape of each tensor that the state of a parameter must have."""
         return dict.fromkeys(self.buffers, shape)
 
-    def optional_shapes(self, shape: tuple) -> dict[str, tuple]:
+    def optional_shapes(self, shape: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
         """The shape of each tensor that it may have."""
         return dict.fromkeys(self.optional, shape)
 
-    def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:
+    def checked_state(self, number: int, p: Tensor, entry: dict[Any, Any]) -> dict[Any, Any]:
         """One parameter's saved state, as tensors of its dtype."""
         entry = entry if isinstance(entry, dict) else {}
         if self.owns_state:
@@ -277,7 +283,9 @@ class Optimizer(OptimizerHooks):
             out[name] = kind(value) if name in numbers else value
         return out
 
-    def checked_entry(self, number: int, p: Tensor, name: str, entry, shape: tuple):
+    def checked_entry(
+        self, number: int, p: Tensor, name: str, entry: Tensor | int, shape: tuple[Any, ...]
+    ) -> Any:
         """One tensor or number of a parameter's saved state."""
         array = np.asarray(entry)
         if p.dtype.is_complex and array.dtype.kind == "c":
@@ -298,7 +306,7 @@ class Optimizer(OptimizerHooks):
         """All parameters, group after group; their position is their number in the state."""
         return [p for group in self.param_groups for p in group["params"]]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         lines = [f"{self.where}("]
         for i, group in enumerate(self.param_groups):
             options = ", ".join(f"{k}={v}" for k, v in group.items() if k not in OWNED)
@@ -306,12 +314,12 @@ class Optimizer(OptimizerHooks):
         return "\n".join([*lines, ")"])
 
 
-def options(scope: dict) -> dict:
+def options(scope: dict[Any, Any]) -> dict[Any, Any]:
     """The options among the arguments of a constructor, from its `locals()`."""
     return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
 
 
-def mapped(x, function, name: str = ""):
+def mapped(x: Any, function: Callable[..., Any], name: str = "") -> Any:
     """A state with `function(name, value)` for each value in it, which may lie in dicts, lists and
     tuples."""
     if isinstance(x, dict):
@@ -321,7 +329,7 @@ def mapped(x, function, name: str = ""):
     return function(name, x)
 
 
-def loaded_value(p: Tensor, name: str, value):
+def loaded_value(p: Tensor, name: str, value: Any) -> Any:
     """A value of a user's state as PyTorch loads it: arrays become tensors, floating ones of the
     parameter's dtype but for a step's."""
     if not hasattr(value, "__array__") or np.isscalar(value):
@@ -338,7 +346,7 @@ def evaluate_step() -> None:
         backends.current().evaluate()
 
 
-def blend(old, new, weight: float):
+def blend(old: Tensor | None, new: Tensor, weight: float) -> Tensor:
     """The moving average old + (new - old) * weight; an `old` of None counts as 0."""
     return new * weight if old is None else old + (new - old) * weight
 

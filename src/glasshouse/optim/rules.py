@@ -1,11 +1,12 @@
 """Gradient descent, with momentum or averages, and steps scaled by sums of squares or by signs."""
 
 import math
+from typing import Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
-from glasshouse.tensor import clip, full_like, sign, where
+from glasshouse.tensor import Tensor, clip, full_like, sign, where
 
 
 class SGD(Optimizer):
@@ -33,7 +34,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
@@ -44,17 +45,17 @@ class SGD(Optimizer):
         foreach: bool | None = None,
         differentiable: bool = False,
         fused: bool | None = None,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
             got = f"momentum={options['momentum']}, dampening={options['dampening']}"
             fix = "Change them."
             raise OptionError("SGD", "momentum > 0 and dampening 0 with nesterov", got, fix)
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Tensor], group: dict[str, float]) -> Tensor:
         momentum = group["momentum"]
         if momentum:
             buffer, share = state.get("momentum_buffer"), 1 - group["dampening"]
@@ -82,7 +83,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
@@ -93,10 +94,10 @@ class RMSprop(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
         differentiable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Any], group: dict[str, float]) -> Tensor:
         state["step"] = state.get("step", 0) + 1
         weight = 1 - group["alpha"]
         square = state["square_avg"] = blend(state.get("square_avg"), grad * grad, weight)
@@ -126,7 +127,7 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-2,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
@@ -137,10 +138,10 @@ class Adagrad(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
         fused: bool | None = None,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Any], group: dict[str, float]) -> Tensor:
         step = state["step"] = state.get("step", 0) + 1
         total = state.get("sum", group["initial_accumulator_value"])
         total = state["sum"] = grad * grad + total if "sum" in state or total else grad * grad
@@ -165,7 +166,7 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
@@ -175,10 +176,10 @@ class Adadelta(Optimizer):
         capturable: bool = False,
         maximize: bool = False,
         differentiable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         state["step"] = state.get("step", 0) + 1
         weight, eps, before = 1 - group["rho"], group["eps"], state.get("acc_delta")
         square = state["square_avg"] = blend(state.get("square_avg"), grad * grad, weight)
@@ -203,7 +204,7 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
@@ -212,17 +213,17 @@ class Rprop(Optimizer):
         foreach: bool | None = None,
         maximize: bool = False,
         differentiable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def check_options(self, options):
+    def check_options(self, options: dict[str, Any]) -> None:
         super().check_options(options)
         shrinking, growing = options["etas"]
         if not 0 < shrinking < 1 < growing:
             fix = "Pass e.g. (0.5, 1.2)."
             raise OptionError("Rprop", "0 < etas[0] < 1 < etas[1]", options["etas"], fix)
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         state["step"] = state.get("step", 0) + 1
         (shrinking, growing), bounds = group["etas"], group["step_sizes"]
         if "prev" in state:
@@ -255,7 +256,7 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,
@@ -265,10 +266,10 @@ class ASGD(Optimizer):
         maximize: bool = False,
         differentiable: bool = False,
         capturable: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change_at(self, p, grad, state, group):
+    def change_at(self, p: Any, grad: Any, state: Any, group: Any) -> Any:
         step = state["step"] = state.get("step", 0) + 1
         lr, lambd = float(group["lr"]), group["lambd"]
         rate, weight = state.get("eta", lr), state.get("mu", 1.0)

@@ -1,12 +1,13 @@
 """Rules whose step has the same size for most elements: the sign of a momentum, or nearly."""
 
 import math
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import GradError, OptionError, ShapeError
 from glasshouse.ops.elementwise import maximum
 from glasshouse.optim.optimizer import FRACTION, Optimizer, blend, non_negative, options
-from glasshouse.tensor import asarray, clip, full, sign
+from glasshouse.tensor import Tensor, asarray, clip, full, sign
 
 
 class Lion(Optimizer):
@@ -34,16 +35,16 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: list[Tensor],
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
         inner, outer = group["betas"]
         before = state.get("exp_avg")
         state["exp_avg"] = blend(before, grad, 1 - outer)
@@ -73,7 +74,7 @@ class Sophia(Optimizer):
 
     def __init__(
         self,
-        params,
+        params: Any,
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.965, 0.99),
         rho: float = 0.04,
@@ -81,10 +82,10 @@ class Sophia(Optimizer):
         eps: float = 1e-12,
         *,
         maximize: bool = False,
-    ):
+    ) -> None:
         super().__init__(params, options(locals()))
 
-    def change(self, grad, state, group):
+    def change(self, grad: Any, state: Any, group: Any) -> Any:
         mean = state["exp_avg"] = blend(state.get("exp_avg"), grad, 1 - group["betas"][0])
         if "hessian" not in state:
             return sign(mean) * -float(group["lr"])
@@ -92,7 +93,7 @@ class Sophia(Optimizer):
         scale = maximum(state["hessian"] * group["rho"], least)
         return clip(mean / scale, -1.0, 1.0) * -float(group["lr"])
 
-    def update_hessian(self, batch_size: int | None = None, *, estimates=None) -> None:
+    def update_hessian(self, batch_size: int | None = None, *, estimates: Any = None) -> None:
         """Move the estimates: h = b2 * h + (1 - b2) * e, for every parameter with a gradient.
         With `batch_size`, e = batch_size * g^2, where g is the gradient of a mean loss whose labels
         were drawn from the model's own distribution (Gauss-Newton-Bartlett). Otherwise e is from
@@ -122,7 +123,7 @@ class Sophia(Optimizer):
         self.blend_hessian(estimates)
 
     @no_grad()
-    def blend_hessian(self, estimates) -> None:
+    def blend_hessian(self, estimates: Any) -> None:
         groups = [group for group in self.param_groups for _ in group["params"]]
         for p, group, estimate in zip(self.parameters(), groups, estimates, strict=True):
             if estimate is None:

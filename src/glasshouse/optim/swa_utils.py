@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, type_name
@@ -15,7 +16,7 @@ from glasshouse.optim.lr_scheduler.cycles import SWALR as SWALR
 from glasshouse.tensor import asarray
 
 
-def get_swa_avg_fn() -> Callable:
+def get_swa_avg_fn() -> Callable[..., Any]:
     """The function of (average, value, n) that gives the average of n + 1 values:
 
         average + (value - average) / (n + 1)
@@ -25,7 +26,7 @@ def get_swa_avg_fn() -> Callable:
     return lambda average, value, count: average + (value - average) / (count + 1)
 
 
-def get_ema_avg_fn(decay: float = 0.999) -> Callable:
+def get_ema_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     """The function of (average, value, n) that gives decay * average + (1 - decay) * value.
 
     Raises: OptionError for a decay outside [0, 1].
@@ -34,7 +35,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Callable:
     return lambda average, value, count: average * decay + value * (1 - decay)
 
 
-def for_all(fn: Callable) -> Callable:
+def for_all(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The form of an averaging function that writes to a list of averages."""
 
     def update(averages, values, count) -> None:
@@ -45,12 +46,12 @@ def for_all(fn: Callable) -> Callable:
     return update
 
 
-def get_swa_multi_avg_fn() -> Callable:
+def get_swa_multi_avg_fn() -> Callable[..., Any]:
     """`get_swa_avg_fn` for a list of averages, which are written to, and one of values."""
     return for_all(get_swa_avg_fn())
 
 
-def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable:
+def get_ema_multi_avg_fn(decay: float = 0.999) -> Callable[..., Any]:
     """`get_ema_avg_fn` for a list of averages, which are written to, and one of values.
 
     Raises: OptionError for a decay outside [0, 1].
@@ -75,7 +76,14 @@ class AveragedModel(Module):
         (3, (1, 1))
     """
 
-    def __init__(self, model, device=None, avg_fn=None, multi_avg_fn=None, use_buffers=False):
+    def __init__(
+        self,
+        model: Module,
+        device: str | None = None,
+        avg_fn: Callable[..., Any] | None = None,
+        multi_avg_fn: Callable[..., Any] | None = None,
+        use_buffers: bool = False,
+    ) -> None:
         super().__init__()
         if not isinstance(model, Module):
             raise DTypeError("AveragedModel", "a Module", type_name(model), "Pass the model.")
@@ -88,10 +96,10 @@ class AveragedModel(Module):
         self.register_buffer("n_averaged", asarray(0, dtype="int64"))
         self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
 
-    def update_parameters(self, model) -> None:
+    def update_parameters(self, model: Module) -> None:
         """Take the parameters of `model` into the average; all of it is one Program."""
         count = self.n_averaged.item()
         averages, values = list(self.module.parameters()), list(model.parameters())
@@ -116,7 +124,7 @@ class AveragedModel(Module):
         backends.current().evaluate()
 
 
-def update_bn(loader, model, device=None) -> None:
+def update_bn(loader: list[Any], model: Any, device: str | None = None) -> None:
     """Recompute the running statistics of a model's batch normalisations from the batches of
     `loader`: tensors, or tuples and lists with the input first. All batches count alike."""
     check_type("update_bn", model, Module, "a Module as model", "Pass (loader, model).")

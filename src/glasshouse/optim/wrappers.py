@@ -1,5 +1,8 @@
 """Optimizers around another: look-ahead, and steps of several batches."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
 from glasshouse.dispatch.scope import phase
@@ -14,12 +17,12 @@ class OptimizerWrapper(Optimizer):
     """An optimizer whose groups and state are another's, so that schedules work on either. Its own
     state is what `own_state` gives and `load_own_state` takes."""
 
-    def __init__(self, optimizer: Optimizer):
+    def __init__(self, optimizer: Optimizer) -> None:
         check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
         self.inner, self.hooks, self.count = optimizer, {}, 0
 
     @property
-    def defaults(self) -> dict:
+    def defaults(self) -> dict[Any, Any]:
         return self.inner.defaults
 
     @property
@@ -28,29 +31,29 @@ class OptimizerWrapper(Optimizer):
         return self.inner.by_parts
 
     @property
-    def param_groups(self) -> list[dict]:
+    def param_groups(self) -> list[dict[Any, Any]]:
         return self.inner.param_groups
 
     @property
-    def state(self) -> dict:
+    def state(self) -> dict[Any, Any]:
         return self.inner.state
 
-    def add_param_group(self, group):
+    def add_param_group(self, group: Any) -> None:
         self.inner.add_param_group(group)
 
-    def own_state(self) -> dict:
+    def own_state(self) -> dict[Any, Any]:
         """State of the wrapper alone, saved beside the inner optimizer's."""
         return {"count": self.count}
 
-    def load_own_state(self, state: dict) -> None:
+    def load_own_state(self, state: dict[Any, Any]) -> None:
         """Continue from what `own_state` gave."""
         self.count = check_integer(self.where, "count", state["count"])
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         state = {**self.inner.state_dict(), self.where: self.own_state()}
         return self.passed_through("state_dict_post", state)
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         current, saved_state = self.own_state(), state_dict
         saved_state = saved_state.get(self.where) if isinstance(saved_state, dict) else None
         if not isinstance(saved_state, dict) or current.keys() != saved_state.keys():
@@ -65,7 +68,7 @@ class OptimizerWrapper(Optimizer):
             self.inner.load_state_dict(before)
             raise
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.where}({self.inner!r})"
 
 
@@ -87,13 +90,13 @@ class Lookahead(OptimizerWrapper):
         [0.75]
     """
 
-    def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5):
+    def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
         super().__init__(optimizer)
         self.k = check_integer("Lookahead", "k", k, 1)
         self.alpha = check_range("Lookahead", "alpha", alpha, 0, 1)
-        self.slow: dict = {}
+        self.slow: dict[Any, Any] = {}
 
-    def advance(self, closure=None):
+    def advance(self, closure: Callable[[], Any] | None = None) -> Any:
         for p in self.parameters():
             if p not in self.slow:
                 self.slow[p] = p.detach()
@@ -107,12 +110,12 @@ class Lookahead(OptimizerWrapper):
             evaluate_step()
         return loss
 
-    def own_state(self):
+    def own_state(self) -> dict[str, Any]:
         params = self.parameters()
         slow = {i: self.slow[p] for i, p in enumerate(params) if p in self.slow}
         return {"count": self.count, "slow": slow}
 
-    def load_own_state(self, state):
+    def load_own_state(self, state: dict[str, Any]) -> None:
         params = dict(enumerate(self.parameters()))
         slow = {int(i): x for i, x in state["slow"].items()}
         unlike = [i for i, x in slow.items() if i not in params or params[i].shape != x.shape]
@@ -140,7 +143,7 @@ class GradientAccumulation(OptimizerWrapper):
         [0.0]
     """
 
-    def __init__(self, optimizer: Optimizer, steps: int):
+    def __init__(self, optimizer: Optimizer, steps: int) -> None:
         super().__init__(optimizer)
         self.steps = check_integer("GradientAccumulation", "steps", steps, 1)
 
@@ -149,7 +152,7 @@ class GradientAccumulation(OptimizerWrapper):
         if self.count % self.steps == 0:
             self.inner.zero_grad(set_to_none)
 
-    def advance(self, closure=None):
+    def advance(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = loss_of("GradientAccumulation.step", closure)
         self.count += 1
         if self.count % self.steps:

@@ -2,9 +2,11 @@
 
 import copy
 import functools
+from collections.abc import Callable
 from inspect import isgeneratorfunction
 from threading import Lock, get_ident
 from time import perf_counter_ns
+from typing import Any, Self
 
 from glasshouse.compile.building import toolchain
 from glasshouse.dispatch import tell, watchers
@@ -18,17 +20,17 @@ class Annotation:
 
     __slots__ = ("name", "begun")
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self.name = str(name)
         self.begun: tuple[tuple[int, int], ...] = ()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if watchers:
             with lock:
                 self.begun += ((get_ident(), perf_counter_ns()),)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if watchers or self.begun:
             tell("annotation", self.name, self.take_begin_ns())
 
@@ -39,7 +41,7 @@ class Annotation:
             self.begun = tuple(entry for entry in self.begun if entry is not entries[-1])
         return entries[-1][1] if entries else perf_counter_ns()
 
-    def __call__(self, fn):
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """The function with each of its calls annotated, or each run of its generators."""
 
         @functools.wraps(fn)
@@ -54,7 +56,7 @@ class Annotation:
 
         return generator if isgeneratorfunction(fn) else annotated
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
@@ -68,7 +70,7 @@ class record_function(Annotation):
 
     __slots__ = ()
 
-    def __enter__(self):  # the first time
+    def __enter__(self) -> "record_function":  # the first time
         quicken()
         return Annotation.__enter__(self)
 

@@ -1,7 +1,7 @@
 """Calls that were computed as they were made, as kernels: on the backends that compute at once, and
 in eager PyTorch. Each kind of call, in a module and pass, is a Program of one step."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,10 @@ class SingleCall:
 
     arena_bytes = 0
 
-    def __init__(self, name: str, call: Call | None, origin: Origin, kind: StepKind | None = None):
-        self.sources: dict = {}
+    def __init__(
+        self, name: str, call: Call | None, origin: Origin, kind: StepKind | None = None
+    ) -> None:
+        self.sources: dict[Any, Any] = {}
         self.lines: dict[int, str] = {}
         moved = call.cost.bytes if call is not None else 0
         written_bytes = min(moved, sum(out.nbytes for out in call.outs)) if call is not None else 0

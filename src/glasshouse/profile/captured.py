@@ -1,16 +1,18 @@
 """Captures in the report. Capture is a storey above: each use of it adds itself here."""
 
+from typing import Any
+
 from glasshouse.base.interrupts import Living
 
 captures = Living()
 
 
-def capture_ns(capture) -> int:
+def capture_ns(capture: Any) -> int:
     """Return the ns of capturing the entries that are alive."""
     return sum(e.capture_ns for e in capture.entries)
 
 
-def capture_data() -> list[dict]:
+def capture_data() -> list[dict[Any, Any]]:
     """Functions that are captured now: their graphs, breaks and recompiles."""
     active = [c for c in captures if c.entries or c.breaks]
     return [

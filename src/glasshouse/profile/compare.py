@@ -4,7 +4,7 @@ Runs are compared by their steady steps, so a warm-up in one of them is no diffe
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ SAMPLES = 10_000  # of the bootstrap
 CONFIDENCE = 0.95
 
 
-def read_run(path) -> dict:
+def read_run(path: str | Path) -> dict[Any, Any]:
     """Read a run that `export_json` wrote.
 
     Raises: OptionError for another file.
@@ -32,7 +32,7 @@ def read_run(path) -> dict:
         raise OptionError("compare", "a file of export_json", f"{path} ({error!r})", fix) from error
 
 
-def median_step(breakdown: Breakdown) -> dict:
+def median_step(breakdown: Breakdown) -> dict[Any, Any]:
     """Summarize a run as JSON for comparisons: the times of all steady steps, and those of parts,
     modules and kernels in the median step. Without steps the recording is one step."""
     steps, scale = breakdown.steps, breakdown.scale
@@ -79,7 +79,7 @@ class Comparison(Tabular):
     Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13.
     """
 
-    def __init__(self, before: dict, after: dict):
+    def __init__(self, before: dict[Any, Any], after: dict[Any, Any]) -> None:
         before, after = before["median_step"], after["median_step"]
         steps = [np.array(run["steady_ns"], float) for run in (before, after)]
         if not all(len(s) for s in steps):
@@ -128,7 +128,9 @@ class Comparison(Tabular):
         return "\n\n".join(parts) + "\n"
 
 
-def changes(before: dict, after: dict, what: str, by: str = "name") -> list[Change]:
+def changes(
+    before: dict[Any, Any], after: dict[Any, Any], what: str, by: str = "name"
+) -> list[Change]:
     """Times of parts, modules, kernels or the user's lines in two median steps, the largest change
     first. A line has the time of the kernels that compute its calls, their gradients included."""
     sums: dict[str, list[float]] = {}

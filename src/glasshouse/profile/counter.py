@@ -1,12 +1,14 @@
 """The FLOP counter: what every primitive call costs, by operator, module and pass."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.scope import origin_of
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.scope import Origin, Scope, origin_of
 from glasshouse.dispatch.watch import Tally, Watcher, ignore_call, kept, tallies
 from glasshouse.ops.collective_start import sent_bytes_of
 from glasshouse.profile.libraries import Observation
@@ -31,7 +33,7 @@ class Counted(NamedTuple):
 
 
 class Sums(dict):
-    def add(self, key, *values) -> None:
+    def add(self, key: Any, *values: Any) -> None:
         total = self.setdefault(key, [0] * len(values))
         total[:] = [a + b for a, b in zip(total, values, strict=True)]
 
@@ -58,20 +60,22 @@ class FlopCounter(Watcher):
 
     wants_begin = False
 
-    def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
+    def __init__(self, model: Any = None, *, multiply_add: int = 2, display: bool = False) -> None:
         if multiply_add not in (1, 2):
             fix = "2 counts operations, 1 counts MACs."
             raise OptionError("FlopCounter", "multiply_add to be 1 or 2", repr(multiply_add), fix)
         if model is not None and not hasattr(model, "named_modules"):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
-        self.counts: dict[tuple, list[int]] = {}  # [number] by (call, origin)
-        self.messages: Counter = Counter()  # how often (group's name, bytes) was sent by no call
+        self.counts: dict[tuple[Any, ...], list[int]] = {}  # [number] by (call, origin)
+        self.messages: Counter[Any] = (
+            Counter()
+        )  # how often (group's name, bytes) was sent by no call
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
         self.thread, self.op = 0, ignore_call
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self in watchers:
             expected = "a counter that is not counting"
             fix = "Make a second one: counters may be nested."
@@ -85,7 +89,7 @@ class FlopCounter(Watcher):
         self.libraries = Observation(self, self.model)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.libraries.end()
         self.unwatch()
         self.op, self.replayed = ignore_call, None
@@ -97,10 +101,10 @@ class FlopCounter(Watcher):
 
     # -- counting ------------------------------------------------------------------------------
 
-    def module(self, scope, begin_ns):
+    def module(self, scope: Scope, begin_ns: int) -> None:
         self.called.add(id(scope.module()))
 
-    def sent(self, group, nbytes):
+    def sent(self, group: Any, nbytes: int) -> None:
         if get_ident() == self.thread:
             self.messages[group.name, nbytes] += 1
 
@@ -254,11 +258,11 @@ class FlopCounter(Watcher):
             + (f"\nnot counted (calls): {skipped}\n" if skipped else "")
         )
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
 
-def split_loops(counted):
+def split_loops(counted: list[tuple[Call, Origin, int]]) -> Iterator[tuple[Call, Origin, int]]:
     """(call, origin, how often); a loop is replaced by the calls in its body."""
     for call, origin, calls in counted:
         if call.primitive.parts is None:
@@ -269,7 +273,7 @@ def split_loops(counted):
             yield from split_loops([(part, place, times * calls)])
 
 
-def counting(counts: dict, thread: int):
+def counting(counts: dict[Any, Any], thread: int) -> Callable[..., Any]:
     """The counter's `op`: a function with all its variables bound, because it runs at each call."""
 
     def op(call, result, begin_ns):
@@ -285,7 +289,9 @@ def counting(counts: dict, thread: int):
     return op
 
 
-def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
+def line(
+    rows: list[Counted], name: str, where: dict[Any, Any], phases: list[str], total: int
+) -> list[str]:
     matches = [r for r in rows if fits(r, where)]
     columns = (*COLUMNS, "bytes", "calls")
     model, algorithmic, executed, moved, calls = (
@@ -316,7 +322,7 @@ def prefixes(path: str, depth: int | None = None) -> list[str]:
     return [".".join(parts[: i + 1]) for i in range(len(parts))][:depth]
 
 
-def by_path(pairs, depth: int | None) -> Counter:
+def by_path(pairs: Iterable[Any], depth: int | None) -> Counter[Any]:
     """The sums of (module, number) by module, each with all below it."""
     sums: Counter = Counter()
     for module, n in pairs:
@@ -329,12 +335,12 @@ def is_within(path: str, outer: str) -> bool:
     return path == outer or path.startswith(outer + ".")
 
 
-def fits(row: Counted, where: dict) -> bool:
+def fits(row: Counted, where: dict[Any, Any]) -> bool:
     return all(
         is_within(row.module, value) if part == "module" else getattr(row, part) == value
         for part, value in where.items()
     )
 
 
-def check_one_of(what: str, value: str, choices) -> None:
+def check_one_of(what: str, value: str, choices: tuple[str, ...]) -> None:
     check_known("FlopCounter", f"one of {', '.join(choices)} as {what}", value, choices)

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import threading
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from glasshouse.base.errors import PACKAGE
 from glasshouse.compile.building import toolchain
 from glasshouse.dispatch.bind import state
 from glasshouse.profile.libraries import GRAPH_CODE, folders
+
+if TYPE_CHECKING:
+    from glasshouse.profile.record import Threads
+
 
 FUNCTION = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i8")])
 TIMED_CALL = np.dtype([*FUNCTION.descr, ("thread", "i8")])
@@ -29,17 +33,17 @@ WRITTEN_BY_CODE = ("<frozen ", "<string>", GRAPH_CODE)  # as methods of named tu
 class SlowFunctions:
     """Slow clear twin of native/functions.c."""
 
-    def __init__(self, number_of, room: int):
+    def __init__(self, number_of: Any, room: int) -> None:
         self.number_of, self.room, self.active = number_of, room, False
         self.events: list[tuple[int, int, int]] = []
-        self.open: list[tuple] = []
+        self.open: list[tuple[Any, ...]] = []
 
     def begin(self) -> None:
         """Record this thread's functions from now on."""
         self.active = True
         sys.setprofile(self)
 
-    def __call__(self, frame, event, argument):
+    def __call__(self, frame: Any, event: Any, argument: Any) -> None:
         if not self.active:
             sys.setprofile(None)
         elif event == "call":
@@ -50,7 +54,7 @@ class SlowFunctions:
             while self.write(self.open.pop()) is not frame:
                 pass
 
-    def write(self, entry: tuple):
+    def write(self, entry: tuple[Any, ...]) -> Any:
         frame, begin_ns, what = entry
         if len(self.events) < self.room:
             self.events.append((begin_ns, perf_counter_ns(), what))
@@ -65,7 +69,7 @@ class SlowFunctions:
 
 
 @functools.cache
-def kind_of_functions() -> type:
+def kind_of_functions() -> type[Any]:
     """Return the class that notes a thread's functions: in C where that can be compiled."""
     try:
         return toolchain.extension(toolchain.NATIVE / "functions.c").Functions
@@ -78,11 +82,11 @@ class FunctionWatch:
     `names` has (file, line, name) of each number. `events` has the calls once it has ended, with
     the numbers of threads in `threads`. `room` bounds the calls of each thread."""
 
-    def __init__(self, room: int, threads):
+    def __init__(self, room: int, threads: "Threads") -> None:
         self.room, self.threads = room, threads
         self.numbers: dict[int, int] = {}
-        self.names: list[list] = []
-        self.alive: list = []  # code objects: a live one keeps its id
+        self.names: list[list[Any]] = []
+        self.alive: list[Any] = []  # code objects: a live one keeps its id
         self.watched: list[tuple[int, Any]] = []
         self.events = np.zeros(0, TIMED_CALL)
         self.is_there = False
@@ -96,7 +100,7 @@ class FunctionWatch:
             self.begin_thread()
         return self
 
-    def begin_thread(self, *_) -> None:
+    def begin_thread(self, *_: Any) -> None:
         """Record a thread that begins, or the thread that records."""
         functions = kind_of_functions()(self.number_of, self.room)
         self.watched.append((self.threads[state.thread], functions))
@@ -117,7 +121,7 @@ class FunctionWatch:
         self.events["thread"] = np.repeat([n for n, _ in self.watched], [*map(len, parts)])
         self.watched = []
 
-    def number_of(self, code) -> int:
+    def number_of(self, code: Any) -> int:
         """The number of a function of the user's; -1 of others."""
         number = self.numbers.get(id(code))
         if number is None:

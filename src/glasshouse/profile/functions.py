@@ -35,7 +35,7 @@ class PythonFunctions(Tabular, list):
     the whole recording.
     """
 
-    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.trace = trace
         self.breakdown = breakdown or Breakdown(trace)
         super().__init__(self.build_rows() if len(trace.functions) else ())

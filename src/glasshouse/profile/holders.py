@@ -9,13 +9,17 @@ import gc
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import Node
 from glasshouse.memory import Tag
+
+if TYPE_CHECKING:
+    from glasshouse.profile.record import RecordedRun
+
 
 MODEL, OPTIMIZER = "named_parameters", "add_param_group"  # the methods that identify them
 FINDS = 4  # looks for which objects are found again: a script makes its model in the recording
@@ -27,7 +31,7 @@ OTHERS = "others"
 marks = itertools.count(-2, -1)  # for calls without an event, which were made before a recording
 
 # Of libraries' tensors, by class: the addresses of a tensor, and its shape and dtype as text.
-tensor_kinds: dict[type, Callable[[Any], tuple[list[int], str]]] = {}
+tensor_kinds: dict[type[Any], Callable[[Any], tuple[list[int], str]]] = {}
 
 
 class HeldTensor(NamedTuple):
@@ -46,7 +50,7 @@ def kind_of(tag: Tag) -> str:
 class Holders:
     """Tensors that models and optimizers held at some moments of a recording."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.models: list[weakref.ref] = []
         self.optimizers: list[weakref.ref] = []
         self.blocks: list[tuple[int, dict[int, HeldTensor]]] = []  # by events until then
@@ -112,7 +116,7 @@ class Holders:
         for optimizer in living(self.optimizers):
             yield from held_by_optimizer(optimizer, paths)
 
-    def place_calls(self, runs) -> None:
+    def place_calls(self, runs: "list[RecordedRun]") -> None:
         """Find the calls that waited in the Programs that computed them."""
         numbers = np.array(sorted(self.calls), np.int64)
         for run in runs:
@@ -130,15 +134,15 @@ class Holders:
         return self.existing.get(address) if first < 0 else None
 
 
-def living(references: Iterable[weakref.ref]) -> Iterator:
+def living(references: Iterable[weakref.ref]) -> Iterator[Any]:
     return (x for x in [reference() for reference in references] if x is not None)
 
 
-def parts_of(model) -> dict:
+def parts_of(model: Any) -> dict[Any, Any]:
     return getattr(model, "__dict__", {}).get("_modules") or {}
 
 
-def named_tensors(model, method: str) -> list[tuple[str, Any]]:
+def named_tensors(model: Any, method: str) -> list[tuple[str, Any]]:
     """(path, tensor) of a model's parameters or buffers by the method that lists them; a shared
     tensor once, with all its paths: "embed.weight and head.weight"."""
     paths: dict[int, list[str]] = {}
@@ -151,7 +155,7 @@ def named_tensors(model, method: str) -> list[tuple[str, Any]]:
     return [(joined(paths[key]), tensor) for key, tensor in tensors.items()]
 
 
-def all_named(list_members: Callable) -> list[tuple[str, Any]]:
+def all_named(list_members: Callable[..., Any]) -> list[tuple[str, Any]]:
     """The members that `list_members` lists, a shared tensor once per path."""
     for options in ({"remove_duplicate": False}, {}):
         try:
@@ -172,12 +176,12 @@ def first_path(path: str) -> str:
     return path.split(", ")[0].split(" and ")[0]
 
 
-def gradient_of(tensor, path: str) -> Iterator[tuple[Any, Tag]]:
+def gradient_of(tensor: Any, path: str) -> Iterator[tuple[Any, Tag]]:
     if tensor.grad is not None:
         yield tensor.grad, Tag(GRADIENT, path, "backward")
 
 
-def held_by_optimizer(optimizer, paths: dict[int, str]) -> Iterator[tuple[Any, Tag]]:
+def held_by_optimizer(optimizer: Any, paths: dict[int, str]) -> Iterator[tuple[Any, Tag]]:
     """Tensors of an optimizer's state, and parameters that no model has, by their numbers."""
     number = 0
     for group in getattr(optimizer, "param_groups", ()):
@@ -192,7 +196,7 @@ def held_by_optimizer(optimizer, paths: dict[int, str]) -> Iterator[tuple[Any, T
                 yield x, Tag(f"{name} of", path, "optimizer")
 
 
-def flat(state, name: str = "state") -> Iterator[tuple[str, Any]]:
+def flat(state: Any, name: str = "state") -> Iterator[tuple[str, Any]]:
     """(name, tensor) of a state, whose tensors may lie in dicts and lists."""
     if isinstance(state, dict):
         for key, x in state.items():
@@ -204,7 +208,7 @@ def flat(state, name: str = "state") -> Iterator[tuple[str, Any]]:
         yield name, state
 
 
-def place_of(tensor) -> tuple[list[int], str]:
+def place_of(tensor: Any) -> tuple[list[int], str]:
     """The addresses of a tensor's memory, none while it waits, and its shape and dtype as text."""
     if not isinstance(tensor, Value):
         place = next((f for kind, f in tensor_kinds.items() if isinstance(tensor, kind)), None)

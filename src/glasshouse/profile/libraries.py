@@ -4,6 +4,8 @@ A storey above watches a library, where it is installed (`base/upper_storeys.py`
 imported later, by a script that is counted, is watched from then on."""
 
 from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 from glasshouse.base.import_watch import when_imported
 from glasshouse.base.upper_storeys import LIBRARIES, offered
@@ -24,13 +26,13 @@ class Observation:
     """Passes operators of libraries to a watcher, until `end`. `model` is the root of names of
     modules, where it is a library's model."""
 
-    def __init__(self, watcher: Watcher, model=None):
+    def __init__(self, watcher: Watcher, model: Any = None) -> None:
         self.watcher, self.model = watcher, model
         self.ends: list[Callable[[], None]] = []
         for library in LIBRARIES:
             self.ends.append(when_imported(library, self.begin))
 
-    def begin(self, library) -> None:
+    def begin(self, library: ModuleType) -> None:
         """Watch a library that has been loaded."""
         observe = offered(library.__name__, "observe")
         self.ends.append(observe(self.watcher, self.model))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def processor_name() -> str:
     return named or platform.processor() or platform.machine()
 
 
-def seconds_of(fn: Callable, repeats: int = 5) -> float:
+def seconds_of(fn: Callable[..., Any], repeats: int = 5) -> float:
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -49,7 +49,7 @@ def seconds_of(fn: Callable, repeats: int = 5) -> float:
     return min(seconds)
 
 
-def measure_matrix_flops(multiplication: Callable, smoke: bool = False) -> float:
+def measure_matrix_flops(multiplication: Callable[..., Any], smoke: bool = False) -> float:
     """FLOP/s of `multiplication(size)()`, in the largest size that takes no more than a moment."""
     size, most = 256, 256 if smoke else 2048
     while True:
@@ -70,7 +70,7 @@ def measure_copy(smoke: bool = False) -> float:
     return 2 * source.nbytes / seconds
 
 
-def our_multiplication(size: int) -> Callable:
+def our_multiplication(size: int) -> Callable[..., Any]:
     a = as_value(np.random.default_rng(0).random((size, size), np.float32))
     return lambda: matmul(a, a).numpy()
 

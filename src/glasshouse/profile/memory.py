@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.lowering.source_map import StepInfo, StoredValue
+from glasshouse.compile.lowering.source_map import ReferenceSteps, StepInfo, StoredValue
 from glasshouse.compile.planning.plan import ARENA_TAG
+from glasshouse.compile.programs.executable import Program
 from glasshouse.memory import Tag
 from glasshouse.profile import record as recorded
 from glasshouse.profile.counter import Sums
@@ -51,7 +52,7 @@ class MemoryTimeline(Tabular):
     """`time_ns` since the profile began, with the bytes then allocated and reserved. `alive` are
     the owners at the peak, the largest first; memory from before is among them."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         rows = trace.memory
         self.trace = trace
         self.time_ns = np.concatenate(([0], rows["time"] - trace.begin_ns))
@@ -147,19 +148,21 @@ class OutputsOfRuns:
     """Blocks of memory that runs of Programs allocate for their outputs: each output of a run has
     one, in their order, before the run begins or as it comes to it."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.runs = sorted(trace.program_runs, key=lambda run: run.end_ns)
         ends_ns = [run.end_ns for run in self.runs]
         self.number_of_run = np.searchsorted(ends_ns, trace.memory["time"], "left").tolist()
-        self.alike: dict[tuple, list[int]] = {}  # rows of blocks for outputs that look alike
+        self.alike: dict[
+            tuple[Any, ...], list[int]
+        ] = {}  # rows of blocks for outputs that look alike
         for i, row in enumerate(trace.memory):
             if row["kind"] == ALLOC:
                 self.alike.setdefault(self.looks(i), []).append(i)
         self.values: dict[int, dict[int, PeakTensor]] = {}  # the outputs, by Program
-        self.numbers: dict[int, dict[tuple, list[int]]] = {}
+        self.numbers: dict[int, dict[tuple[Any, ...], list[int]]] = {}
 
-    def looks(self, row: int) -> tuple:
+    def looks(self, row: int) -> tuple[Any, ...]:
         """Features that match a block with an output: the next run, the owner, and the bytes."""
         event = self.trace.memory[row]
         return self.number_of_run[row], self.trace.tags[event["tag"]], int(event["nbytes"])
@@ -186,7 +189,7 @@ class OutputsOfRuns:
         alike = {self.values[id(program)][number] for number in numbers}
         return (program, numbers[0]) if len(alike) == 1 else None
 
-    def outputs_of(self, program) -> dict[tuple, list[int]]:
+    def outputs_of(self, program: Program) -> dict[tuple[Any, ...], list[int]]:
         """Numbers of a Program's outputs by the features of their blocks, in their order."""
         if id(program) not in self.values:
             stored = [(v, info) for info in program.step_infos() for v in info.outputs]
@@ -224,7 +227,7 @@ class ResultsOfCalls:
     """Blocks of memory that calls which were computed at once allocated: a block is recorded during
     its call, or right after it."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         computed = np.flatnonzero(trace.events["kind"] == COMPUTED)
         self.events = computed[np.argsort(trace.events["begin"][computed], kind="stable")]
@@ -293,7 +296,9 @@ def alive_after(trace: Trace, count: int) -> list[Alive]:
     return sorted(alive, key=lambda a: -a.nbytes)
 
 
-def values_in_arena(program) -> Iterator[list[tuple[StoredValue, StepInfo]]]:
+def values_in_arena(
+    program: Program | ReferenceSteps,
+) -> Iterator[list[tuple[StoredValue, StepInfo]]]:
     """Values in a Program's arena after each step, with the steps that made them. Of values that
     follow each other at one place the last one counts."""
     values: dict[int, tuple[StoredValue, StepInfo]] = {}
@@ -303,7 +308,7 @@ def values_in_arena(program) -> Iterator[list[tuple[StoredValue, StepInfo]]]:
         yield list(values.values())
 
 
-def sizes_in_arena(program) -> list[dict[int, int]]:
+def sizes_in_arena(program: ReferenceSteps) -> list[dict[int, int]]:
     """The bytes of the values in the arena by their places, after each step."""
     return [{v.at: v.nbytes for v, _ in values} for values in values_in_arena(program)]
 
@@ -316,7 +321,9 @@ def arena_tensors(trace: Trace, run: RecordedRun, nbytes: int) -> list[PeakTenso
     return tensors + [PeakTensor(UNUSED, "", rest, "", True)] * (rest > 0)
 
 
-def tensor_of(trace: Trace, program, info: StepInfo, value: StoredValue, in_arena=False):
+def tensor_of(
+    trace: Trace, program: Program, info: StepInfo, value: StoredValue, in_arena: bool = False
+) -> PeakTensor:
     """A value of a Program as a tensor at the peak."""
     origin = value.origin
     owner = trace.holders.places.get((id(program), origin.place))

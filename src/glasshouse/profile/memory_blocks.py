@@ -29,7 +29,7 @@ class BlockLives(Tabular, list):
     """The largest blocks of a recording, the largest first; of equal ones the earlier. Prints as a
     table."""
 
-    def __init__(self, timeline: MemoryTimeline, most: int = MOST):
+    def __init__(self, timeline: MemoryTimeline, most: int = MOST) -> None:
         self.trace = timeline.trace
         self.outputs, self.results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
         lives = sorted(lives_of_blocks(self.trace), key=lambda life: (-life[3], life[0]))

@@ -3,8 +3,9 @@
 Passes contain operators; operators contain the calls that a library's dispatcher recorded
 (`inner_operators=True`), and runs of Programs with their steps."""
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class OperatorTree(Tabular, list):
     the whole recording.
     """
 
-    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.trace, self.breakdown = trace, breakdown or Breakdown(trace)
         self.numbers = Numbers()
         super().__init__(self.build_rows())
@@ -64,7 +65,7 @@ class OperatorTree(Tabular, list):
         parts = [self.inner_times(), self.event_times(), *self.run_times()]
         return TimedNames(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def numbered(self, names) -> np.ndarray:
+    def numbered(self, names: Any) -> np.ndarray:
         return np.array([self.numbers[name] for name in names], np.int64)
 
     def inner_times(self) -> TimedNames:
@@ -93,7 +94,7 @@ class OperatorTree(Tabular, list):
         times = (events[name].astype(np.int64) for name in ("begin", "end", "thread"))
         return TimedNames(names[group] if len(group) else np.zeros(0, np.int64), *times)
 
-    def run_times(self):
+    def run_times(self) -> Iterator[TimedNames]:
         """Runs of Programs on the host, and their steps."""
         trace, steps = self.trace, self.trace.steps
         runs = [run for run in trace.program_runs if run.device is None]
@@ -124,7 +125,9 @@ class OperatorTree(Tabular, list):
         calls = np.bincount(places[began], minlength=count) / len(spans.begins)
         return ordered_rows(keys, list(self.numbers), total, own_ns, calls)
 
-    def places_in_tree(self, around: np.ndarray, is_some: np.ndarray):
+    def places_in_tree(
+        self, around: np.ndarray, is_some: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[Any, ...]]]:
         """For each span: the node of its time, the node of spans within it, and whether only its
         own time counts. Also the nodes as (node around, name), level by level."""
         name, mode = self.timed.name, self.numbers[MODE]
@@ -150,7 +153,7 @@ class OperatorTree(Tabular, list):
             inner[level] = np.where(is_mode, outer, places[level])
         return places, inner, name == mode, list(nodes)
 
-    def to_list(self) -> list[dict]:
+    def to_list(self) -> list[dict[Any, Any]]:
         """The rows as what JSON can hold: the longest, with the places of those around them."""
         places = {-1: -1}
         shown = []
@@ -198,7 +201,13 @@ def depths(around: np.ndarray) -> np.ndarray:
     return depth
 
 
-def ordered_rows(keys, names: list[str], total, own_ns, calls) -> list[TreeRow]:
+def ordered_rows(
+    keys: list[tuple[int, ...]],
+    names: list[str],
+    total: np.ndarray,
+    own_ns: np.ndarray,
+    calls: np.ndarray,
+) -> list[TreeRow]:
     """The rows of the nodes (node around, name), each followed by those within it."""
     within: dict[int, list[int]] = {}
     for node, (outer, _) in enumerate(keys):

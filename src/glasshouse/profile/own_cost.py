@@ -7,6 +7,7 @@ no modes."""
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import thread_time_ns
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.libraries import library_of, programs
 
 ROUNDS, CALLS = 7, 64
-costs: dict[tuple, float] = {}  # ns a call, by library and kind of recording
+costs: dict[tuple[Any, ...], float] = {}  # ns a call, by library and kind of recording
 
 
 def our_program() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -98,18 +99,18 @@ class profile:
     def __init__(
         self,
         *,
-        schedule=None,
-        on_trace_ready=None,
-        record_shapes=False,
-        profile_memory=False,
-        with_stack=False,
-        with_modules=True,
-        with_functions=False,
-        inner_operators=False,
-        with_flops=True,
-        max_events=MAX_EVENTS,
-        rank=None,
-    ):
+        schedule: Any = None,
+        on_trace_ready: Any = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+        with_modules: bool = True,
+        with_functions: bool = False,
+        inner_operators: bool = False,
+        with_flops: bool = True,
+        max_events: int = MAX_EVENTS,
+        rank: Any = None,
+    ) -> None:
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
                 fix = "Use gh.profile.schedule(...) or a function of the profile."
@@ -199,10 +200,10 @@ class profile:
             if self.on_trace_ready is not None:
                 self.on_trace_ready(self)
 
-    def __enter__(self):
+    def __enter__(self) -> "profile":
         return self.start()
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     # -- results -------------------------------------------------------------------------------
@@ -218,7 +219,9 @@ class profile:
             raise BackendError("profile", "a recording that has ended", "none", fix)
         return self.recorded
 
-    def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> EventAverages:
+    def key_averages(
+        self, group_by_input_shape: bool = False, group_by_stack_n: int = 0
+    ) -> EventAverages:
         """Group events by name, and by operand shapes or the innermost frames of the stack."""
         return key_averages(self.trace, group_by_input_shape, group_by_stack_n, self.with_flops)
 
@@ -291,13 +294,15 @@ class profile:
         """
         return BlockLives(self.memory(), most)
 
-    def export_chrome_trace(self, path, hta: bool = False):
+    def export_chrome_trace(self, path: str | Path, hta: bool = False) -> Path:
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta`: for HolisticTraceAnalysis, in whole µs, with kernels as those of a device stream."""
         exporter = HtaLineExporter if hta else LineExporter
         return exporter(self.trace, self.record_shapes).write(path)
 
-    def export_stacks(self, path, metric: str = "kernel_ns", by: str | None = None) -> None:
+    def export_stacks(
+        self, path: str | Path, metric: str = "kernel_ns", by: str | None = None
+    ) -> None:
         """Write stacks for flame graphs: pass, then modules or Python functions (`by` "modules" or
         "functions"; functions where stacks were recorded, if left out), then the call; with the
         `metric`, "kernel_ns" or "self_ns". Folded, in µs; for speedscope if `path` is .json."""
@@ -308,7 +313,7 @@ class profile:
             text = json.dumps(speedscope(stacks))
         path.write_text(text, encoding="utf-8")
 
-    def export_memory_timeline(self, path) -> None:
+    def export_memory_timeline(self, path: str | Path) -> None:
         """Write memory over time as CSV: time_ns, allocated_bytes, reserved_bytes."""
         memory = self.memory()
         columns = np.stack([memory.time_ns, memory.allocated, memory.reserved], axis=1)
@@ -316,18 +321,18 @@ class profile:
         path = writable("export_memory_timeline", path)
         np.savetxt(path, columns, "%d", ",", header=head, comments="")
 
-    def export_json(self, path) -> None:
+    def export_json(self, path: str | Path) -> None:
         """Write all tables, for other programs and for `glasshouse profile --against`."""
         text = json.dumps(data_of(self.trace))
         writable("export_json", path).write_text(text, encoding="utf-8")
 
-    def report(self, path, against=None, predicted=None) -> Path:
+    def report(self, path: str | Path, against: Any = None, predicted: Any = None) -> Path:
         """Write one HTML page that needs no network; `against` is the JSON of another run,
         `predicted` the result of `gh.analyze.step` for the same step, shown beside it."""
         return write_report(self.trace, path, against, predicted)
 
     @classmethod
-    def read(cls, path) -> "profile":
+    def read(cls, path: Any) -> "profile":
         """Read a profile that `export_chrome_trace` wrote, with the whole recording; or one of
         torch.profiler, of a CPU or of GPUs. Tables, report and comparison work on it.
 
@@ -337,7 +342,7 @@ class profile:
         prof.recorded = read_trace(path)
         return prof
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
     schedule = staticmethod(schedule)

@@ -17,11 +17,11 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile.building import toolchain
+from glasshouse.dispatch import Value, bind, hooks, state
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch import bind, hooks, state
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
-from glasshouse.dispatch.scope import Origin, origin_of, path_of
+from glasshouse.dispatch.scope import Origin, Scope, origin_of, path_of
 from glasshouse.dispatch.watch import (
     LOOKING,
     DeviceTimes,
@@ -31,6 +31,7 @@ from glasshouse.dispatch.watch import (
     ignore_call,
 )
 from glasshouse.graph.node import Node
+from glasshouse.memory import Tag
 from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import Observation
@@ -75,7 +76,7 @@ BIND = bind.__code__.co_filename
 class Numbers(dict):
     """A number for each key, in the order in which they come."""
 
-    def __missing__(self, key):
+    def __missing__(self, key: Any) -> int:
         return self.setdefault(key, len(self))
 
 
@@ -88,11 +89,11 @@ calls: dict[int, Call] = {}  # calls that events name, by number
 class Threads(Numbers):
     """Number of each thread, and its name at its first event; the thread that creates this is 0."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.names: list[str] = []
         self[state.thread]
 
-    def __missing__(self, number):
+    def __missing__(self, number: int) -> int:
         is_process = isinstance(number, str)  # whose name it is
         self.names.append(number if is_process else threading.current_thread().name)
         return super().__missing__(number)
@@ -134,7 +135,7 @@ class EventRecorder(Watcher):
 
     first = 0  # the number of the next recording's first event
 
-    def __init__(self, room: int, kind: RecordingKind):
+    def __init__(self, room: int, kind: RecordingKind) -> None:
         self.room, self.kind, self.first = room, kind, EventRecorder.first
         EventRecorder.first += room
         self.with_stack, self.modules, self.wants_allocations = kind[:3]
@@ -148,7 +149,7 @@ class EventRecorder(Watcher):
         self.memory_rows = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
-        self.live: dict = {}
+        self.live: dict[Any, Any] = {}
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
         self.library_bytes = self.existing_bytes = self.highest_bytes = 0
         self.holders = Holders()
@@ -213,7 +214,9 @@ class EventRecorder(Watcher):
 
     # -- methods of a watcher ------------------------------------------------------------------
 
-    def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
+    def write(
+        self, kind: int, what: int, begin_ns: int, scope: Scope | None = None, seq: int = -1
+    ) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
             where = scopes[path_of(scope)]
@@ -231,18 +234,18 @@ class EventRecorder(Watcher):
                 phases[now["phase"]],
             )
 
-    def module(self, scope, begin_ns):
+    def module(self, scope: Scope, begin_ns: int) -> None:
         if self.modules:
             self.write(MODULE, 0, begin_ns, scope)
         if scope.parent is None:
             self.look_at_holders()
 
-    def region(self, name, begin_ns, seq=-1):
+    def region(self, name: str, begin_ns: int, seq: int = -1) -> None:
         self.write(REGION, self.names[name], begin_ns, seq=seq)
         if name in PHASES:
             self.look_at_holders()
 
-    def elsewhere(self, process, regions):
+    def elsewhere(self, process: Any, regions: Any) -> None:
         thread, forward = self.threads[process], phases["forward"]
         for name, *times in regions:
             i = next(self.numbers)
@@ -250,18 +253,18 @@ class EventRecorder(Watcher):
                 what = self.names[name]
                 PACK(self.buffer, i * SIZE, *times, what, 0, -1, 0, thread, REGION, forward)
 
-    def annotation(self, name, begin_ns):
+    def annotation(self, name: str, begin_ns: int) -> None:
         self.write(ANNOTATION, self.names[name], begin_ns)
 
-    def pull(self, entry, begin_ns):
+    def pull(self, entry: Any, begin_ns: int) -> None:
         call = getattr(entry, "call", None)
         name = call.name if call is not None else type(entry).__name__
         self.write(PULL, self.names[name], begin_ns, getattr(entry, "scope", None), entry.seq)
 
-    def message(self, message):
+    def message(self, message: Any) -> None:
         self.messages.append(message)
 
-    def program(self, run: ProgramRun):
+    def program(self, run: ProgramRun) -> None:
         self.kernels += len(run.ends_ns)
         if self.kernels > 4 * self.room:
             self.dropped_runs += 1
@@ -291,7 +294,9 @@ class EventRecorder(Watcher):
         self.own_bytes = event.allocated_bytes, event.reserved_bytes
         self.write_memory(event.time_ns, event.kind, event.address, event.nbytes, event.tag)
 
-    def library_memory(self, kind: str, address: int, nbytes: int, tag, spec: str = "") -> None:
+    def library_memory(
+        self, kind: str, address: int, nbytes: int, tag: Tag, spec: str = ""
+    ) -> None:
         """Record memory that a library hands out or takes back, or had before all this."""
         if kind == "existed":
             self.holders.existing[address] = HeldTensor(tag, spec)
@@ -301,7 +306,7 @@ class EventRecorder(Watcher):
         self.library_bytes += nbytes if kind == "alloc" else -nbytes
         self.write_memory(perf_counter_ns(), kind, address, nbytes, tag)
 
-    def write_memory(self, time_ns: int, kind: str, address: int, nbytes: int, tag) -> None:
+    def write_memory(self, time_ns: int, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
@@ -330,7 +335,7 @@ class EventRecorder(Watcher):
         return self.watch_of_functions.events
 
     @property
-    def function_names(self) -> list[list]:
+    def function_names(self) -> list[list[Any]]:
         """(file, line, name) of the functions in `functions`."""
         return self.watch_of_functions.names
 
@@ -354,7 +359,7 @@ def about(call: Call, origin: Origin) -> tuple[int, int]:
     return call.number | scopes[origin.module] << 32, phases[origin.phase] << 56
 
 
-def writer_of_calls(recorder: EventRecorder):
+def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
     """Return the recorder's `op`: a function with its variables bound, as it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     first_event = recorder.first
@@ -393,13 +398,13 @@ class Stacks(dict):
     """Number of each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key has
     ids of code objects, which `alive` keeps: a code object's hash reads all of it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.stacks: list[list[tuple]] = [[]]
-        self.numbers: dict[tuple, int] = {}
-        self.alive: list[list[tuple]] = []
+        self.stacks: list[list[tuple[Any, ...]]] = [[]]
+        self.numbers: dict[tuple[Any, ...], int] = {}
+        self.alive: list[list[tuple[Any, ...]]] = []
 
-    def __missing__(self, key):
+    def __missing__(self, key: bytes) -> int:
         self.alive.append(running(2))  # without this function and the recorder's
         stack = of_caller(self.alive[-1])
         parts = tuple(x for code, at in stack for x in (id(code), at))
@@ -409,7 +414,7 @@ class Stacks(dict):
         return self.setdefault(key, number)
 
 
-def of_caller(stack: list[tuple]) -> list[tuple]:
+def of_caller(stack: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """A stack without `bind`, and without the inside of composed functions and of rules, which run
     only where they are not replayed."""
     inside = (CALL, hooks.tape.entry.pull.__code__)
@@ -420,7 +425,7 @@ def of_caller(stack: list[tuple]) -> list[tuple]:
     return stack[first:]
 
 
-def running(skip: int) -> list[tuple]:
+def running(skip: int) -> list[tuple[Any, ...]]:
     """(code, instruction) of the functions of this thread, the innermost first, without `skip`."""
     frame, frames = sys._getframe(1 + skip), []
     while frame is not None and len(frames) < MAX_FRAMES:
@@ -429,13 +434,13 @@ def running(skip: int) -> list[tuple]:
     return frames
 
 
-def stack_key(skip: int) -> tuple:
+def stack_key(skip: int) -> tuple[Any, ...]:
     """The key of this thread's stack without the `skip` innermost functions: slow and clear."""
     return tuple(x for code, lasti in running(1 + skip) for x in (id(code), lasti))
 
 
 @functools.cache
-def fast_stack_key() -> Callable:
+def fast_stack_key() -> Callable[..., Any]:
     """Return `stack_key` by native/stack.c where it can be compiled: 0.1 µs instead of 1."""
     try:
         return toolchain.extension(toolchain.NATIVE / "stack.c").key
@@ -443,7 +448,7 @@ def fast_stack_key() -> Callable:
         return stack_key
 
 
-def mark_parts(results, event: int) -> None:
+def mark_parts(results: tuple[Value, ...], event: int) -> None:
     for part in results:
         part.payload.event = event
         for node in part.payload.inputs:

@@ -4,6 +4,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +30,10 @@ from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.read_trace import read_trace
 
+if TYPE_CHECKING:
+    from glasshouse.profile.tables import KernelRows
+
+
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve
 FLAMES = ("modules", "functions")  # levels of a flame graph: never both in one
@@ -44,7 +49,7 @@ AS_THEY_ARE = (
 ).split()
 
 
-def data_of(trace: Trace) -> dict:
+def data_of(trace: Trace) -> dict[Any, Any]:
     """All tables of a trace as JSON; times in ns."""
     plain, trace = trace, with_kernels(trace)
     parts = Breakdown(plain)
@@ -87,13 +92,13 @@ def data_of(trace: Trace) -> dict:
     }
 
 
-def functions_data(trace: Trace, parts: Breakdown) -> dict:
+def functions_data(trace: Trace, parts: Breakdown) -> dict[Any, Any]:
     """The user's Python functions, and the time of those that call no operator."""
     functions = PythonFunctions(trace, parts)
     return {"sentence": functions.sentence, "rows": [row._asdict() for row in functions]}
 
 
-def read_before(path) -> dict:
+def read_before(path: str | Path) -> dict[Any, Any]:
     """Read the tables of another run: a file of `export_json`, or a trace of torch.profiler.
 
     Raises: OptionError for another file.
@@ -103,7 +108,7 @@ def read_before(path) -> dict:
     return data_of(read_trace(path)) if is_trace else read_run(path)
 
 
-def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) -> dict:
+def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) -> dict[Any, Any]:
     """Return the ns of each module's kernels, all below it included, at such limits, by its path. A
     module gets the share of a fused kernel that it gets of its time."""
     sums: Counter = Counter()
@@ -116,13 +121,13 @@ def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) ->
     return dict(sums)
 
 
-def best_rate(rows) -> float:
+def best_rate(rows: "KernelRows") -> float:
     """FLOP/s of the fastest kernel that took a while, without work on padding."""
     long = [r for r in rows if r.time_ns > SMALL_NS * r.runs]
     return max((r.exact_flops * r.runs * 1e9 / r.time_ns for r in long), default=0.0)
 
 
-def program_data(trace: Trace, number: int) -> dict:
+def program_data(trace: Trace, number: int) -> dict[Any, Any]:
     program = trace.programs[number]
     infos = program.step_infos()
     kinds = Counter(info.kind for info in infos)
@@ -154,7 +159,7 @@ def program_data(trace: Trace, number: int) -> dict:
     }
 
 
-def memory_data(trace: Trace) -> dict:
+def memory_data(trace: Trace) -> dict[Any, Any]:
     """The memory curve, thinned without losing its peaks, and the owners at the peak."""
     timeline = MemoryTimeline(trace)
     curves = thinned(timeline.time_ns, timeline.allocated, timeline.reserved)
@@ -188,7 +193,9 @@ def shown_owner(tag: Tag) -> tuple[str, str, str]:
     return f"{what} {module}", first_path(module).rpartition(".")[0], phase
 
 
-def thinned(time_ns, nbytes, *others, most: int = MAX_POINTS) -> list[np.ndarray]:
+def thinned(
+    time_ns: np.ndarray, nbytes: np.ndarray, *others: Any, most: int = MAX_POINTS
+) -> list[np.ndarray]:
     """Curves over time with fewer points: of each part the one with the most bytes."""
     count = len(time_ns)
     parts = np.array_split(np.arange(count), min(count, most)) if count else []
@@ -233,7 +240,7 @@ def folded(
     return [(list(frames), int(ns)) for frames, ns in ns_of_stack.items() if ns >= 1]
 
 
-def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
+def speedscope(stacks: list[tuple[list[str], int]]) -> dict[Any, Any]:
     """Folded stacks as speedscope reads them.
 
     Source: speedscope's file format, `sampled`.
@@ -258,7 +265,7 @@ def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
     }
 
 
-def timeline_data(trace: Trace) -> dict:
+def timeline_data(trace: Trace) -> dict[Any, Any]:
     """[track, begin, end, name, kernel or -1] in ns; of the last loop step if all are too many."""
     first, last = trace.begin_ns, trace.end_ns
     events, steps = trace.events, trace.steps
@@ -295,13 +302,15 @@ def timeline_data(trace: Trace) -> dict:
     }
 
 
-def page_of(data: dict) -> str:
+def page_of(data: dict[Any, Any]) -> str:
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":"), default=str).replace("<", "\\u003c")
     return template.replace(PLACE, text, 1)
 
 
-def write_report(trace: Trace, path, against=None, predicted=None) -> Path:
+def write_report(
+    trace: Trace, path: str | Path, against: Any = None, predicted: Any = None
+) -> Path:
     path = writable("report", path)
     data, trace = data_of(trace), with_kernels(trace)
     flames = {by: folded(trace, by=by) for by in FLAMES if by == "modules" or trace.with_stack}

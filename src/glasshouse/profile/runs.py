@@ -2,12 +2,16 @@
 kernels. Runs of one Program are processed together, as the rows of arrays."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.dispatch.call import Call
 from glasshouse.profile.record import COMPUTED, RecordedRun
+
+if TYPE_CHECKING:
+    pass
+
 
 ROWS = 1 << 20  # numbers that are processed at once
 
@@ -114,7 +118,9 @@ def times_of_steps(steps: Steps) -> dict[tuple[int, int], tuple[int, int]]:
     return sums
 
 
-def with_calls_at_once(steps: Steps, runs: list, calls: CallsAtOnce, events, first: int) -> Steps:
+def with_calls_at_once(
+    steps: Steps, runs: list[Any], calls: CallsAtOnce, events: np.ndarray, first: int
+) -> Steps:
     """All steps in the order in which their runs began, with calls that were computed at once
     among them; their Programs are numbered from `first` on."""
     count, call_events = len(calls.event), events[calls.event]
@@ -126,7 +132,7 @@ def with_calls_at_once(steps: Steps, runs: list, calls: CallsAtOnce, events, fir
     return Steps(*(np.concatenate(x)[order] for x in zip(steps, single, strict=True)))
 
 
-def kernel_ns_of_calls(trace) -> tuple[np.ndarray, list[Unseen]]:
+def kernel_ns_of_calls(trace: Any) -> tuple[np.ndarray, list[Unseen]]:
     """Ns of the kernels that computed each event's call, and each call without an event; a fused
     kernel's time is shared out among its calls."""
     events, unseen = trace.events, {}
@@ -158,7 +164,7 @@ def kernel_ns_of_calls(trace) -> tuple[np.ndarray, list[Unseen]]:
     return kernel_ns, [Unseen(*total) for total in unseen.values()]
 
 
-def runs_by_program(runs: list, numbers: dict[int, int]) -> dict[int, list]:
+def runs_by_program(runs: list[Any], numbers: dict[int, int]) -> dict[int, list[Any]]:
     """The runs of each Program, by its number."""
     by_program: dict[int, list] = {}
     for run in runs:
@@ -166,7 +172,9 @@ def runs_by_program(runs: list, numbers: dict[int, int]) -> dict[int, list]:
     return by_program
 
 
-def times_of_shares(runs: list, shares: list[Share]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def times_of_shares(
+    runs: list[Any], shares: list[Share]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(ns, event or -1) of each share, a row for each run of one Program; as many runs at once as
     fill arrays of a fitting size."""
     steps, places = (np.array([s[i] for s in shares], np.int64) for i in (1, 2))

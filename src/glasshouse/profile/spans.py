@@ -1,6 +1,6 @@
 """Spans of time: how much they cover, and clocks that stand still outside them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,12 +42,12 @@ class Spans(NamedTuple):
         is_some = ends > begins
         return Spans(begins[is_some], ends[is_some])
 
-    def covered_by(self, others: list) -> int:
+    def covered_by(self, others: list[Any]) -> int:
         """How much of these spans lies in any of the others."""
         return int(covered(others, self.begins, self.ends).sum())
 
 
-def union(spans: list) -> Spans:
+def union(spans: list[Any]) -> Spans:
     """The union of several (begins, ends), in order and without overlaps."""
     begins, ends = (np.concatenate(times) for times in zip(*spans, strict=True))
     order = np.argsort(begins, kind="stable")
@@ -58,7 +58,7 @@ def union(spans: list) -> Spans:
     return Spans(begins[is_apart], ends[is_last])
 
 
-def covered(spans: list, first, last):
+def covered(spans: list[Any], first: Any, last: Any) -> Any:
     """How much of the time from `first` to `last` lies in any of the spans."""
     whole = union(spans)
     if not len(whole.begins):
@@ -76,7 +76,9 @@ class NestedTimes(NamedTuple):
     own_ns: np.ndarray
 
 
-def nested_within(spans: Spans, begin, end, thread) -> NestedTimes:
+def nested_within(
+    spans: Spans, begin: np.ndarray, end: np.ndarray, thread: np.ndarray
+) -> NestedTimes:
     """Clip times, which nest in each thread, to the spans. Of equal ones the first is around the
     others."""
     begins, ends = spans.clock(begin), spans.clock(end)

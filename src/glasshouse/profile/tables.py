@@ -1,12 +1,14 @@
 """Tables of a trace: operators, kernels, and the tree of modules."""
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base.errors import check_known
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import with_kernels
@@ -61,7 +63,7 @@ SORT_KEYS = {
 class EventAverages(Tabular, list):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
-    def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool):
+    def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool) -> None:
         super().__init__(rows)
         self.trace, self.shapes, self.flops = trace, shapes, flops
 
@@ -153,7 +155,7 @@ def summary(trace: Trace) -> str:
 
 
 def key_averages(
-    trace: Trace, group_by_input_shape=False, group_by_stack_n: int = 0, flops=True
+    trace: Trace, group_by_input_shape: bool = False, group_by_stack_n: int = 0, flops: bool = True
 ) -> EventAverages:
     events = trace.events
     names: dict[tuple, int] = {}
@@ -198,7 +200,7 @@ def listed(call: Call) -> str:
     return ", ".join(str(list(spec.shape)) for spec in call.specs)
 
 
-def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str, str, str]:
+def label_of(trace: Trace, event: Any, shapes: bool, stack_n: int) -> tuple[str, str, str, str]:
     is_op = event["kind"] <= COMPUTED
     kind = "op" if is_op else ("module", "region", "annotation", "pull", "step")[event["kind"] - 2]
     name = "ProfilerStep" if event["kind"] == STEP else trace.name_of(event)
@@ -247,7 +249,7 @@ class KernelRow(NamedTuple):
 class KernelRows(Tabular, list):
     """Steps of Programs, the longest first; prints as a table."""
 
-    def __init__(self, rows: list[KernelRow], wall_ns: int):
+    def __init__(self, rows: list[KernelRow], wall_ns: int) -> None:
         super().__init__(rows)
         self.wall_ns = wall_ns
 
@@ -311,7 +313,7 @@ def kernels(trace: Trace) -> KernelRows:
     return KernelRows(sorted(rows, key=lambda r: -r.time_ns), trace.wall_ns)
 
 
-def exact_flops_of(info) -> int:
+def exact_flops_of(info: StepInfo) -> int:
     """FLOPs that one run of a step has to do."""
     return max(0, sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops)
 
@@ -386,7 +388,7 @@ class ModuleRow(NamedTuple):
 class ModuleTree(Tabular):
     """Time, FLOPs and bytes by module and pass; a fused kernel is shared out among its calls."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
     @cached_property
@@ -407,7 +409,7 @@ class ModuleTree(Tabular):
         self.add_events(add)
         return sums
 
-    def add_events(self, add) -> None:
+    def add_events(self, add: Callable[..., Any]) -> None:
         """Add host times of calls and passes, calls of modules, and calls computed at once."""
         trace, events = self.trace, self.trace.events
         counted = events["kind"] != STEP

@@ -30,7 +30,7 @@ def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.3f} ms" if abs(ns) >= 1e5 else f"{ns / 1e3:.2f} µs"
 
 
-def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
+def writable(where: str, path: str | Path, endings: tuple[str, ...] = ("",)) -> Path:
     """A path to write to.
 
     Raises: OSError or OptionError for a wrong one.
@@ -61,7 +61,7 @@ class Tabular:
         """The text of the table."""
         raise NotImplementedError
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.table()
 
 

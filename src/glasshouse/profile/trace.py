@@ -7,6 +7,7 @@ import os
 import socket
 from functools import cached_property
 from itertools import takewhile
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from glasshouse.base.errors import PACKAGE
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.scope import Origin
 from glasshouse.dispatch.watch import CAPTURING, COMPILING, TRACING
 from glasshouse.ops.process import process
 from glasshouse.profile import record as recorded
@@ -49,7 +51,7 @@ class TraceEvent(NamedTuple):
     thread: str
     module: str
     phase: str
-    shapes: list
+    shapes: list[Any]
     flops: int
     bytes: int
     sequence: int
@@ -59,7 +61,7 @@ class TraceEvent(NamedTuple):
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
-    def __init__(self, recorder: recorded.EventRecorder, rank: int = 0):
+    def __init__(self, recorder: recorded.EventRecorder, rank: int = 0) -> None:
         self.events = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns, self.met_at_ns = recorder.began_at_ns, process.met_at_ns
@@ -138,7 +140,7 @@ class Trace:
     def is_op(self) -> np.ndarray:
         return self.events["kind"] <= recorded.COMPUTED
 
-    def name_of(self, event) -> str:
+    def name_of(self, event: Any) -> str:
         kind, what = int(event["kind"]), int(event["what"])
         if kind <= recorded.COMPUTED:
             return self.call_name(what)
@@ -157,7 +159,7 @@ class Trace:
             return share.call.primitive.name
         return self.info(share.program, share.step).name
 
-    def users(self, stack: int) -> list[tuple]:
+    def users(self, stack: int) -> list[tuple[Any, ...]]:
         """(code, instruction) of the user's functions, the innermost first, but the launcher."""
         inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
         others = (PACKAGE, GRAPH_CODE, *folders)
@@ -170,7 +172,7 @@ class Trace:
             for code, lasti in self.users(stack)
         ]
 
-    def codes(self, stack: int) -> list[tuple]:
+    def codes(self, stack: int) -> list[tuple[Any, ...]]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
         return [
             (code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
@@ -239,7 +241,7 @@ class Trace:
     def compile_ns(self) -> int:
         return int(self.compile_ns_within(self.begin_ns, self.end_ns))
 
-    def compile_ns_within(self, begin, end):
+    def compile_ns_within(self, begin: int | np.ndarray, end: int | np.ndarray) -> Any:
         """The time spent on compiling between two moments, or the moments of two columns."""
         return covered([(self.compiling["begin"], self.compiling["end"])], begin, end)
 
@@ -372,7 +374,9 @@ class Trace:
         return self.end_ns - self.begin_ns
 
 
-def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share]:
+def shares_of(
+    trace: Trace, program: int, step: int, info: StepInfo, events: np.ndarray
+) -> list[Share]:
     if not info.sources:
         origin = info.origin
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
@@ -398,7 +402,7 @@ def weight(call: Call) -> float:
     return call.cost.bytes + call.cost.flops / BALANCE
 
 
-def where(trace: Trace, origin, events) -> tuple[str, str]:
+def where(trace: Trace, origin: Origin, events: np.ndarray) -> tuple[str, str]:
     """Module and pass of a recorded call: from its event, else from compilation."""
     if 0 <= origin.place < len(events) and events[origin.place] >= 0:
         event = trace.events[events[origin.place]]
@@ -406,7 +410,7 @@ def where(trace: Trace, origin, events) -> tuple[str, str]:
     return origin.module, origin.phase
 
 
-def line_of(code, lasti: int) -> int:
+def line_of(code: CodeType, lasti: int) -> int:
     for start, end, line in code.co_lines():
         if start <= lasti < end:
             return line or code.co_firstlineno

@@ -1,6 +1,8 @@
 """Transfers of a transport beside the steps of Programs, shown as a thread for each group of ranks,
 and for each channel between stages of a pipeline."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.compile.lowering.source_map import StepInfo
@@ -18,8 +20,8 @@ class Transfer:
 
     arena_bytes = 0
 
-    def __init__(self, info: StepInfo):
-        self.sources: dict = {}
+    def __init__(self, info: StepInfo) -> None:
+        self.sources: dict[Any, Any] = {}
         self.lines: dict[int, str] = {}
         nowhere = [Node(x.call, (), x.origin._replace(place=-1)) for x in info.sources]
         self.info = info._replace(sources=nowhere, number=0, arena=())

@@ -3,15 +3,16 @@ composed of array functions, so gradients go through to the waveform."""
 
 import math
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional import conv1d, pad
 from glasshouse.ops.checks import check_integer, check_option, check_type
-from glasshouse.tensor import abs, log, maximum, real, sqrt
+from glasshouse.tensor import Tensor, abs, log, maximum, real, sqrt
 from glasshouse.tensor import imag as imaginary
 from glasshouse.tensor.standard import reduce
 from glasshouse.tensor.torch_names.short_time import frames_of, stft
@@ -41,7 +42,7 @@ def window_values(name: str, size: int) -> np.ndarray:
     return a - b * np.cos(turns) + c * np.cos(2 * turns)
 
 
-def samples(where: str, waveform, least: int = 1) -> Value:
+def samples(where: str, waveform: Tensor | np.ndarray, least: int = 1) -> Tensor:
     x = check_floating(where, waveform, "waveform")
     if not x.ndim or x.shape[-1] < least:
         fix = "Pad it, or take shorter frames."
@@ -49,7 +50,7 @@ def samples(where: str, waveform, least: int = 1) -> Value:
     return x
 
 
-def frames(waveform, size: int, hop: int):
+def frames(waveform: Any, size: int, hop: int) -> Tensor:
     """Overlapping pieces of a waveform, `hop` samples apart; what does not fill one is left out.
 
     Shapes: (..., samples) -> (..., 1 + (samples - size) // hop, size).
@@ -64,8 +65,8 @@ def frames(waveform, size: int, hop: int):
 
 
 def spectrogram(
-    waveform,
-    window,
+    waveform: Tensor | np.ndarray,
+    window: Tensor | np.ndarray,
     n_fft: int = 400,
     hop_length: int | None = None,
     power: float | None = 2.0,
@@ -73,7 +74,7 @@ def spectrogram(
     center: bool = True,
     pad_mode: str = "reflect",
     normalized: bool = False,
-):
+) -> Tensor:
     """|rfft(frame · window)|^power for overlapping frames, n_fft // 2 samples apart by default;
     the complex spectrum for power None. A window shorter than a frame is centred in it.
     `center` pads the waveform so that frame t is around sample t · hop_length; `normalized` divides
@@ -108,7 +109,7 @@ def spectrogram(
     return energy if power == 2 else energy ** (power / 2)
 
 
-def to_mel(hertz, scale: str):
+def to_mel(hertz: list[float], scale: str) -> np.ndarray:
     hertz = np.asarray(hertz, np.float64)
     if scale == "htk":
         return 2595 * np.log10(1 + hertz / 700)
@@ -117,7 +118,7 @@ def to_mel(hertz, scale: str):
     return np.where(hertz < 1000, linear, bent)
 
 
-def to_hertz(mel, scale: str):
+def to_hertz(mel: np.ndarray, scale: str) -> np.ndarray:
     if scale == "htk":
         return 700 * (10 ** (mel / 2595) - 1)
     bent = 1000 * np.exp(np.log(6.4) / 27 * (np.maximum(mel, 15) - 15))
@@ -184,7 +185,9 @@ def dct_matrix(n_mfcc: int, n_mels: int, norm: str | None = "ortho") -> np.ndarr
     return np.cos(angles) * np.sqrt(2 / n_mels) * np.where(np.arange(n_mfcc) == 0, 0.5**0.5, 1)
 
 
-def decibels(energy, floor: float = 1e-10, top_db: float | None = None):
+def decibels(
+    energy: Tensor | np.ndarray, floor: float = 1e-10, top_db: float | None = None
+) -> Tensor:
     """10 log₁₀(max(energy, floor)), and with `top_db` at least that much below the example's peak.
 
     Shapes: (..., F, T) -> (..., F, T).
@@ -204,7 +207,7 @@ def decibels(energy, floor: float = 1e-10, top_db: float | None = None):
     return maximum(level, reduce.max(level, axis=(-2, -1), keepdims=True) - top_db)
 
 
-def deltas(features, win_length: int = 5):
+def deltas(features: Any, win_length: int = 5) -> Any:
     """Slopes over time: Σ_k k (x[t + k] - x[t - k]) / (2 Σ k²), edges repeated.
 
     Shapes: (..., F, T) -> (..., F, T).
@@ -223,11 +226,11 @@ def deltas(features, win_length: int = 5):
     return reduce.sum(pieces * cast(as_value(weights), x.dtype), axis=-1)
 
 
-def pad_edges(x: Value, width: int) -> Value:
+def pad_edges(x: Tensor, width: int) -> Tensor:
     return pad(x, (width, width), "replicate")
 
 
-def preemphasis(waveform, coefficient: float = 0.97):
+def preemphasis(waveform: Any, coefficient: float = 0.97) -> Tensor:
     """x[t] - coefficient · x[t - 1], which lifts high frequencies.
 
     Shapes: (..., samples) -> (..., samples).
@@ -240,7 +243,9 @@ def preemphasis(waveform, coefficient: float = 0.97):
     return x - pad(x[..., :-1], (1, 0)) * coefficient
 
 
-def normalize_features(features, eps: float = 1e-5, variance: bool = True):
+def normalize_features(
+    features: Tensor | np.ndarray, eps: float = 1e-5, variance: bool = True
+) -> Tensor:
     """Each feature less its mean over time, and with `variance` by its standard deviation + eps.
 
     Shapes: (..., F, T) -> (..., F, T).
@@ -253,7 +258,13 @@ def normalize_features(features, eps: float = 1e-5, variance: bool = True):
     return centred / (sqrt(reduce.mean(centred * centred, axis=-1, keepdims=True)) + eps)
 
 
-def resample(waveform, orig_freq: int, new_freq: int, width: int = 6, rolloff: float = 0.99):
+def resample(
+    waveform: Tensor | np.ndarray,
+    orig_freq: int,
+    new_freq: int,
+    width: int = 6,
+    rolloff: float = 0.99,
+) -> Any:
     """A waveform at another rate: each new sample is the sum of the old ones around it, weighted by
     a sinc under a squared-cosine window of `width` zero crossings to each side, cut off at
     `rolloff` times the lower of both Nyquist frequencies.
@@ -293,7 +304,7 @@ def sinc_kernels(old: int, new: int, width: int, rolloff: float) -> tuple[np.nda
     return np.sinc(times) * np.cos(times * np.pi / width / 2) ** 2 * cutoff / old, reach
 
 
-def speed(waveform, sample_rate: int, factor: float):
+def speed(waveform: np.ndarray, sample_rate: int, factor: float) -> Tensor:
     """A waveform played `factor` times as fast, pitch and all.
 
     Shapes: (..., samples) -> (..., about samples / factor).

@@ -1,15 +1,17 @@
 """Features and augmentations of speech as layers; features (..., F, T) over bands and frames."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse import nn
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, adopt, as_value, reshape
+from glasshouse.dispatch.value import adopt, as_value, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.layer import layer
 from glasshouse.ops.checks import check_integer
 from glasshouse.speech import features
-from glasshouse.tensor import arange, concat, floor, log, minimum, random
+from glasshouse.tensor import Tensor, arange, concat, floor, log, minimum, random
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
@@ -18,7 +20,7 @@ __all__ = ["MFCC", "Deltas", "FrequencyMasking", "LogMelSpectrogram", "MelSpectr
            "SpeedPerturbation", "TimeMasking"]  # fmt: skip
 
 
-def constant(values: np.ndarray) -> Value:
+def constant(values: np.ndarray) -> Tensor:
     return adopt(values.astype(np.float32))
 
 
@@ -43,7 +45,7 @@ class Spectrogram(nn.Module):
         center: bool = True,
         pad_mode: str = "reflect",
         normalized: bool = False,
-    ):
+    ) -> None:
         super().__init__()
         name = type(self).__name__
         self.n_fft = check_integer(name, "n_fft", n_fft, 1)
@@ -55,7 +57,7 @@ class Spectrogram(nn.Module):
         self.normalized = normalized
         self.register_buffer("window", constant(features.window_values(window, size)))
 
-    def forward(self, waveform):
+    def forward(self, waveform: Tensor | np.ndarray) -> Tensor:
         sizes = (self.n_fft, self.hop_length, self.power)
         options = {name: getattr(self, name) for name in ("center", "pad_mode", "normalized")}
         return features.spectrogram(waveform, self.window, *sizes, **options)
@@ -86,15 +88,15 @@ class MelSpectrogram(Spectrogram):
         f_max: float | None = None,
         mel_scale: str = "htk",
         norm: str | None = None,
-        **spectrum,
-    ):
+        **spectrum: Any,
+    ) -> None:
         super().__init__(n_fft, win_length, hop_length, **spectrum)
         self.sample_rate, self.n_mels = sample_rate, n_mels
         bands = (n_fft // 2 + 1, n_mels, sample_rate, f_min, f_max)
         filters = features.mel_filters(*bands, mel_scale=mel_scale, norm=norm)
         self.register_buffer("filters", constant(filters))
 
-    def forward(self, waveform):
+    def forward(self, waveform: Tensor | np.ndarray) -> Tensor:
         return (super().forward(waveform).mT @ self.filters).mT
 
 
@@ -105,11 +107,11 @@ class LogMelSpectrogram(MelSpectrogram):
     Source: standard.
     """
 
-    def __init__(self, *args, offset: float = 1e-6, **options):
+    def __init__(self, *args: int, offset: float = 1e-6, **options: Any) -> None:
         super().__init__(*args, **options)
         self.offset = offset
 
-    def forward(self, waveform):
+    def forward(self, waveform: Tensor | np.ndarray) -> Tensor:
         return log(super().forward(waveform) + self.offset)
 
 
@@ -124,18 +126,18 @@ class MFCC(MelSpectrogram):
 
     def __init__(
         self,
-        *args,
+        *args: int,
         n_mfcc: int = 40,
         log_mels: bool = False,
         top_db: float | None = 80.0,
         dct_norm: str | None = "ortho",
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(*args, **options)
         self.log_mels, self.top_db = log_mels, top_db
         self.register_buffer("dct", constant(features.dct_matrix(n_mfcc, self.n_mels, dct_norm)))
 
-    def forward(self, waveform):
+    def forward(self, waveform: Tensor | np.ndarray) -> Tensor:
         mel = super().forward(waveform)
         level = log(mel + 1e-6) if self.log_mels else features.decibels(mel, top_db=self.top_db)
         return (level.mT @ self.dct).mT
@@ -151,12 +153,12 @@ class Deltas(nn.Module):
 
     _shown = ("order", "win_length")
 
-    def __init__(self, order: int = 2, win_length: int = 5):
+    def __init__(self, order: int = 2, win_length: int = 5) -> None:
         super().__init__()
         self.order = check_integer("Deltas", "order", order, 1)
         self.win_length = win_length
 
-    def forward(self, input):
+    def forward(self, input: Tensor | np.ndarray) -> Tensor:
         parts = [check_floating("Deltas", input)]
         for _ in range(self.order):
             parts.append(features.deltas(parts[-1], self.win_length))
@@ -179,14 +181,16 @@ class SpeedPerturbation(nn.Module):
 
     _shown = ("sample_rate", "factors")
 
-    def __init__(self, sample_rate: int = 16000, factors=(0.9, 1.0, 1.1)):
+    def __init__(
+        self, sample_rate: int = 16000, factors: tuple[float, ...] = (0.9, 1.0, 1.1)
+    ) -> None:
         super().__init__()
         self.sample_rate, self.factors = sample_rate, tuple(factors)
         if not self.factors or not all(factor > 0 for factor in self.factors):
             fix = "Use e.g. (0.9, 1.0, 1.1)."
             raise OptionError("SpeedPerturbation", "factors above 0", repr(factors), fix)
 
-    def forward(self, waveform):
+    def forward(self, waveform: Any) -> Any:
         if not self.training:
             return as_value(waveform)
         factor = self.factors[random.randint(len(self.factors)).item()]
@@ -201,7 +205,7 @@ class Masking(nn.Module):
     axis = -1
     _shown = ("width", "count", "value", "share")
 
-    def __init__(self, width: int, count: int = 1, value: float = 0.0, share: float = 1.0):
+    def __init__(self, width: int, count: int = 1, value: float = 0.0, share: float = 1.0) -> None:
         super().__init__()
         name = type(self).__name__
         self.width = check_integer(name, "width", width)
@@ -210,7 +214,7 @@ class Masking(nn.Module):
             raise OptionError(name, "share in [0, 1]", repr(share), "Change it.")
         self.value, self.share = value, share
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         x = check_floating(type(self).__name__, input)
         if x.ndim < 2:
             raise ShapeError(type(self).__name__, "features (..., F, T)", x.shape, "Add an axis.")
@@ -269,7 +273,7 @@ class SpecAugment(nn.Sequential):
         *,
         share: float = 1.0,
         value: float = 0.0,
-    ):
+    ) -> None:
         super().__init__(
             FrequencyMasking(bands, band_masks, value),
             TimeMasking(frames, frame_masks, value, share),

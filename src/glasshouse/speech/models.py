@@ -8,11 +8,12 @@ from glasshouse import nn
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import adopt, as_value
 from glasshouse.nn.functional import glu
+from glasshouse.tensor import Tensor
 
 __all__ = ["AsrTransformer"]
 
 
-def sinusoids(length: int, dim: int):
+def sinusoids(length: int, dim: int) -> Tensor:
     """Positions as sines (even features) and cosines (odd ones) of falling frequencies.
 
     Shapes: -> (length, dim).
@@ -43,15 +44,15 @@ class AsrTransformer(nn.Module):
 
     def __init__(
         self,
-        features=80,
-        labels=30,
-        layers=36,
-        dim=768,
-        heads=4,
-        ff=3072,
-        dropout=0.0,
-        max_len=4096,
-    ):
+        features: int = 80,
+        labels: int = 30,
+        layers: int = 36,
+        dim: int = 768,
+        heads: int = 4,
+        ff: int = 3072,
+        dropout: float = 0.0,
+        max_len: int = 4096,
+    ) -> None:
         super().__init__()
         self.features, self.max_len = features, max_len
         self.norm = nn.LayerNorm(features)
@@ -62,7 +63,7 @@ class AsrTransformer(nn.Module):
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
         self.layers, self.output = nn.Sequential(*stack), nn.Linear(dim, labels)
 
-    def forward(self, features):
+    def forward(self, features: Tensor) -> Tensor:
         x = as_value(features, where="AsrTransformer")
         if x.ndim != 3 or x.shape[2] != self.features or self.frames(x.shape[1]) > self.max_len:
             expected = f"(N, T, {self.features}) with T at most {3 * self.max_len}"
@@ -73,6 +74,6 @@ class AsrTransformer(nn.Module):
         return self.output(self.layers(x))
 
     @staticmethod
-    def frames(length):
+    def frames(length: int) -> int:
         """How many frames the scores have for a recording of `length` frames (or an array)."""
         return (length + 2) // 3

@@ -73,7 +73,7 @@ def get_total_norm(
 
 
 def clip_grads_with_norm_(
-    parameters: list[Tensor], max_norm: float, total_norm: ArrayLike, foreach: Any = None
+    parameters: Any, max_norm: float, total_norm: ArrayLike, foreach: Any = None
 ) -> None:
     """Scale the gradients down in place if their norm, an argument, is above max_norm.
 
@@ -105,14 +105,18 @@ def sharding_of_gradient(p: Tensor) -> Any:
     return p.grad.sharding or p.sharding
 
 
-def groups_of(parameters: list[Tensor]) -> list:
+def groups_of(parameters: list[Tensor]) -> list[Any]:
     """The groups whose ranks have different parts of some gradient, each once."""
     shardings = [sharding_of_gradient(p) for p in parameters if p.grad is not None]
     return list(dict.fromkeys(group for s in shardings if s is not None for group in s.groups))
 
 
 def norm_of(
-    where: str, tensors: list, norm_type: float, error_if_nonfinite: bool, shardings: list[None]
+    where: str,
+    tensors: list[Any],
+    norm_type: float,
+    error_if_nonfinite: bool,
+    shardings: list[None],
 ) -> Tensor:
     if not tensors:
         return asarray(0.0)
@@ -124,14 +128,14 @@ def norm_of(
     return total
 
 
-def scale_down(params: list, max_norm: float, total: Tensor) -> None:
+def scale_down(params: list[Any], max_norm: float, total: Tensor) -> None:
     with no_grad():
         scale = minimum(float(max_norm) / (total + 1e-6), full((), 1.0, total.dtype))
         for p in params:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
 
 
-def total_norm(grads: list, norm_type: float, shardings: list) -> Tensor:
+def total_norm(grads: list[Any], norm_type: float, shardings: list[Any]) -> Tensor:
     sizes = [abs(cast(g, accumulation_dtype(g.dtype))) for g in grads]
     dtype = reduce(promote, [size.dtype for size in sizes])
     sizes = [cast(size, dtype) for size in sizes]
@@ -142,7 +146,7 @@ def total_norm(grads: list, norm_type: float, shardings: list) -> Tensor:
     return over_ranks(powers, shardings, add, "sum") ** (1 / norm_type)
 
 
-def over_ranks(numbers: list, shardings: list, combine: Any, reduction: str) -> Tensor:
+def over_ranks(numbers: list[Any], shardings: list[Any], combine: Any, reduction: str) -> Tensor:
     """Numbers of several tensors combined, with those of the other ranks' parts."""
     by_groups: dict[tuple, list] = {}
     for number, sharding in zip(numbers, shardings, strict=True):

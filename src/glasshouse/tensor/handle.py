@@ -42,7 +42,7 @@ def writing(where: str, compute: Callable[..., Any]) -> Any:
     return lambda self, other: self.in_place(where, compute(self, other))
 
 
-def converted(kind: type) -> Any:
+def converted(kind: type[Any]) -> Any:
     return lambda self: kind(self.one(kind.__name__))
 
 
@@ -83,7 +83,7 @@ class Tensor(AttachedMethods):
     grad: Any = None
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
-    def __new__(cls, data: "Tensor | None" = None, dtype: DTypeLike | None = None) -> Self:
+    def __new__(cls, data: "Tensor | None" = None, dtype: Any = None) -> Self:
         value = as_value(data, None if dtype is None else as_dtype(dtype))
         tensor = object.__new__(cls)
         tensor.rebind(value.detach() if isinstance(data, Tensor) else value)
@@ -473,7 +473,7 @@ def add_hook(tensor: Tensor, slot: int | None, fn: Callable[..., Any]) -> Hook:
     return Hook(tensor.tape_entry.grad_hooks, (slot, fn))
 
 
-def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple:
+def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple[Any, ...]:
     """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
     for target in targets:
         if isinstance(target, Tensor):

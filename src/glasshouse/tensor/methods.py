@@ -90,7 +90,7 @@ SYNONYMS = {
 }  # fmt: skip
 
 
-def sizes(shape: tuple[Any, ...]) -> tuple:
+def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
     lone = len(shape) == 1 and isinstance(shape[0], (tuple, list))
     return tuple(shape[0] if lone else shape)
 
@@ -395,7 +395,7 @@ def casting(name: str, dtype: Any) -> Any:
     return method(name, function, f"The tensor in {dtype.name}.")
 
 
-def functions_as_methods() -> dict:
+def functions_as_methods() -> dict[Any, Any]:
     """Every function that becomes a method as it is, by its name there."""
     methods = {
         name: getattr(module, name)

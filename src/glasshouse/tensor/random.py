@@ -52,7 +52,7 @@ __all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "d
            "truncated_normal", "uniform"]  # fmt: skip
 
 MASK = 0xFFFFFFFF
-observers: list[list] = []  # lists that get (generator, key) of each draw
+observers: list[list[Any]] = []  # lists that get (generator, key) of each draw
 
 
 def mixed(n: int) -> int:
@@ -124,7 +124,7 @@ class Generator:
         """The seed that it was last restarted at."""
         return self.seed
 
-    def get_state(self) -> dict:
+    def get_state(self) -> dict[Any, Any]:
         """As `state`."""
         return self.state()
 
@@ -138,12 +138,12 @@ class Generator:
             child.key_words = key_of((words[0] << 32 | words[1]) ^ (mixed(start + i) << 64))
         return children
 
-    def state(self) -> dict:
+    def state(self) -> dict[Any, Any]:
         """Seed, key and number of draws, for `set_state` and JSON."""
         with self.lock:
             return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
-    def set_state(self, state: dict) -> None:
+    def set_state(self, state: dict[Any, Any]) -> None:
         """Continue from a saved `state()`.
 
         Raises: OptionError, changing nothing, if it is none.
@@ -246,7 +246,7 @@ def normal(
     shape: int | Sequence[int] = (),
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: DTypeLike = float32,
+    dtype: Any = float32,
     generator: Generator | None = None,
 ) -> "Tensor":
     """Numbers with the normal distribution of this mean and standard deviation.

@@ -90,7 +90,7 @@ def to_dlpack(x: Any) -> Any:
     return x.__dlpack__()
 
 
-def own_functions() -> dict:
+def own_functions() -> dict[Any, Any]:
     """Every further name, and its function."""
     functions = {
         name: getattr(module, original)

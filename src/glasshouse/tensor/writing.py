@@ -67,7 +67,7 @@ def as_function(name: str) -> Any:
 FUNCTIONS = {f"{name}_": as_function(f"{name}_") for name in AS_FUNCTIONS}
 
 
-def add_writing_methods(functions: dict) -> None:
+def add_writing_methods(functions: dict[Any, Any]) -> None:
     """Give Tensor a method `name_` for each function that has one."""
     for name in ELEMENTWISE:
         if f"{name}_" not in vars(Tensor):

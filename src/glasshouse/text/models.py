@@ -3,6 +3,7 @@
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.creation import arange
 
 __all__ = ["BertLike", "GptLike"]
@@ -22,8 +23,15 @@ class BertLike(nn.Module):
     """
 
     def __init__(
-        self, vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512, dropout=0.0
-    ):
+        self,
+        vocab: int = 50265,
+        layers: int = 24,
+        dim: int = 1024,
+        heads: int = 16,
+        ff: int = 4096,
+        max_len: int = 512,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.max_len = max_len
         self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
@@ -34,7 +42,7 @@ class BertLike(nn.Module):
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         tokens = checked_tokens("BertLike", tokens, self.max_len)
         x = self.tokens(tokens) + self.positions(arange(tokens.shape[1]))
         return self.output(self.layers(self.dropout(self.norm(x))))
@@ -55,8 +63,15 @@ class GptLike(nn.Module):
     """
 
     def __init__(
-        self, vocab=50257, layers=12, dim=768, heads=12, ff=3072, max_len=1024, dropout=0.0
-    ):
+        self,
+        vocab: int = 50257,
+        layers: int = 12,
+        dim: int = 768,
+        heads: int = 12,
+        ff: int = 3072,
+        max_len: int = 1024,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.max_len = max_len
         self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
@@ -70,7 +85,7 @@ class GptLike(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
         self.output.weight = self.tokens.weight
 
-    def forward(self, tokens):
+    def forward(self, tokens: Tensor) -> Tensor:
         tokens = checked_tokens("GptLike", tokens, self.max_len)
         x = self.dropout(self.tokens(tokens) + self.positions(arange(tokens.shape[1])))
         for layer in self.layers:
@@ -78,7 +93,7 @@ class GptLike(nn.Module):
         return self.output(self.norm(x))
 
 
-def checked_tokens(where: str, tokens, max_len: int):
+def checked_tokens(where: str, tokens: Tensor, max_len: int) -> Tensor:
     tokens = as_value(tokens, where=where)
     if tokens.ndim != 2 or tokens.shape[1] > max_len:
         fix = "Cut the text, or raise max_len."

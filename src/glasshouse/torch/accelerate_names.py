@@ -3,13 +3,15 @@
 transformers' Trainer compiles through it, and refuses a name that is not in the list. The list is
 an enumeration, so we add the name to it as soon as accelerate is imported."""
 
+from typing import Any
+
 from glasshouse.base.import_watch import when_imported
 
 LIST = "accelerate.utils.dataclasses"  # the module of the enumeration
 NAME = "GLASSHOUSE"
 
 
-def add_backend(module) -> None:
+def add_backend(module: Any) -> None:
     """Add our name to the enumeration, unless it has it, or there is no enumeration."""
     names = getattr(module, "DynamoBackend", None)
     if names is None or NAME in names.__members__:

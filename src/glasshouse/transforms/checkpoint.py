@@ -30,10 +30,10 @@ class InsideWalk(Walk):
     """A walk that ends at the operands of a region and at what it closed over. What arrives there
     stays apart: the walk around it adds it up, in the order that it would have without a region."""
 
-    def __init__(self, create_graph: bool, operands: dict, start: int) -> None:
+    def __init__(self, create_graph: bool, operands: dict[Any, Any], start: int) -> None:
         super().__init__(create_graph, create_graph)
         self.operands, self.start = operands, start
-        self.pulled: list = []  # [(place outside, cotangent)]
+        self.pulled: list[Any] = []  # [(place outside, cotangent)]
 
     def seed(self, place: Any, cotangent: Any) -> None:
         node, _ = place

@@ -77,7 +77,7 @@ def pushed(
     fn: Callable[..., Any],
     values: list[Tensor],
     in_def: TreeDef,
-    directions: list,
+    directions: list[Any],
     has_aux: bool = False,
 ) -> Any:
     """(results of fn, [their derivatives along each of `directions`], aux). A direction has a

@@ -61,9 +61,7 @@ class Pullback:
         return unflatten(self.in_def, pulled)
 
 
-def trace(
-    where: str, fn: Callable[..., Any], primals: tuple[Tensor, ...], has_aux: bool
-) -> tuple[Any, Pullback, Any]:
+def trace(where: str, fn: Callable[..., Any], primals: tuple[Tensor, ...], has_aux: bool) -> Any:
     """Run `fn` on a new tape level: (outputs one level down, pullback, aux)."""
     values, in_def = as_leaves(where, primals)
     mode = TapeMode()
@@ -88,7 +86,7 @@ def split_aux(
     return out
 
 
-def vjp(fn: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> Any:
+def vjp(fn: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
 
     Shapes: the pullback returns a tuple shaped as `primals`.

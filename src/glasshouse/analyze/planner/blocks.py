@@ -2,10 +2,10 @@
 
 import functools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.analyze.trace import forwards_replaced, no_leaf_types
 from glasshouse.autograd import saved_on_host
@@ -49,7 +49,7 @@ class RematBlock(NamedTuple):
     extra_ns: float = 0.0
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         """Key of the recomputation, without estimates."""
         return self.path, self.means, self.conv_limit, self.value
 
@@ -65,7 +65,7 @@ class RematBlock(NamedTuple):
         words += [f"{name}={value!r}" for name, value in options.items() if value]
         return f"RematBlock({', '.join(words)})"
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.value is not None:
             return str(self.value._replace(module=self.path))
         return self.path
@@ -79,7 +79,7 @@ class RematBlock(NamedTuple):
         return str(self.means)
 
 
-def key_of(blocks: Iterable[RematBlock]) -> tuple:
+def key_of(blocks: Iterable[RematBlock]) -> tuple[Any, ...]:
     """Keys of the blocks' recomputation, without estimates."""
     return tuple(block.key for block in blocks)
 
@@ -104,7 +104,7 @@ class AppliedBlocks(ExitStack):
 
     undo = ExitStack.close
 
-    def __init__(self, model: Module, blocks: Iterable[RematBlock]):
+    def __init__(self, model: Module, blocks: Iterable[RematBlock]) -> None:
         super().__init__()
         blocks = list(blocks)
         ways = {Means.WHOLE: checkpointed, Means.OFFLOAD: offloaded}
@@ -118,17 +118,17 @@ class AppliedBlocks(ExitStack):
         self.enter_context(forwards_replaced(model, replaced, forward))
 
 
-def passed_through(path: str, module: Module):
+def passed_through(path: str, module: Module) -> Any:
     """Return the forward of a block that is left out: it returns its first argument."""
     return lambda x, *args, **kwargs: x
 
 
-def offloaded(module: Module):
+def offloaded(module: Module) -> Callable[..., Any]:
     """Return the forward with its saved values in the host's memory."""
     return saved_on_host()(module.forward)
 
 
-def checkpointed(module: Module):
+def checkpointed(module: Module) -> Callable[..., Any]:
     """Return the forward; its second run leaves buffers (running statistics) as they were."""
     forward = module.forward
 
@@ -149,7 +149,7 @@ def checkpointed(module: Module):
     return checkpoint(run)
 
 
-def candidates_of(model, containers=no_leaf_types) -> list[str]:
+def candidates_of(model: Module, containers: set[type[Any]] = no_leaf_types) -> list[str]:
     """Paths of the blocks that may be computed again: the outermost modules with parts whose class
     repeats, else `containers` that do, else the model's own parts."""
     modules = [(path, m) for path, m in model.named_modules() if path and list(m.parameters())]

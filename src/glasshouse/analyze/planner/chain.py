@@ -81,7 +81,7 @@ class Course:
     order       paths of those blocks in the order in which they run
     turn        the first step of their backward passes"""
 
-    def __init__(self, analysis: StepAnalysis, paths: list[str], root: str):
+    def __init__(self, analysis: StepAnalysis, paths: list[str], root: str) -> None:
         run = max(analysis.runs, key=lambda run: run.allocated_bytes)
         self.used_bytes, self.spans = occupancy(run.plan)
         self.paths = {f"{root}.{path}" if path else root: path for path in paths}
@@ -173,7 +173,7 @@ Partial = tuple[int, int, tuple]
 time_and_bytes = itemgetter(0, 1)
 
 
-def cheapest(options: list[list[Option]], around: list[int], room: int) -> list | None:
+def cheapest(options: list[list[Option]], around: list[int], room: int) -> list[Any] | None:
     """Find the cheapest options for the blocks of a chain that stay within `room` bytes, all the
     way; None if none do. Exact but for times that differ by a thousandth of the longest.
 

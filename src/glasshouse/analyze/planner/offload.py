@@ -17,7 +17,7 @@ class HostLink:
 
     def __init__(
         self, analysis: StepAnalysis, paths: list[str], root: str, machine: MachineProfile
-    ):
+    ) -> None:
         self.analysis, self.machine = analysis, machine
         self.course = Course(analysis, paths, root)
         self.block_bytes, _ = self.course.held_bytes()

@@ -9,7 +9,7 @@ possible."""
 
 from contextlib import suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.planner.blocks import (
@@ -84,10 +84,12 @@ class Planner:
     ways       blocks that are always computed again, by way; the first way has none
     groups     by the path of the first block of a container, how to checkpoint that"""
 
-    def __init__(self, step, paths: list[str], machine: MachineProfile, solver: str = "auto"):
+    def __init__(
+        self, step: ModelStep, paths: list[str], machine: MachineProfile, solver: str = "auto"
+    ) -> None:
         self.step, self.machine, self.model = step, machine, step.model
         self.root, self.paths, self.solver = type(self.model).__name__, paths, solver
-        self.checked: dict[tuple, StepChoice] = {}
+        self.checked: dict[tuple[Any, ...], StepChoice] = {}
         self.ways: list[tuple[RematBlock, ...]] = []
         self.groups: dict[str, Option] | None = None
         self.plain = self.analyse([])

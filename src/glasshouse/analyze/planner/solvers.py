@@ -12,7 +12,7 @@ Source: Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer pro
 from bisect import bisect_left
 from collections import deque
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class ValueChoice(NamedTuple):
     ns: float
 
 
-def choice_of(values: list[SolverValue], kept, remade) -> ValueChoice:
+def choice_of(values: list[SolverValue], kept: set[int], remade: set[int]) -> ValueChoice:
     """Choice that keeps and makes again these values."""
     nbytes = sum(values[i].nbytes or 0 for i in kept)
     ns = sum(values[i].ns or 0.0 for i in remade)
@@ -53,7 +53,7 @@ class PricedCuts:
     """The cuts of some values at all prices of a byte. Where two prices have the same cut, so have
     all between them: what a cut costs is a line over the prices, and the least a concave curve."""
 
-    def __init__(self, values: list[SolverValue]):
+    def __init__(self, values: list[SolverValue]) -> None:
         self.values = values
         self.prices: list[float] = []  # from the lowest on
         self.choices: list[ValueChoice] = []
@@ -108,7 +108,7 @@ def refined(values: list[SolverValue], choice: ValueChoice, room: int) -> ValueC
     return choice
 
 
-def without_needless(values: list[SolverValue], kept, remade) -> ValueChoice:
+def without_needless(values: list[SolverValue], kept: Any, remade: Any) -> ValueChoice:
     """Drop values that neither the backward pass nor a remade value needs."""
     needed = {i for i, v in enumerate(values) if v.reads is not None}
     for i in range(len(values) - 1, -1, -1):
@@ -146,8 +146,10 @@ class FlowNetwork:
     Source: Dinic 1970
     """
 
-    def __init__(self, count: int):
-        self.edges: list[list] = [[] for _ in range(count)]  # [to, capacity, number of the reverse]
+    def __init__(self, count: int) -> None:
+        self.edges: list[list[Any]] = [
+            [] for _ in range(count)
+        ]  # [to, capacity, number of the reverse]
 
     def add(self, tail: int, head: int, capacity: float) -> None:
         """Add an edge; its reverse begins with no capacity."""
@@ -245,7 +247,7 @@ class IntegerProgram:
     was made by then; each row says that a sum is at most `most`. An entry is (factor, row,
     variable)."""
 
-    def __init__(self, values: list[SolverValue], room: int, limits):
+    def __init__(self, values: list[SolverValue], room: int, limits: Any) -> None:
         self.values = values
         self.entries: list[tuple[float, int, int]] = []
         self.most: list[float] = []
@@ -260,7 +262,7 @@ class IntegerProgram:
         for time, room_then in limits:
             self.limit_at(time, room_then)
 
-    def add(self, terms, most: float) -> None:
+    def add(self, terms: Any, most: float) -> None:
         """Add a row: the sum of factor times variable is at most `most`."""
         self.entries += [(factor, len(self.most), variable) for factor, variable in terms]
         self.most.append(most)

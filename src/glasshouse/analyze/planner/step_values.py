@@ -33,7 +33,9 @@ class StepValues:
     number    by the number of a node, that of its value
     stored_by by the number of a product, the node that holds what its step stores"""
 
-    def __init__(self, analysis: StepAnalysis, root: str, machine: MachineProfile, solver: str):
+    def __init__(
+        self, analysis: StepAnalysis, root: str, machine: MachineProfile, solver: str
+    ) -> None:
         self.run = max(analysis.runs, key=lambda run: run.allocated_bytes)
         self.root, self.machine, self.solver = root, machine, solver
         self.used_bytes, self.spans = occupancy(self.run.plan)

@@ -108,7 +108,7 @@ def call_of_node(node: Node) -> CardCall:
     return CardCall(node.op, operands, node.spec.dtype, numbers_of(node.attrs))
 
 
-def numbers_of(attrs: dict) -> tuple[tuple[str, Any], ...]:
+def numbers_of(attrs: dict[Any, Any]) -> tuple[tuple[str, Any], ...]:
     """Attrs that a text can contain."""
     return tuple((k, v) for k, v in attrs.items() if isinstance(v, (bool, int, float)))
 

@@ -85,7 +85,7 @@ class CompiledKernel:
 
 Constants = tuple[tuple[str, int], ...]  # sizes by name, in the order of the text
 
-loaded_kernels: WeakValueDictionary[tuple, CompiledKernel] = WeakValueDictionary()
+loaded_kernels: WeakValueDictionary[tuple[Any, ...], CompiledKernel] = WeakValueDictionary()
 # The same by the text before sizes became constants, a quicker lookup.
 loaded_forms: WeakValueDictionary[tuple[CKernel, Constants, Dialect], CompiledKernel]
 loaded_forms = WeakValueDictionary()

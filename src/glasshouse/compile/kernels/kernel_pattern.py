@@ -37,8 +37,8 @@ class KernelPattern:
 
     def __init__(self, kernel: FusedKernel, loops: KernelLoops) -> None:
         self.kernel, self.loops = kernel, loops
-        self.pointers: dict[tuple, int] = {}
-        self.scalars: dict[tuple, int] = {}
+        self.pointers: dict[tuple[Any, ...], int] = {}
+        self.scalars: dict[tuple[Any, ...], int] = {}
         self.distances: dict[int, int] = {}  # by value the order of their first use
         self.counts: dict[int, int] = {}
         self.tables: dict[int, int] = {}
@@ -59,7 +59,7 @@ class KernelPattern:
             self.add_view(root.store)
         self.key = tuple(self.words)
 
-    def cut(self) -> tuple:
+    def cut(self) -> tuple[Any, ...]:
         """Cuts of loops and rows, as part of the key."""
         loops = self.loops
         inner = loops.inner[0].size
@@ -167,7 +167,7 @@ class KernelPattern:
         return EmittedStep(args, template.kernel)
 
 
-templates: dict[tuple, KernelTemplate] = {}
+templates: dict[tuple[Any, ...], KernelTemplate] = {}
 
 
 def add_template(pattern: KernelPattern, template: KernelTemplate) -> None:

@@ -21,7 +21,7 @@ class KernelWriter:
 
     def __init__(self, pattern: KernelPattern) -> None:
         self.pattern = pattern
-        self.args: list = []
+        self.args: list[Any] = []
         self.sizes: dict[str, int] = {}
         self.sources: dict[str, SizeSource] = {}
         self.lines: list[str] = []

@@ -5,6 +5,7 @@ reads or makes. A reduction along the innermost axis in memory may be followed, 
 same kernel, by what uses its result; results that nobody else reads then get no memory."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.compile.lowering.lower import MANY_TURNED, Lowering
 from glasshouse.compile.steps.expr import Expr, Exprs, parts_of
@@ -40,7 +41,7 @@ def fuse(lowering: Lowering) -> list[FusedKernel | LoweredStep]:
     return schedule
 
 
-def join(schedule: list, kernel: FusedKernel) -> bool:
+def join(schedule: list[Any], kernel: FusedKernel) -> bool:
     """Merge the kernel into one of the last steps, if there is one that it may join."""
     reads = kernel.reads()
     for place in range(len(schedule) - 1, max(-1, len(schedule) - 1 - WINDOW), -1):
@@ -130,7 +131,7 @@ def reduces_rows(kernel: FusedKernel) -> bool:
     return rows >= MIN_ROWS and innermost(kernel_order(kernel), kernel.domain) in axes
 
 
-def drop_unread(schedule: list, lowering: Lowering) -> list:
+def drop_unread(schedule: list[Any], lowering: Lowering) -> list[Any]:
     needed = {view.base for view in lowering.outputs}
     steps = []
     for step in reversed(schedule):
@@ -150,7 +151,7 @@ def drop_unread(schedule: list, lowering: Lowering) -> list:
     return steps[::-1]
 
 
-def mark_local(schedule: list, lowering: Lowering) -> None:
+def mark_local(schedule: list[Any], lowering: Lowering) -> None:
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
         stores = (

@@ -232,7 +232,7 @@ def source_of(node: Node) -> Node:
     return Node(node.call, (), node.origin)
 
 
-def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set]:
+def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set[Any]]:
     """The views that a step reads, by their buffer."""
     views: dict[Any, set] = {}
     for view in step.views():
@@ -241,7 +241,7 @@ def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set]:
     return views
 
 
-def bytes_of(views: set) -> int:
+def bytes_of(views: set[Any]) -> int:
     """Bytes of a buffer that views of it show; each element once."""
     base = next(iter(views)).base
     shown = sum(prod(n for n, s in zip(v.shape, v.strides, strict=True) if s) for v in views)

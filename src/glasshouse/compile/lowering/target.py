@@ -61,7 +61,7 @@ class Target:
         options = (self.stable_inputs, self.free_outputs, self.written_leaves)
         return (*base, *options, self.lends_outputs, self.sets_apart)
 
-    def settings(self) -> tuple:
+    def settings(self) -> tuple[Any, ...]:
         """Settings that flags choose; none by default."""
         return ()
 

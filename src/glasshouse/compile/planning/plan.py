@@ -109,7 +109,7 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def passes_of(target: Target) -> list:
+def passes_of(target: Target) -> list[Any]:
     """(name, pass) of the compiler, then of the user."""
     return [*PASSES, *((rewrite.__name__, rewrite) for rewrite in target.passes)]
 

@@ -86,7 +86,7 @@ def copies_to_itself(step: Step) -> bool:
     )
 
 
-def place_of(view: View) -> tuple:
+def place_of(view: View) -> tuple[Any, ...]:
     """Place of the elements of a view."""
     base = view.base.host or view.base
     return (base.place, base.at, *view._replace(base=None))

@@ -22,12 +22,12 @@ class CollectiveSteps:
         self.steps = steps
         self.asked = {at: asked_by(step.node.call) for at, step in steps.items()}
         self.groups = list(dict.fromkeys(s.node.call.attrs["group"].ranks for s in steps.values()))
-        self.bound: list = [None] * len(self.groups)
+        self.bound: list[Any] = [None] * len(self.groups)
         self.in_c: dict[int, Any] = {}
-        self.under_way: dict[tuple, Any] = {}
+        self.under_way: dict[tuple[Any, ...], Any] = {}
         self.transfers: list[tuple[int, int, int]] = []
 
-    def note_recorded(self, calls: list) -> None:
+    def note_recorded(self, calls: list[Any]) -> None:
         """Record the users' calls of the collectives as they were recorded, in their order."""
         for at, step in self.steps.items():
             place = step.node.origin.place
@@ -50,7 +50,7 @@ class CollectiveSteps:
             table[at].function = None if call is None else call.functions[step.part]
             table[at].extra = None if call is None else call.address
 
-    def calls_in_c(self, transports: dict[tuple, Any]) -> dict[int, Any]:
+    def calls_in_c(self, transports: dict[tuple[Any, ...], Any]) -> dict[int, Any]:
         """Calls of the given transports, by step; a start and its wait share one."""
         calls: dict[int, Any] = {}
         started: dict[tuple, Any] = {}  # by the place of the result

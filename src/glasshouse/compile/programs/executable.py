@@ -142,8 +142,8 @@ class Program:
         self.collectives = CollectiveSteps(between) if between else None
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
-        self.keep: list = []  # objects that the steps point to
-        self.args: list = []  # the coded arguments of each
+        self.keep: list[Any] = []  # objects that the steps point to
+        self.args: list[Any] = []  # the coded arguments of each
         self.runner = NativeRunner.get()
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
         self.general_ns = self.general_kernels = 0  # how long runs with them took; how many differ
@@ -369,7 +369,7 @@ class Program:
 
 
 @functools.lru_cache(MOST_OUTPUTS)
-def described_output(output: OutputSpec) -> tuple:
+def described_output(output: OutputSpec) -> tuple[Any, ...]:
     """Describe an output for a run. Parameters are outputs of Programs for many sizes: equal ones
     are one object, for the garbage collector looks through each."""
     spec = output.spec

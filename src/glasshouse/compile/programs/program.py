@@ -67,7 +67,9 @@ class ProgramEntry:
     def __init__(self, key_bytes: int = 0) -> None:
         self.spent_s = 0.0
         self.failed = ""  # why it could not be compiled
-        self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
+        self.missing: list[tuple[Any, ...]] | None = (
+            None  # calls without a kernel, once references ran
+        )
         self.program: Any = None  # a Program; of the meta backend a plan
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
         self.last_use, self.key_bytes = 0, key_bytes
@@ -78,10 +80,12 @@ class ProgramEntry:
         return self.key_bytes + (0 if self.program is None else self.program.nbytes)
 
 
-programs: dict[tuple, ProgramEntry] = {}
+programs: dict[tuple[Any, ...], ProgramEntry] = {}
 uses = count()  # numbers the runs
 structures: dict[int | str, CommonSizes] = {}
-stored: WeakValueDictionary[tuple, Program] = WeakValueDictionary()  # by the key of their code
+stored: WeakValueDictionary[tuple[Any, ...], Program] = (
+    WeakValueDictionary()
+)  # by the key of their code
 
 
 def run_recording(recording: Recording, backend: "RecordingBackend") -> None:
@@ -112,7 +116,7 @@ def entry_of(recording: Recording) -> ProgramEntry:
     return entry
 
 
-def add_entry(key: tuple, key_bytes: int) -> ProgramEntry:
+def add_entry(key: tuple[Any, ...], key_bytes: int) -> ProgramEntry:
     """Add an entry for a new structure; now and then others are evicted."""
     entry = programs.setdefault(key, ProgramEntry(key_bytes))
     if len(programs) % SMALL_ENTRIES == 0:
@@ -332,7 +336,7 @@ def references_s(call: Call) -> float:
     return sum(references_s(part) * times for part, times, _ in parts)
 
 
-warned: set[type] = set()  # kinds of errors that were reported
+warned: set[type[Any]] = set()  # kinds of errors that were reported
 
 
 def warn_once(error: Exception, what: str = "programs are not compiled, and run slower") -> None:

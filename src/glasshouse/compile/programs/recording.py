@@ -44,7 +44,7 @@ class RecordingBackend(TensorBackend):
     name = "recording"
     checks_indices = True
     keeps_programs = False  # whether captured graphs become separate Programs
-    program_class: type = Program  # of those Programs
+    program_class: type[Any] = Program  # of those Programs
 
     def __init__(self, device: str = "cpu") -> None:
         if device != "cpu":
@@ -54,9 +54,9 @@ class RecordingBackend(TensorBackend):
         self.replaced: dict[str, object] = {}  # users' functions
         self.replays = {}
         # By target, then by call: why there is no kernel, the user's line.
-        self.missing: defaultdict[Any, dict] = defaultdict(dict)
+        self.missing: defaultdict[Any, dict[Any, Any]] = defaultdict(dict)
 
-    def run(self, call: Call, data: Any, attrs: dict) -> Any:
+    def run(self, call: Call, data: Any, attrs: dict[Any, Any]) -> Any:
         """Record a node for the call; `constant` and `full` have their own kinds."""
         name = call.name
         if not data:
@@ -82,7 +82,7 @@ class RecordingBackend(TensorBackend):
         picks = [pick_call(call, i) for i in range(len(call.outs))]
         return tuple([self.recorder.record(pick, (node,)) for pick in picks])
 
-    def check_indices(self, name: str, data: list[Node], attrs: dict) -> None:
+    def check_indices(self, name: str, data: list[Node], attrs: dict[Any, Any]) -> None:
         """Check indices that are known, or follow from known values by little work.
 
         Raises: IndexOutOfRangeError

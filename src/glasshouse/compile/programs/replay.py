@@ -75,7 +75,7 @@ class ReplayedPull(NamedTuple):
     calls: tuple[ReplayedCall, ...]
     places: tuple[int, ...]
     parents: tuple[int, ...]
-    specs: tuple
+    specs: tuple[Any, ...]
     same_as: tuple[int, ...]
 
 
@@ -244,7 +244,9 @@ class CallCollector(Watcher):
         return place, is_tracked
 
 
-def collect_pull(entry: Any, cotangent: Any, payloads: tuple[Node | None, ...], key: int) -> list:
+def collect_pull(
+    entry: Any, cotangent: Any, payloads: tuple[Node | None, ...], key: int
+) -> list[Any]:
     """[(parent, cotangent)] by the card's rules, whose calls are replayed from now on; where they
     cannot be (a rule makes a constant, or has a value computed), an empty entry says so."""
     collector = CallCollector(entry.backend, payloads)
@@ -298,7 +300,9 @@ def collect_function(
     return result
 
 
-def keep_replay(replays: dict, key: tuple[Any, ...], replayed: ReplayedFunction | None) -> None:
+def keep_replay(
+    replays: dict[Any, Any], key: tuple[Any, ...], replayed: ReplayedFunction | None
+) -> None:
     """Keep a replay for the key. Where there are too many, all are dropped: as a rule they are of
     sizes that never come again."""
     if len(replays) >= MOST_REPLAYS:

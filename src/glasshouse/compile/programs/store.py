@@ -24,7 +24,7 @@ from glasshouse.ops import BUILT_IN
 from glasshouse.ops.body import Body
 
 if TYPE_CHECKING:
-    from glasshouse.compile.programs.code import ProgramCode
+    pass
 
 
 PACKAGE = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def load(key: str) -> Any:
         return None
 
 
-def packed(what: "ProgramCode") -> bytes:
+def packed(what: Any) -> bytes:
     """Pickle code, or another object; nothing where that fails."""
     try:
         return pickle.dumps(what)

@@ -95,7 +95,9 @@ class Exprs:
     def load(self, view: View) -> Expr:
         return self.make("load", (), view.base.dtype, view)
 
-    def moved(self, expr: Expr, move: Callable, memo: dict[int, Any] | None = None) -> Expr | None:
+    def moved(
+        self, expr: Expr, move: Callable[..., Any], memo: dict[int, Any] | None = None
+    ) -> Expr | None:
         """Apply `move` to each view of the expression; None if that fails for one."""
         memo = {} if memo is None else memo
         if expr.number in memo:
@@ -130,7 +132,7 @@ def parts_of(roots: list[Expr]) -> list[Expr]:
 
 
 def walk(
-    roots: list[Expr], stop: Callable = lambda expr: False, include: bool = False
+    roots: list[Expr], stop: Callable[..., Any] = lambda expr: False, include: bool = False
 ) -> list[Expr]:
     """Every expression in `roots` once, operands first; below `stop` none, there if `include`."""
     order, visited, stack = [], set(), [(root, False) for root in reversed(list(roots))]

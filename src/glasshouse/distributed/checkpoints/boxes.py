@@ -3,7 +3,7 @@ how a part is assemble from boxes that were cut in another way."""
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,11 @@ def boxes_of(key: str, dtype: str, sharding: Sharding) -> list[tuple[Box, Slices
 
 
 def assemble(
-    boxes: list[tuple[Box, Slices]], shape, dtype, saved: list[Box], read: Callable
+    boxes: list[tuple[Box, Slices]],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    saved: list[Box],
+    read: Callable[..., Any],
 ) -> np.ndarray:
     """Assemble a part of this shape, which consists of `boxes`, from the results of `read(box)` for
     the saved boxes of the same tensor.
@@ -69,7 +73,7 @@ def assemble(
     return out
 
 
-def within(offset, low, high) -> Slices:
+def within(offset: tuple[int, ...], low: tuple[int, ...], high: tuple[int, ...]) -> Slices:
     """The slices from `low` to `high`, counted from `offset`."""
     return tuple(slice(a - o, b - o) for o, a, b in zip(offset, low, high, strict=True))
 

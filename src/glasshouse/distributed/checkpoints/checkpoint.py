@@ -14,6 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from glasshouse.distributed.checkpoints.held_state import Tensors, model_state, 
 from glasshouse.distributed.groups.objects import all_gather_object
 from glasshouse.interop.checkpoint import detached, encode
 from glasshouse.interop.safetensors import save_safetensors, sync_folder, to_array, write_whole
+from glasshouse.nn import Module
 from glasshouse.ops.checks import check_integer, check_path
 from glasshouse.ops.process import process
+from glasshouse.optim import SGD
 from glasshouse.tensor import eval
 
 INDEX, FORMAT, VERSION = "index.json", "glasshouse.ranks", 1
@@ -40,7 +43,7 @@ class Saving:
     """A checkpoint that a thread writes. `wait()` returns its folder when it is whole, on every
     rank, or raises the error of the write."""
 
-    def __init__(self, work: Callable[[], Path]):
+    def __init__(self, work: Callable[[], Path]) -> None:
         self.work, self.folder, self.error = work, None, None
         self.thread = threading.Thread(target=self.run, name="glasshouse-checkpoint")
         self.thread.start()
@@ -67,7 +70,13 @@ class Saving:
 
 
 def save_checkpoint(
-    folder, model=None, optimizer=None, *, step: int | None = None, keep: int = 3, **more
+    folder: str | Path,
+    model: Module | None = None,
+    optimizer: SGD | None = None,
+    *,
+    step: int | None = None,
+    keep: int = 3,
+    **more: Any,
 ) -> Saving:
     """Begin to write the state of a run, on all ranks, to `folder`/step-00000010: it is copied at
     once, and a thread writes it while training continues. A save waits for the one before it.
@@ -99,7 +108,9 @@ def save_checkpoint(
     return saving
 
 
-def snapshot(model, optimizer, more: dict) -> tuple[Tensors, dict]:
+def snapshot(
+    model: Module | None, optimizer: SGD | None, more: dict[Any, Any]
+) -> tuple[Tensors, dict[Any, Any]]:
     """State as it is now; training later does not change it."""
     state = Tensors({}, {}, {})
     parts = [model_state(model)] if model is not None else []
@@ -113,7 +124,7 @@ def snapshot(model, optimizer, more: dict) -> tuple[Tensors, dict]:
     return Tensors(values, state.shardings, state.rest), extra
 
 
-def state_of(x):
+def state_of(x: Any) -> Any:
     """Return the state of an object to save, or x itself if it is a tree."""
     for name in ("state_dict", "state"):
         if callable(getattr(x, name, None)):
@@ -124,7 +135,7 @@ def state_of(x):
 class Writing:
     """One checkpoint as all ranks agreed on it: `rank_states` has the state of each."""
 
-    def __init__(self, folder: Path, rank_states: list):
+    def __init__(self, folder: Path, rank_states: list[Any]) -> None:
         self.folder = folder
         (_, self.step), self.token, *_ = rank_states[0]
         self.shares = writers_of([boxes for *_, boxes, _ in rank_states])
@@ -132,7 +143,7 @@ class Writing:
         self.rank, self.size = process.rank, process.size
         self.temporary = folder / f".{name_of(self.step)}.{self.token}"
 
-    def write(self, state: Tensors, extra: dict, keep: int) -> Path:
+    def write(self, state: Tensors, extra: dict[Any, Any], keep: int) -> Path:
         """Write this rank's file; the first rank then completes the checkpoint."""
         self.temporary.mkdir(parents=True, exist_ok=True)
         places = state.boxes()

@@ -10,6 +10,8 @@ from glasshouse.dispatch.value import Value
 from glasshouse.distributed.checkpoints.boxes import Box, Slices, boxes_of
 from glasshouse.distributed.groups.placement import Sharding, sharding_of
 from glasshouse.interop.checkpoint import decode, encode
+from glasshouse.nn import Module
+from glasshouse.optim import SGD
 
 
 class Tensors(NamedTuple):
@@ -29,13 +31,13 @@ class Tensors(NamedTuple):
         return boxes
 
 
-def names_of(model) -> dict[int, str]:
+def names_of(model: Module) -> dict[int, str]:
     """The name of each parameter, by its id: of a pipeline, the one in the undivided model."""
     undivided = vars(model).get("undivided", model)
     return {id(p): name for name, p in undivided.named_parameters()}
 
 
-def model_state(model) -> Tensors:
+def model_state(model: Module) -> Tensors:
     """The state of a model."""
     members = dict(model.named_parameters(remove_duplicate=False))
     members |= dict(model.named_buffers(remove_duplicate=False))
@@ -50,7 +52,7 @@ def model_state(model) -> Tensors:
     return state
 
 
-def plain(x, key: str):
+def plain(x: Any, key: str) -> Any:
     """x as JSON data.
 
     Raises: CheckpointError where there are tensors in it
@@ -63,11 +65,11 @@ def plain(x, key: str):
     return data
 
 
-def whole(x) -> Sharding:
+def whole(x: Any) -> Sharding:
     return Sharding(tuple(x.shape), {})
 
 
-def optimizer_state(optimizer, model) -> Tensors:
+def optimizer_state(optimizer: SGD, model: Any) -> Tensors:
     """State of an optimizer, by the names of its parameters.
 
     Raises: CheckpointError for a parameter that is not the model's, or a state that is of another
@@ -102,7 +104,7 @@ def check_whole(key: str, sharding: Sharding) -> None:
         raise CheckpointError("save_checkpoint", expected, "another", fix)
 
 
-def parameter_names(optimizer, model) -> list[str]:
+def parameter_names(optimizer: SGD, model: Module) -> list[str]:
     """The name of each of an optimizer's parameters."""
     names = {} if model is None else names_of(model)
     strangers = [p.spec for p in optimizer.parameters() if id(p) not in names]
@@ -112,7 +114,9 @@ def parameter_names(optimizer, model) -> list[str]:
     return [names[id(p)] for p in optimizer.parameters()]
 
 
-def state_dict_of(optimizer, model, values: dict, rest: dict) -> dict:
+def state_dict_of(
+    optimizer: Any, model: Any, values: dict[Any, Any], rest: dict[Any, Any]
+) -> dict[Any, Any]:
     """Return the argument of `optimizer.load_state_dict`, from the state by names."""
     names, current = parameter_names(optimizer, model), optimizer.state_dict()
     number = {name: i for i, name in enumerate(names)}

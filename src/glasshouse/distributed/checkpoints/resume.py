@@ -3,6 +3,7 @@
 import json
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,22 @@ from glasshouse.distributed.groups.objects import all_gather_object, broadcast_o
 from glasshouse.distributed.groups.placement import Sharding, sharding_of
 from glasshouse.interop.checkpoint import decode, load_all
 from glasshouse.interop.shards import MappedTensors
+from glasshouse.nn import Module
 from glasshouse.ops.checks import check_path
 from glasshouse.ops.process import process
+from glasshouse.tensor import Tensor
 
 WHERE = "load_checkpoint"
 
 
-def load_checkpoint(folder, model=None, optimizer=None, *, step: int | None = None, **more) -> dict:
+def load_checkpoint(
+    folder: str | Path,
+    model: Module | None = None,
+    optimizer: Any = None,
+    *,
+    step: int | None = None,
+    **more: Any,
+) -> dict[Any, Any]:
     """Load the newest checkpoint in `folder` (or that of `step`) into a model, its optimizer, and
     the objects in `more`; on all ranks, as many as there are now. What comes back has the "step",
     and what was saved as `more`: of the rank of this number, or else of the first.
@@ -83,7 +93,7 @@ def chosen(folder: Path, step: int | None) -> Path | CheckpointError:
 class Reading:
     """A checkpoint whose files are mapped when they are used."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.index = index_of(path / INDEX)
         self.saved: dict[str, list[Box]] = {}
@@ -93,10 +103,10 @@ class Reading:
                 box = Box(key, tuple(offset), tuple(shape), tuple(whole), dtype)
                 self.saved.setdefault(key, []).append(box)
                 self.file_of[box] = file
-        self.files: dict[str, tuple[MappedTensors, dict]] = {}
+        self.files: dict[str, tuple[MappedTensors, dict[Any, Any]]] = {}
         self.checked: set[tuple[str, str]] = set()
 
-    def file(self, name: str) -> tuple[MappedTensors, dict]:
+    def file(self, name: str) -> tuple[MappedTensors, dict[Any, Any]]:
         """Open a rank's file; return it with its header.
 
         Raises: CheckpointError for one that is missing, damaged, or of another checkpoint
@@ -138,7 +148,7 @@ class Reading:
         expected = f"{name} whole in {self.path / file_name}"
         return CheckpointError(WHERE, expected, got, f"Load another step: {others or 'none'}.")
 
-    def tensor(self, key: str, sharding: Sharding, shape, dtype: str):
+    def tensor(self, key: str, sharding: Sharding, shape: tuple[int, ...], dtype: str) -> Tensor:
         """This rank's part of a saved tensor."""
         saved = self.saved.get(key, [])
         whole = saved[0].whole if saved else None
@@ -150,7 +160,7 @@ class Reading:
         # In the saved dtype: the object that takes it casts.
         return adopt(assemble(boxes, shape, self.read(saved[0]).dtype, saved, self.read))
 
-    def model_state(self, model) -> dict:
+    def model_state(self, model: Module) -> dict[Any, Any]:
         """Return the argument of `model.load_state_dict`."""
         state = model_state(model)
         self.check_names("model.", {*state.values, *state.rest})
@@ -168,7 +178,7 @@ class Reading:
             fix = "Build the model that was saved."
             raise CheckpointError(WHERE, f"the tensors of {self.path}", f"no {strangers[0]}", fix)
 
-    def optimizer_state(self, optimizer, model) -> dict:
+    def optimizer_state(self, optimizer: Any, model: Any) -> dict[Any, Any]:
         """Return the argument of `optimizer.load_state_dict`."""
         placed = getattr(optimizer, "state_sharding", sharding_of)
         parameters = dict(
@@ -185,7 +195,7 @@ class Reading:
         rest = {k: x for k, x in self.index["rest"].items() if not k.startswith("model.")}
         return state_dict_of(optimizer, model, values, rest)
 
-    def more(self) -> dict:
+    def more(self) -> dict[Any, Any]:
         """Values saved beside model and optimizer, by the rank of this number or the first."""
         name = file_of(process.rank)
         name = name if name in self.index["files"] else file_of(0)
@@ -197,7 +207,7 @@ class Reading:
         return decode(json.loads(file.metadata["more"]), arrays)
 
 
-def index_of(path: Path) -> dict:
+def index_of(path: Path) -> dict[Any, Any]:
     """The index of a checkpoint.
 
     Raises: CheckpointError

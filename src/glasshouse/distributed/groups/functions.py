@@ -1,5 +1,7 @@
 """Collectives on tensors: differentiable, recorded and compiled like any other call."""
 
+from typing import Any
+
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import backend as backends
 from glasshouse.ops import collective
@@ -13,7 +15,7 @@ __all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "co
 
 
 def all_reduce(
-    x, reduce: str = "sum", *, group: ProcessGroup | None = None, replicated: bool = False
+    x: Tensor, reduce: str = "sum", *, group: ProcessGroup | None = None, replicated: bool = False
 ) -> Tensor:
     """The sum of all ranks' x on every rank: y = Σᵣ xᵣ; or their "mean", "max", "min".
 
@@ -31,7 +33,7 @@ def all_reduce(
 
 
 def all_gather(
-    x, axis: int = 0, *, group: ProcessGroup | None = None, replicated: bool = False
+    x: Tensor, axis: int = 0, *, group: ProcessGroup | None = None, replicated: bool = False
 ) -> Tensor:
     """The x of all ranks joined along `axis`, on every rank.
 
@@ -43,7 +45,7 @@ def all_gather(
     )
 
 
-def reduce_scatter(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
+def reduce_scatter(x: Any, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
     """This rank's part, along `axis`, of the sum of all ranks' x.
 
     Shapes: x (..., size · k, ...), y (..., k, ...)
@@ -53,7 +55,9 @@ def reduce_scatter(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Te
     return collective.reduce_scatter(x, group=group or process.world, axis=counted(x, axis))
 
 
-def all_to_all(x, split: int = 0, concat: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
+def all_to_all(
+    x: Any, split: int = 0, concat: int = 0, *, group: ProcessGroup | None = None
+) -> Tensor:
     """x cut along the axis `split`, the i-th part sent to rank i; the parts received are joined
     along `concat`.
 
@@ -66,7 +70,7 @@ def all_to_all(x, split: int = 0, concat: int = 0, *, group: ProcessGroup | None
     )
 
 
-def broadcast(x, root: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
+def broadcast(x: Tensor, root: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
     """The x of the rank `root` of the group, on every rank.
 
     Raises: OptionError for a rank that is none
@@ -74,7 +78,7 @@ def broadcast(x, root: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
     return collective.broadcast(asarray(x), group=group or process.world, root=root)
 
 
-def permute(x, pairs, *, group: ProcessGroup | None = None) -> Tensor:
+def permute(x: Any, pairs: Any, *, group: ProcessGroup | None = None) -> Tensor:
     """The x of the rank that sends to this one by `pairs` of (from, to); zeros where none does.
 
     Raises: OptionError where a rank sends or receives twice
@@ -83,13 +87,13 @@ def permute(x, pairs, *, group: ProcessGroup | None = None) -> Tensor:
     return collective.collective_permute(asarray(x), group=group or process.world, pairs=pairs)
 
 
-def copy_to(x, *, group: ProcessGroup | None = None) -> Tensor:
+def copy_to(x: Any, *, group: ProcessGroup | None = None) -> Tensor:
     """x itself, where all ranks hold it alike and use it in different ways: its gradient is the sum
     of theirs."""
     return collective.copy_to_ranks(asarray(x), group=group or process.world)
 
 
-def shard(x, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
+def shard(x: Any, axis: int = 0, *, group: ProcessGroup | None = None) -> Tensor:
     """This rank's part, along `axis`, of an x that all ranks hold alike; its gradient is gathered.
 
     Shapes: x (..., size · k, ...), y (..., k, ...)
@@ -107,7 +111,7 @@ def barrier(group: ProcessGroup | None = None) -> None:
         process.transport(group).barrier()
 
 
-def read_result(result: Tensor, expected: list) -> list:
+def read_result(result: Tensor, expected: list[Any]) -> list[Any]:
     """Return a collective's result as a list, to decide by; ahead of time, `expected`, its result
     where all ranks are like this one."""
     backend = backends.current()

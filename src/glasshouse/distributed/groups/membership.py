@@ -34,7 +34,9 @@ def register_transport(name: str, make: Callable[..., Collectives]) -> None:
     transports[name] = make
 
 
-def place_of(transport: str | None, rank, size, rendezvous) -> tuple[str, int, int, str]:
+def place_of(
+    transport: str | None, rank: int | None, size: int | None, rendezvous: str | None
+) -> tuple[str, int, int, str]:
     """Transport, rank, size and rendezvous: from the arguments, the launcher's flags, or MPI.
 
     Raises: CollectiveError where none of them says so

@@ -19,7 +19,7 @@ class DeviceMesh:
         ranks
     """
 
-    def __init__(self, axes: dict[str, int]):
+    def __init__(self, axes: dict[str, int]) -> None:
         check_type("mesh", axes, dict, "a dict of axes", 'Write e.g. {"data": 2, "tensor": 2}.')
         count = math.prod(axes.values()) if axes else 0
         if any(not isinstance(n, int) or n < 1 for n in axes.values()) or count != process.size:
@@ -68,7 +68,7 @@ class DeviceMesh:
             raise OptionError("mesh", "an axis", repr(axis), suggest(axis, self.axes))
         return axis
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"DeviceMesh({', '.join(f'{name}={n}' for name, n in self.axes.items())})"
 
 

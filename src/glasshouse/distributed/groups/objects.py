@@ -1,6 +1,7 @@
 """Exchange of Python objects between ranks, pickled: for settings and results, not for tensors."""
 
 import pickle
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor.standard.creation import eval as compute_all
 
 
-def gathered_objects(transport: Collectives, x) -> list:
+def gathered_objects(transport: Collectives, x: Any) -> list[Any]:
     """Gather the x of each rank of the transport's group."""
     data = np.frombuffer(pickle.dumps(x), np.uint8)
     sizes = np.empty(transport.size, np.int64)
@@ -21,7 +22,7 @@ def gathered_objects(transport: Collectives, x) -> list:
     return [pickle.loads(part[:size]) for part, size in zip(parts, sizes, strict=True)]
 
 
-def all_gather_object(x, group: ProcessGroup | None = None) -> list:
+def all_gather_object(x: Any, group: ProcessGroup | None = None) -> list[Any]:
     """Return the `x` of each rank of the group, in their order; anything that pickle takes."""
     group = group or process.world
     if group.size == 1:
@@ -30,7 +31,7 @@ def all_gather_object(x, group: ProcessGroup | None = None) -> list:
     return gathered_objects(process.transport(group), x)
 
 
-def broadcast_object(x=None, root: int = 0, group: ProcessGroup | None = None):
+def broadcast_object(x: Any = None, root: int = 0, group: ProcessGroup | None = None) -> Any:
     """Return the `x` of the group's rank `root` on every rank; the others may leave it out."""
     group = group or process.world
     value = x if group.size == 1 or group.rank == root else None

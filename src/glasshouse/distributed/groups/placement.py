@@ -1,7 +1,7 @@
 """Placements: how the ranks along an axis of a mesh share out a tensor."""
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.distributed.groups.mesh import DeviceMesh
@@ -92,7 +92,7 @@ class Sharding(NamedTuple):
         return Sharding(self.shape, {**self.placements, axis: placement}, mesh)
 
 
-def own_spans(spans, cut: Shard, at: int, count: int) -> list[tuple[int, int]]:
+def own_spans(spans: Any, cut: Shard, at: int, count: int) -> list[tuple[int, int]]:
     """Spans of an axis, which consists of `spans`, that the rank number `at` of `count` gets."""
     length = sum(end - begin for begin, end in spans)
     width, stretch = cut.width(length, count), length // cut.parts
@@ -106,7 +106,7 @@ def own_spans(spans, cut: Shard, at: int, count: int) -> list[tuple[int, int]]:
     return out or [(0, 0)]
 
 
-def local_spans(spans) -> list[tuple[int, int]]:
+def local_spans(spans: Any) -> list[tuple[int, int]]:
     """Places of stretches after they are joined."""
     ends = [0, *itertools.accumulate(end - begin for begin, end in spans)]
     return list(itertools.pairwise(ends))
@@ -117,7 +117,7 @@ def sharding_of(tensor: Tensor) -> Sharding:
     return tensor.sharding or Sharding(tuple(tensor.shape), {})
 
 
-def check_cut(where: str, shape, mesh: DeviceMesh, axis: str, cut: Shard) -> Shard:
+def check_cut(where: str, shape: Any, mesh: DeviceMesh, axis: str, cut: Shard) -> Shard:
     """The cut with its axis counted from the front.
 
     Raises: ShapeError where the ranks do not divide the axis
@@ -167,7 +167,7 @@ def padded(x: Tensor, axis: int, length: int) -> Tensor:
     return pad(x, widths=widths, value=0.0)
 
 
-def place(x, mesh: DeviceMesh, placements: dict[str, Placement]) -> Tensor:
+def place(x: Any, mesh: DeviceMesh, placements: dict[str, Placement]) -> Tensor:
     """Return this rank's part of an x that all ranks hold alike; `placements` are by mesh axis.
 
     Raises: ShapeError where the ranks do not divide an axis, OptionError for Partial, which a whole

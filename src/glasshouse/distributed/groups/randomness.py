@@ -1,5 +1,6 @@
 """Random numbers of ranks: where they differ, and where they agree."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from glasshouse.distributed.groups.mesh import DeviceMesh
@@ -31,7 +32,7 @@ def move_apart(group: ProcessGroup) -> None:
 
 
 @contextmanager
-def drawn_apart(group: ProcessGroup):
+def drawn_apart(group: ProcessGroup) -> Iterator[None]:
     """Inside, the ranks of a group draw different numbers; after it, the same again."""
     generator = random.default_generator()
     before = generator.state()

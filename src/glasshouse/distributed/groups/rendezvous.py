@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from glasshouse.distributed.groups.store import Store
 from glasshouse.version import __version__
 
 
-def identity(**more) -> dict:
+def identity(**more: Any) -> dict[Any, Any]:
     """Return the versions, and `more`, that have to be the same on all ranks."""
     python = ".".join(map(str, sys.version_info[:3]))
     return {"glasshouse": __version__, "Python": python, "numpy": np.__version__, **more}
 
 
-def check_alike(identities: list[dict]) -> None:
+def check_alike(identities: list[dict[Any, Any]]) -> None:
     """Raises: CollectiveError that names what differs, and on which ranks"""
     for name, expected in identities[0].items():
         values = [each.get(name) for each in identities]
@@ -35,7 +36,7 @@ def check_alike(identities: list[dict]) -> None:
             )
 
 
-def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict) -> None:
+def join(store: Store, rank: int, size: int, timeout_s: float, alike: dict[Any, Any]) -> None:
     """Wait until all ranks have come, and compare their settings.
 
     Raises: CollectiveError where a rank is there twice, does not come, or differs

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from glasshouse.base.errors import CollectiveError
@@ -43,13 +44,13 @@ class Store(abc.ABC):
 class FolderStore(Store):
     """A file for each key, in a folder that all ranks see."""
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
     def path(self, key: str) -> Path:
         return self.folder / ("key-" + quote(key, safe=""))
 
-    def set(self, key, value):
+    def set(self, key: str, value: bytes) -> bool:
         descriptor, whole = tempfile.mkstemp(dir=self.folder, prefix="writing-")
         with open(descriptor, "wb") as file:
             file.write(value)
@@ -61,7 +62,7 @@ class FolderStore(Store):
             os.unlink(whole)
         return True
 
-    def get(self, key, timeout_s):
+    def get(self, key: Any, timeout_s: float) -> Any:
         end, pause = time.monotonic() + timeout_s, FIRST_PAUSE_S
         while True:
             try:
@@ -73,7 +74,7 @@ class FolderStore(Store):
             time.sleep(min(pause, remaining_s))
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def find_folder(self, timeout_s):
+    def find_folder(self, timeout_s: float) -> str:
         return str(self.folder)
 
 
@@ -81,22 +82,22 @@ class TCPStore(Store):
     """A store that the launcher at "tcp://host:port" serves; each request is a connection, and a
     line of JSON in each direction."""
 
-    def __init__(self, place: str):
+    def __init__(self, place: str) -> None:
         self.place, parts = place, urlsplit(place)
         self.address, self.patience_s = (parts.hostname, parts.port), CONNECT_S
 
-    def set(self, key, value):
+    def set(self, key: str, value: bytes) -> bool:
         return self.ask(key=key, value=value.decode("latin-1"))
 
-    def get(self, key, timeout_s):
+    def get(self, key: Any, timeout_s: float) -> Any:
         value = self.ask(key=key, timeout_s=timeout_s)
         return None if value is None else value.encode("latin-1")
 
-    def find_folder(self, timeout_s):
+    def find_folder(self, timeout_s: Any) -> str:
         folder = self.get("folder", timeout_s) or b""
         return folder.decode() if Path(folder.decode()).is_dir() else ""
 
-    def ask(self, **request):
+    def ask(self, **request: Any) -> Any:
         try:
             with self.connect() as connection:
                 self.patience_s = 0.0  # it is there
@@ -123,7 +124,7 @@ class TCPStore(Store):
 class StoreRequest(socketserver.StreamRequestHandler):
     """One request of a TCPStore."""
 
-    def handle(self):
+    def handle(self) -> None:
         answer = self.server.answer(**json.loads(self.rfile.readline()))
         self.wfile.write(json.dumps(answer).encode() + b"\n")
 
@@ -134,12 +135,12 @@ class StoreServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int]):
+    def __init__(self, address: tuple[str, int]) -> None:
         self.values: dict[str, str] = {}
         self.changed = threading.Condition()
         super().__init__(address, StoreRequest)
 
-    def answer(self, key: str, value: str | None = None, timeout_s: float = 0.0):
+    def answer(self, key: str, value: str | None = None, timeout_s: float = 0.0) -> Any:
         """Set a value, and return whether it is new; or return the key's value, if it comes in
         time."""
         with self.changed:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Self
 
 SHARED = "/dev/shm"  # where files are memory
 
@@ -19,7 +20,7 @@ SHARED = "/dev/shm"  # where files are memory
 class ProcessGuard:
     """Context with a new `folder`; the folder and the added processes end with it."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         shared = SHARED if Path(SHARED).is_dir() else None
         self.folder = tempfile.mkdtemp(prefix="glasshouse-", dir=shared)
         self.process = subprocess.Popen(
@@ -43,7 +44,7 @@ class ProcessGuard:
         kill(pid)
         self.tell(f"-{pid}")
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.process.stdin.close()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)

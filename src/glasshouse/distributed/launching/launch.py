@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_least
 from glasshouse.base.processes import threads_of_ranks, variables
@@ -22,7 +23,13 @@ from glasshouse.distributed.launching.guard import ProcessGuard
 LEAVING_S = 10.0  # time that a process may take to end after its result
 
 
-def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_s=None) -> list:
+def spawn(
+    fn: Callable[..., Any],
+    size: int,
+    *args: Any,
+    transport: str | None = None,
+    timeout_s: Any = None,
+) -> list[Any]:
     """Return the results of `fn(*args)` on `size` ranks, new processes of this machine. The
     function, its arguments and results are pickled. In a script, call it under `if __name__ ==
     "__main__":`, for each rank imports the script.
@@ -57,7 +64,7 @@ def spawn(fn: Callable, size: int, *args, transport: str | None = None, timeout_
     return [results[rank] for rank in range(size)]
 
 
-def pickled_task(fn: Callable, args: tuple) -> bytes:
+def pickled_task(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
         return pickle.dumps((fn, args))
     except Exception as error:
@@ -66,7 +73,9 @@ def pickled_task(fn: Callable, args: tuple) -> bytes:
         raise OptionError("spawn", expected, error, fix) from error
 
 
-def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, list[RankFailure]]:
+def gather_answers(
+    workers: list[Any], receivers: list[Connection]
+) -> tuple[dict[Any, Any], list[RankFailure]]:
     """Gather results by rank, and failures in the order in which they come. After the first failure
     the others have a moment to report theirs."""
     results, failures, end = {}, [], None
@@ -88,7 +97,7 @@ def gather_answers(workers: list, receivers: list[Connection]) -> tuple[dict, li
     return results, failures
 
 
-def answer_of(rank: int, worker, receiver: Connection) -> tuple | RankFailure:
+def answer_of(rank: int, worker: Any, receiver: Connection) -> tuple[Any, ...] | RankFailure:
     """Return a rank's answer, or how it ended without one. Others may hold its end of the pipe."""
     try:
         if receiver.poll():
@@ -99,7 +108,7 @@ def answer_of(rank: int, worker, receiver: Connection) -> tuple | RankFailure:
     return failure_by_end(rank, worker.exitcode)
 
 
-def end_workers(workers: list, guard: ProcessGuard, within_s: float) -> None:
+def end_workers(workers: list[Any], guard: ProcessGuard, within_s: float) -> None:
     """Let processes end by themselves for so long; then kill them."""
     end = time.monotonic() + within_s
     for worker in workers:
@@ -109,7 +118,7 @@ def end_workers(workers: list, guard: ProcessGuard, within_s: float) -> None:
         worker.join()
 
 
-def error_of(failure: RankFailure, fn: Callable, size: int) -> CollectiveError:
+def error_of(failure: RankFailure, fn: Callable[..., Any], size: int) -> CollectiveError:
     name = getattr(fn, "__qualname__", repr(fn))
     where, expected = f"rank {failure.rank} of {size}", f"a result of {name}"
     error = CollectiveError(where, expected, failure.summary, failure.fix)
@@ -119,7 +128,7 @@ def error_of(failure: RankFailure, fn: Callable, size: int) -> CollectiveError:
     return error
 
 
-def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict) -> None:
+def run_rank(task: bytes, sender: Connection, transport: str | None, place: dict[Any, Any]) -> None:
     """Run a rank: join the world at this place, and send the function's result."""
     os.setsid()  # Ctrl-C is its parent's
     rank = place["rank"]
@@ -141,7 +150,7 @@ def tell_and_leave(sender: Connection, answer: bytes) -> None:
     shutdown()
 
 
-def loaded_task(rank: int, task: bytes) -> tuple[Callable, tuple]:
+def loaded_task(rank: int, task: bytes) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     try:
         return pickle.loads(task)
     except Exception as error:
@@ -150,7 +159,7 @@ def loaded_task(rank: int, task: bytes) -> tuple[Callable, tuple]:
         raise OptionError(f"rank {rank}", expected, error, fix) from error
 
 
-def pickled_result(rank: int, result) -> bytes:
+def pickled_result(rank: int, result: Callable[..., Any]) -> bytes:
     try:
         return pickle.dumps((result,))
     except Exception as error:

@@ -5,6 +5,7 @@ import json
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from glasshouse.base.errors import CollectiveError
@@ -27,7 +28,7 @@ class NodePlace:
 class NodeLink(ExitStack):
     """Context in which a launcher reports its failure to the others, and learns of theirs."""
 
-    def __init__(self, node: NodePlace, folder: str):
+    def __init__(self, node: NodePlace, folder: str) -> None:
         super().__init__()
         self.node, self.place, self.asked_at = node, TCP + node.master, 0.0
         self.store = TCPStore(self.place)
@@ -49,7 +50,7 @@ class NodeLink(ExitStack):
         text = self.quietly(lambda: self.store.get("failure", 0))
         return RankFailure(**json.loads(text)) if text else None
 
-    def quietly(self, call):
+    def quietly(self, call: Any) -> Any:
         """Return a call's result; None where the first node has left already."""
         with contextlib.suppress(CollectiveError):
             return call()

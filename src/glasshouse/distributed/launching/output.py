@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 READ_BYTES = 1 << 16
 
@@ -10,7 +11,7 @@ class RankOutput:
     """One stream of a rank: its lines go to `screen` and into the file `log`, where there are
     any."""
 
-    def __init__(self, file, prefix: str, screen, log: Path | None):
+    def __init__(self, file: Any, prefix: str, screen: Any, log: Path | None) -> None:
         self.file, self.prefix, self.screen, self.rest = file, prefix, screen, b""
         self.log = None if log is None else open(log, "ab", 0)  # noqa: SIM115  closed in finish
         os.set_blocking(file.fileno(), False)

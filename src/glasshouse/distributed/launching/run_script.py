@@ -9,6 +9,7 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags, mpi_place
@@ -44,7 +45,7 @@ def print_into(folder: Path, rank: int) -> None:
         os.close(descriptor)
 
 
-def report(rank: int, kind, error: BaseException, trace) -> None:
+def report(rank: int, kind: Any, error: BaseException, trace: Any) -> None:
     """Report an error to the launcher. A rank that was interrupted has nothing to report."""
     while trace is not None and trace.tb_frame.f_code.co_filename in OURS:
         trace = trace.tb_next

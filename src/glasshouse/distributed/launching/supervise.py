@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
@@ -83,7 +84,7 @@ def say(text: str) -> None:
 class Attempt:
     """One start of all ranks, until the last has ended."""
 
-    def __init__(self, plan: LaunchPlan, size: int, restart: int, signals: list[int]):
+    def __init__(self, plan: LaunchPlan, size: int, restart: int, signals: list[int]) -> None:
         self.plan, self.size, self.restart, self.signals = plan, size, restart, signals
         self.first_rank, self.total = plan.node.number * size, plan.node.count * size
         self.link: NodeLink | None = None
@@ -129,7 +130,7 @@ class Attempt:
 
     # -- the start -------------------------------------------------------------------------------
 
-    def variables(self, **settings) -> dict[str, str]:
+    def variables(self, **settings: Any) -> dict[str, str]:
         if self.plan.timeout_s is not None:
             settings["timeout_s"] = self.plan.timeout_s
         if self.plan.transport:
@@ -174,7 +175,7 @@ class Attempt:
         self.listen(process.stdout, MPIEXEC, sys.stdout)
         self.listen(process.stderr, MPIEXEC, sys.stderr)
 
-    def listen(self, file, rank: int, screen) -> None:
+    def listen(self, file: Any, rank: int, screen: Any) -> None:
         shown = screen if rank <= 0 or not self.plan.quiet else None
         log = None
         if self.plan.logs is not None:

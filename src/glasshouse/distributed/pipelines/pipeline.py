@@ -34,7 +34,7 @@ def pipeline(
     example: Any,
     split: Sequence[str] | str = "balanced",
     microbatches: int = 8,
-    schedule: str | Callable = "1f1b",
+    schedule: str | Callable[..., Any] = "1f1b",
     stages_per_rank: int = 1,
     data: str | tuple[str, ...] = (),
 ) -> "Pipeline":
@@ -97,14 +97,14 @@ def parts_of(specs: list[Spec], count: int) -> list[Spec]:
 class StagePlan:
     """Stages of a model for microbatches of some shapes, and the modules of this rank's own."""
 
-    def __init__(self, model: Module, specs: list[Spec], split: list[str], numbers):
+    def __init__(self, model: Module, specs: list[Spec], split: list[str], numbers: range) -> None:
         traced = symbolic_trace(model, specs)
         self.traced, self.stages = traced, cut(traced, split)
         self.modules = {i: self.stages[i].module_of(traced) for i in numbers}
         out = traced.graph.nodes[-1].args[0]
         self.result = getattr(out, "meta", {}).get("spec")  # of the whole model
 
-    def part_for(self, stages) -> Module:
+    def part_for(self, stages: range) -> Module:
         """The members that stages read, under their names in the undivided model."""
         return part_of(self.traced, [name for i in stages for name in self.stages[i].members()])
 
@@ -114,7 +114,15 @@ class Pipeline(Module):
     of its stages, under their names in the undivided model; `stage_numbers` are their numbers.
     `print(pipe.schedule)` shows the actions of the ranks in `step`."""
 
-    def __init__(self, model, group, specs, split, schedule: Schedule, data):
+    def __init__(
+        self,
+        model: Module,
+        group: Any,
+        specs: list[Spec],
+        split: list[str],
+        schedule: Schedule,
+        data: Any,
+    ) -> None:
         super().__init__()
         self.__dict__.update(undivided=model, links=Links(group), plans={})
         weakref.finalize(self, self.links.close)
@@ -139,7 +147,7 @@ class Pipeline(Module):
             self.plans[key] = StagePlan(self.undivided, specs, self.split, self.stage_numbers)
         return self.plans[key]
 
-    def find_shared(self, plan: StagePlan) -> dict:
+    def find_shared(self, plan: StagePlan) -> dict[Any, Any]:
         """Parameters that other ranks hold too, with the group of those ranks; they take the value
         of the first of these."""
         holders: dict[int, list[int]] = {}
@@ -165,14 +173,14 @@ class Pipeline(Module):
             if id(x) not in mine:
                 x.payload, x.backend, x.grad = placed(x.spec, backend).payload, backend, None
 
-    def train(self, mode: bool = True):
+    def train(self, mode: bool = True) -> Any:
         """This pipeline in training mode (or not)."""
         self.undivided.train(mode)
         return super().train(mode)
 
     # -- running ---------------------------------------------------------------------------------
 
-    def step(self, inputs, target, loss: Callable) -> Tensor:
+    def step(self, inputs: Tensor, target: Tensor, loss: Callable[..., Any]) -> Tensor:
         """Train on a batch; return its loss on every rank: the mean of `loss(model(*inputs),
         target)` over its microbatches. The gradients of this rank's parameters are added to their
         `.grad`. Every rank passes the whole batch; the last alone calls `loss`.
@@ -232,7 +240,7 @@ class Pipeline(Module):
         """The rank of the group that has the last stage."""
         return (self.schedule.stages - 1) % self.group.size
 
-    def forward(self, *inputs):
+    def forward(self, *inputs: Any) -> Any:
         """The model's result on every rank, without gradients; it is one tensor.
 
         Shapes: inputs and result (N, ...)
@@ -260,11 +268,11 @@ class Pipeline(Module):
 class PipelineStep(TrainingStep):
     """Step of a pipeline and its optimizer without storage: this rank's part of it."""
 
-    def forward(self, inputs):
+    def forward(self, inputs: list[Tensor]) -> Tensor:
         data, target = inputs
         return self.model.step(data, target, self.loss)
 
-    def backward(self, loss):
+    def backward(self, loss: Any) -> Any:
         """Do nothing: the step has done it."""
 
 
@@ -279,7 +287,7 @@ def subgroup(parent: ProcessGroup, ranks: tuple[int, ...]) -> ProcessGroup:
     return group
 
 
-def microbatches_of(tensors: tuple, count: int) -> list[tuple]:
+def microbatches_of(tensors: tuple[Any, ...], count: int) -> list[tuple[Any, ...]]:
     """The parts of a batch."""
     sizes = [x.shape[0] // count for x in tensors]
     pairs = list(zip(tensors, sizes, strict=True))

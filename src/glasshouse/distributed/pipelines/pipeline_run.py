@@ -6,7 +6,7 @@ own operands alone."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from glasshouse.distributed.transports.collectives import Channel, Request
 from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, eval
 
+if TYPE_CHECKING:
+    from glasshouse.distributed.pipelines.pipeline import StagePlan
+
+
 Result = tuple[str, int, int]  # forward or backward, the stage, the microbatch
 
 
@@ -29,7 +33,7 @@ class Links:
     """Channels of this rank of a group, made when they are first used; `started` are the calls of a
     pass, with (verb, peer, bytes)."""
 
-    def __init__(self, group: ProcessGroup):
+    def __init__(self, group: ProcessGroup) -> None:
         self.group, self.channels = group, dict[tuple[str, int], Channel]()
         self.started: list[tuple[str, int, int, Request]] = []
 
@@ -74,11 +78,11 @@ class Links:
 class PlannedLinks(Links):
     """Links of a step that is analysed: a send does nothing, a receive is there at once."""
 
-    def send(self, x, peer):
+    def send(self, x: Tensor, peer: int) -> None:
         tell("sent", self.group, x.nbytes)
         eval(x)
 
-    def receive(self, spec, peer):
+    def receive(self, spec: Spec, peer: int) -> "PlannedMessage":
         return PlannedMessage(spec, None)
 
 
@@ -99,7 +103,7 @@ class Message(NamedTuple):
 class PlannedMessage(Message):
     """A tensor that has a spec and no value."""
 
-    def tensor(self):
+    def tensor(self) -> Any:
         return placed(self.array, backends.current())
 
 
@@ -107,16 +111,16 @@ class PipelineRun:
     """Run of a pipeline on this rank: `parts` are the model's arguments for each microbatch, plan
     and links those of the pipeline."""
 
-    def __init__(self, plan, links: Links, parts: list[tuple]):
+    def __init__(self, plan: "StagePlan", links: Links, parts: list[tuple[Any, ...]]) -> None:
         self.plan, self.parts = plan, parts
         self.links = links if backends.current().computes else PlannedLinks(links.group)
-        self.loss: Callable | None = None
-        self.targets: list = []
+        self.loss: Callable[..., Any] | None = None
+        self.targets: list[Any] = []
         self.scores: dict[int, Any] = {}  # the model's result for a microbatch
         self.total: Any = None  # loss of the microbatches so far
-        self.here: dict[Result, list] = {}  # tensors that a stage of this rank reads next
+        self.here: dict[Result, list[Any]] = {}  # tensors that a stage of this rank reads next
         self.coming: dict[Result, list[Message]] = {}
-        self.alive: dict[tuple[int, int], tuple[list, list]] = {}  # operands and results
+        self.alive: dict[tuple[int, int], tuple[list[Any], list[Any]]] = {}  # operands and results
 
     def go(self, actions: list[Action]) -> None:
         """Run the actions; returns when all has been sent."""
@@ -143,7 +147,7 @@ class PipelineRun:
             return self.plan.stages[stage].output_specs
         return [s for s in self.plan.stages[stage].input_specs if s.dtype.is_inexact]
 
-    def take(self, result: Result | None) -> list:
+    def take(self, result: Result | None) -> list[Any]:
         """Take the tensors of another stage's result."""
         if result in self.coming:
             return [message.tensor() for message in self.coming.pop(result)]
@@ -186,7 +190,7 @@ class PipelineRun:
         eval()
 
 
-def check_outputs(action: Action, specs: list[Spec], out) -> None:
+def check_outputs(action: Action, specs: list[Spec], out: tuple[Tensor, ...]) -> None:
     """Raise unless a stage's results have the specs that the next one expects."""
     results = [x.spec for x in out]
     if results != specs:

@@ -6,6 +6,7 @@ microbatch goes forward through all stages and backward through all. Sends and r
 and not waited for: a forward or backward waits for what it needs."""
 
 from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.distributed.pipelines.simulation import (
@@ -32,13 +33,15 @@ class Schedule:
         rank 1  .  F0 B0=== F1 B1=== F2 B2===
     """
 
-    def __init__(self, name: str, orders: list[list[Action]], stages: int, microbatches: int):
+    def __init__(
+        self, name: str, orders: list[list[Action]], stages: int, microbatches: int
+    ) -> None:
         self.name, self.stages, self.microbatches = name, stages, microbatches
         self.ranks = len(orders)
         self.actions = with_transfers(orders, stages)
         self.simulation = ScheduleSimulation(self.actions, stages, microbatches)
 
-    def __str__(self):
+    def __str__(self) -> str:
         share = f"{100 * self.simulation.bubble_share:.1f} %"
         sizes = f"{self.ranks} ranks, {self.stages} stages, {self.microbatches} microbatches"
         return "\n".join([f"{self.name}: {sizes}, bubbles {share}", *self.simulation.rows()])
@@ -93,7 +96,7 @@ def interleaved(rank: int, ranks: int, chunks: int, microbatches: int) -> list[A
     )
 
 
-def in_turn(forwards: list, backwards: list, ahead: int) -> list[Action]:
+def in_turn(forwards: list[Any], backwards: list[Any], ahead: int) -> list[Action]:
     """`ahead` forwards, then a forward and a backward in turn."""
     pairs = zip(forwards[ahead:], backwards, strict=False)
     count = len(forwards) - ahead
@@ -108,7 +111,11 @@ schedules: dict[str, Callable[[int, int, int, int], list[Action]]] = {
 
 
 def make_schedule(
-    schedule: str | Callable = "1f1b", *, ranks: int, microbatches: int, stages: int | None = None
+    schedule: str | Callable[..., Any] = "1f1b",
+    *,
+    ranks: int,
+    microbatches: int,
+    stages: int | None = None,
 ) -> Schedule:
     """The schedule of that name ("gpipe", "1f1b", "interleaved"), or of a function
     `(rank, ranks, stages a rank, microbatches)` that gives a rank's forwards and backwards.
@@ -158,7 +165,9 @@ def peer_of(stage: int | None, ranks: int, rank: int) -> int | None:
     return None if stage is None or stage % ranks == rank else stage % ranks
 
 
-def transfers_of(rank: int, orders: list[list[Action]], stages: int, sent: dict) -> list[Action]:
+def transfers_of(
+    rank: int, orders: list[list[Action]], stages: int, sent: dict[Any, Any]
+) -> list[Action]:
     actions: list[Action] = []
     order, ranks = orders[rank], len(orders)
     coming = {peer: list(sent.get((peer, rank), ())) for peer in range(ranks)}

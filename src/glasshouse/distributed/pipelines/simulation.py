@@ -1,7 +1,7 @@
 """Simulation of a pipeline's schedule: the actions of each rank and their times."""
 
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError
 
@@ -23,7 +23,7 @@ class Action(NamedTuple):
         """Result that it makes, sends or receives: (kind, stage, microbatch)."""
         return self.of or self.kind, self.stage, self.microbatch
 
-    def __str__(self):
+    def __str__(self) -> str:
         what = f"{self.kind} {self.of}".rstrip()
         ends = {SEND: f" to rank {self.peer}", RECEIVE: f" from rank {self.peer}"}
         return f"{what} {self.microbatch} of stage {self.stage}{ends.get(self.kind, '')}"
@@ -57,14 +57,18 @@ class ScheduleSimulation:
     def __init__(
         self, actions: list[list[Action]], stages: int, microbatches: int,
         forward: float = 1.0, backward: float = 2.0, transfer: float = 0.0,
-    ):  # fmt: skip
+    ) -> None:  # fmt: skip
         self.stages, self.transfer = stages, transfer
         self.seconds = {FORWARD: forward, BACKWARD: backward}
         self.spans: list[list[Span]] = [[] for _ in actions]
         self.now = [0.0] * len(actions)
-        self.arrived: list[dict[tuple, float]] = [{} for _ in actions]  # results, and since when
-        self.sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to), with arrival
-        self.receives: dict[tuple[int, int], list[tuple]] = {}  # of receives, in order
+        self.arrived: list[dict[tuple[Any, ...], float]] = [
+            {} for _ in actions
+        ]  # results, and since when
+        self.sent: dict[
+            tuple[int, int], list[tuple[Any, ...]]
+        ] = {}  # by channel (from, to), with arrival
+        self.receives: dict[tuple[int, int], list[tuple[Any, ...]]] = {}  # of receives, in order
         self.run(actions)
         self.check(actions, microbatches)
 
@@ -178,5 +182,5 @@ class ScheduleSimulation:
         return " ".join(cells).rstrip()
 
 
-def words_of(result: tuple) -> str:
+def words_of(result: tuple[Any, ...]) -> str:
     return str(Action(*result))

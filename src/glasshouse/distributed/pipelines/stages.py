@@ -109,7 +109,9 @@ def place_of(module: GraphModule, name: str) -> int:
     raise OptionError(WHERE, "split to name modules that are called", repr(name), "Name others.")
 
 
-def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> PipelineStage:
+def stage_at(
+    nodes: list[IRNode], stage_of: dict[Any, Any], number: int, count: int
+) -> PipelineStage:
     """One stage as a separate graph."""
     before, after = crossing(nodes, stage_of, number), crossing(nodes, stage_of, number + 1)
     body = [n for n in nodes if stage_of[n] == number and n.op not in (*FREE, "output")]
@@ -129,7 +131,7 @@ def stage_at(nodes: list[IRNode], stage_of: dict, number: int, count: int) -> Pi
     return PipelineStage(numbers, specs_of(before), graph, [] if last else specs_of(after))
 
 
-def crossing(nodes: list[IRNode], stage_of: dict, number: int) -> list[IRNode]:
+def crossing(nodes: list[IRNode], stage_of: dict[Any, Any], number: int) -> list[IRNode]:
     """Values computed before a stage and read in it or after it."""
     return [
         node

@@ -1,9 +1,9 @@
 """Batches that the ranks of data parallel share out, so that they train as one process would with
 the whole batch: the rows of each rank, their weights, and their random numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,11 +59,11 @@ def share_of(rows: int, group: ProcessGroup | None = None) -> BatchShare:
 class RowDraws(KeyedMode):
     """Random bits whose first axis has this rank's rows of the bits for all."""
 
-    def __init__(self, rows: int, begin: int, total: int):
+    def __init__(self, rows: int, begin: int, total: int) -> None:
         self.rows, self.begin, self.total = rows, begin, total
         self.key = f"rows {begin} to {begin + rows} of {total}"
 
-    def process(self, primitive, args, attrs, below):
+    def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         shape = attrs.get("shape", ())
         is_own = primitive.name == "random_bits" and shape[:1] == (self.rows,)
         if not is_own or self.rows == self.total:
@@ -88,7 +88,7 @@ class RankBatchSampler(BatchSampler):
         [[2, 3], [4]]
     """
 
-    def __init__(self, batches, rank: int | None = None, size: int | None = None):
+    def __init__(self, batches: Any, rank: int | None = None, size: int | None = None) -> None:
         self.batches = batches
         self.rank = process.rank if rank is None else rank
         self.size = process.size if size is None else size
@@ -97,23 +97,23 @@ class RankBatchSampler(BatchSampler):
             raise CollectiveError("RankBatchSampler", expected, self.rank, "Ranks count from 0.")
         self.sampler = getattr(batches, "sampler", batches)
 
-    def read_from(self, start: int):
+    def read_from(self, start: int) -> Any:
         whole = self.batches
         batches = whole.read_from(start) if hasattr(whole, "read_from") else list(whole)[start:]
         return (batch[rows_of(len(batch), self.rank, self.size)] for batch in batches)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.batches)
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: Any) -> None:
         self.epoch = epoch
         if hasattr(self.batches, "set_epoch"):
             self.batches.set_epoch(epoch)
 
-    def state_dict(self):
+    def state_dict(self) -> Any:
         return self.batches.state_dict() if hasattr(self.batches, "state_dict") else {}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Any) -> None:
         if state:
             self.batches.load_state_dict(state)
 
@@ -122,10 +122,10 @@ class RankRows:
     """This rank's rows of each batch of any iterable; each rank reads all of it. Other attributes
     of `batches`, such as its state, are passed through."""
 
-    def __init__(self, batches: Iterable):
+    def __init__(self, batches: Iterable[Any]) -> None:
         self.batches = batches
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         for batch in self.batches:
             parts = batch if isinstance(batch, tuple | list) else (batch,)
             rows = [
@@ -136,14 +136,14 @@ class RankRows:
             ]
             yield rows[0] if parts is not batch else tuple(rows)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.batches)
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.batches, name)
 
 
-def part_of_rank(data):
+def part_of_rank(data: Any) -> Any:
     """`data` with this rank's part of each batch: a DataLoader reads no other rows. One that has a
     DistributedSampler, and anything on a single rank, stays as it is.
 
@@ -161,7 +161,7 @@ def part_of_rank(data):
     return part
 
 
-def has_own_part(data) -> bool:
+def has_own_part(data: Any) -> bool:
     """Whether it is this rank's part already."""
     sampler = getattr(data, "batch_sampler", None)
     while sampler is not None:

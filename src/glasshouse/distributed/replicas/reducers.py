@@ -6,6 +6,7 @@ reducer's calls that are recorded between those of the backward pass can run bes
 import abc
 import math
 import zlib
+from typing import Any
 
 from glasshouse.base import DType, DTypeError
 from glasshouse.distributed.groups.functions import broadcast, read_result
@@ -35,14 +36,16 @@ class Reducer(abc.ABC):
         group: ProcessGroup,
         bucket_bytes: int = BUCKET_BYTES,
         sent_as: DType | None = None,
-    ):
+    ) -> None:
         for p in parameters:
             if sent_as is not None and not p.dtype.is_floating:
                 fix = "Leave compress out."
                 raise DTypeError("replicate", "real gradients to compress", p.dtype.name, fix)
         self.parameters, self.group = parameters, group
         self.names = {p: str(i) for i, p in enumerate(parameters)}  # for ranks to compare
-        self.groups: dict[tuple, ProcessGroup] = {}  # by names: the group, labelled with them
+        self.groups: dict[
+            tuple[Any, ...], ProcessGroup
+        ] = {}  # by names: the group, labelled with them
         self.bucket_bytes, self.sent_as = bucket_bytes, sent_as
 
     @abc.abstractmethod
@@ -78,15 +81,15 @@ class Reducer(abc.ABC):
 class InlineReducer(Reducer):
     """Reduces each gradient by a separate collective, as soon as it is ready."""
 
-    def __init__(self, *args, **options):
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.reduced: set[Tensor] = set()
 
-    def add(self, parameter):
+    def add(self, parameter: Any) -> None:
         self.reduce([parameter])
         self.reduced.add(parameter)
 
-    def finish(self, used):
+    def finish(self, used: Any) -> None:
         reduced, self.reduced = self.reduced, set()
         for p in used:
             if p not in reduced:
@@ -96,10 +99,10 @@ class InlineReducer(Reducer):
 class CoalescingReducer(Reducer):
     """Reduces all gradients after the backward pass, in buckets in the order of parameters."""
 
-    def add(self, parameter):
+    def add(self, parameter: Any) -> None:
         pass
 
-    def finish(self, used):
+    def finish(self, used: list[Tensor]) -> None:
         for bucket in buckets_of(used, self.bucket_bytes):
             self.reduce(bucket)
 
@@ -108,7 +111,7 @@ class OverlappedReducer(Reducer):
     """Reduces buckets in the order in which gradients become ready, which rank 0 sends after the
     first backward pass; each when its last gradient is ready and those before it are under way."""
 
-    def __init__(self, *args, **options):
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.buckets = buckets_of(self.parameters[::-1], self.bucket_bytes)
         self.is_ordered = False
@@ -119,7 +122,7 @@ class OverlappedReducer(Reducer):
         self.ready: dict[Tensor, None] = {}  # in the order in which they came
         self.under_way, self.late = 0, []
 
-    def add(self, parameter):
+    def add(self, parameter: Any) -> None:
         if parameter in self.ready:  # again, through a recomputed region
             self.late.append(parameter)
         self.ready[parameter] = None
@@ -130,7 +133,7 @@ class OverlappedReducer(Reducer):
             self.reduce(bucket)
             self.under_way += 1
 
-    def finish(self, used):
+    def finish(self, used: list[Tensor]) -> None:
         members = set(used)
         for bucket in self.buckets[self.under_way :]:
             if present := [p for p in bucket if p in members]:

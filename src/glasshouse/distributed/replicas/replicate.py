@@ -1,7 +1,9 @@
 """Data parallel: each rank has the whole model and its own part of the batch."""
 
 import zlib
+from collections.abc import Callable
 from itertools import zip_longest
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END
@@ -30,7 +32,7 @@ class Replica:
 
     trains_along = True
 
-    def __init__(self, reducer: Reducer, find_unused: bool = False):
+    def __init__(self, reducer: Reducer, find_unused: bool = False) -> None:
         self.reducer, self.find_unused = reducer, find_unused
         self.syncs = True
         for p in reducer.parameters:
@@ -38,11 +40,11 @@ class Replica:
         is_free = reducer.is_ordered and not find_unused
         self.ends = self.to_call_at_end(self.finish if is_free else self.finish_in_python)
 
-    def to_call_at_end(self, method) -> list:
+    def to_call_at_end(self, method: Callable[..., Any]) -> list[Any]:
         """Call a method at the end of each backward pass; returns handles."""
         return [add_hook(p, AT_END, method) for p in self.reducer.parameters]
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return type(None), ()  # a copy of a model belongs to one process
 
     def add(self, parameter: Tensor) -> None:
@@ -136,17 +138,17 @@ class no_sync:
         ...     pass
     """
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module) -> None:
         replicas = [m.__dict__.get(ATTRIBUTE) for m in module.modules()]
         self.replicas = [replica for replica in replicas if replica is not None]
         self.before: list[list[bool]] = []
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.before.append([replica.syncs for replica in self.replicas])
         for replica in self.replicas:
             replica.syncs = False
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         for replica, syncs in zip(self.replicas, self.before.pop(), strict=True):
             replica.syncs = syncs
 

@@ -1,6 +1,7 @@
 """Attention over a sequence that ranks share out: keys and values travel round a ring."""
 
 import math
+from typing import Any
 
 from glasshouse.autograd import Function
 from glasshouse.base.errors import OptionError, ShapeError
@@ -22,7 +23,7 @@ class RingAttention(Function):
     blocks that causal attention masks: the last rank has none of these, and all wait for it."""
 
     @staticmethod
-    def forward(ctx, q, k, v, options):
+    def forward(ctx: Any, q: Any, k: Any, v: Any, options: Any) -> Any:
         group, is_causal, scale = ctx.options = options
         ring, pair = ring_of(group), stack([k, v])
         top = total = out = None
@@ -43,7 +44,7 @@ class RingAttention(Function):
         return out
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Any) -> Any:
         q, k, v, out, logsum = ctx.saved_tensors
         group, is_causal, scale = ctx.options
         ring, pair = ring_of(group), stack([k, v])
@@ -61,7 +62,7 @@ class RingAttention(Function):
         return of_q, gradients[0], gradients[1], None
 
 
-def ring_of(group: ProcessGroup) -> tuple:
+def ring_of(group: ProcessGroup) -> tuple[Any, ...]:
     return tuple((i, (i + 1) % group.size) for i in range(group.size))
 
 
@@ -79,7 +80,13 @@ def scores_of(q: Tensor, k: Tensor, scale: float, parts_behind: int | None) -> T
 
 
 def ring_attention(
-    query, key, value, *, group: ProcessGroup, is_causal: bool = False, scale: float | None = None
+    query: Any,
+    key: Any,
+    value: Any,
+    *,
+    group: ProcessGroup,
+    is_causal: bool = False,
+    scale: float | None = None,
 ) -> Tensor:
     """softmax(scale · q kᵀ) v, scale = 1 / √E unless given, where each rank has its part of the
     sequence, in the order of the ranks. A rank never has more than two parts' keys and values.
@@ -97,7 +104,9 @@ def ring_attention(
     return RingAttention.apply(q, k, v, (group, is_causal, scale))
 
 
-def attend_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, weights: tuple):
+def attend_in_ring(
+    attention: Any, group: ProcessGroup, operands: Any, is_causal: bool, weights: tuple[Any, ...]
+) -> Any:
     """Compute a MultiheadAttention for this rank's part of the sequence."""
     widths = (attention.embed_dim, attention.kdim, attention.vdim)
     where = "MultiheadAttention"
@@ -109,7 +118,7 @@ def attend_in_ring(attention, group: ProcessGroup, operands, is_causal: bool, we
     return finished(attention.out_proj(y), None, single, attention.batch_first, True)
 
 
-def check_ring(where: str, attention, masks, need_weights: bool) -> None:
+def check_ring(where: str, attention: Any, masks: Any, need_weights: bool) -> None:
     rate = attention.dropout if attention.training else 0.0
     extra = attention.bias_k is not None or attention.add_zero_attn
     if any(mask is not None for mask in masks) or need_weights or rate or extra:
@@ -125,6 +134,6 @@ def check_ring(where: str, attention, masks, need_weights: bool) -> None:
 class PositionEmbedding(Embedding):
     """An Embedding of positions that are counted within this rank's part of a sequence."""
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         index = as_value(input, where="Embedding")
         return super().forward(index + self.layout.group.rank * index.shape[-1])

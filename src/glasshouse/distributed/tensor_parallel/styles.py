@@ -2,6 +2,7 @@
 patterns of module names; the model's code stays as it is."""
 
 import abc
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
@@ -47,7 +48,7 @@ __all__ = ["Apart", "Column", "ContextParallel", "Heads", "Row", "Sequence", "St
 class ColumnLinear(Linear):
     """A Linear whose outputs the ranks share out."""
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         x = whole_input(input, self.layout)
         y = linear(x, self.weight, self.bias, _where="Linear")
         if isinstance(self.layout.output, Shard):
@@ -58,7 +59,7 @@ class ColumnLinear(Linear):
 class RowLinear(Linear):
     """A Linear whose inputs the ranks share out; their products are added up."""
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         x = input
         if isinstance(self.layout.input, Replicate):
             x = own_part_of(x, -1, self.layout.group)
@@ -69,7 +70,7 @@ class RowLinear(Linear):
 class ApartDropout(Dropout):
     """Dropout that draws different numbers on each rank."""
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         with drawn_apart(self.layout.group):
             return super().forward(input)
 
@@ -83,15 +84,15 @@ class ParallelAttention(MultiheadAttention):
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
-        need_weights=True,
-        attn_mask=None,
-        average_attn_weights=True,
-        is_causal=False,
-    ):
+        query: Any,
+        key: Any,
+        value: Any,
+        key_padding_mask: Any = None,
+        need_weights: bool = True,
+        attn_mask: Any = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
         operands = (query, key, value)
         if self.layout is not None:
             inputs = {id(x): whole_input(x, self.layout) for x in operands}
@@ -121,7 +122,7 @@ class Style(abc.ABC):
         *,
         input: Placement | None = None,
         output: Placement | None = None,
-    ):
+    ) -> None:
         where = type(self).__name__
         self.axis = axis
         self.input = check_layout(where, self.default_input() if input is None else input)
@@ -141,14 +142,14 @@ class Style(abc.ABC):
     def apply(self, module: Module, layout: Layout) -> None:
         """Change how the module computes; its parameters are cut already."""
 
-    def check_type(self, name: str, module: Module, *kinds: type) -> None:
+    def check_type(self, name: str, module: Module, *kinds: type[Any]) -> None:
         if not any(type(module).forward is kind.forward for kind in kinds):
             expected = " or ".join(kind.__name__ for kind in kinds)
             got = f"{type(module).__name__} at {name!r}"
             fix = "Change the pattern, or the style."
             raise OptionError(f"distribute, {type(self).__name__}", expected, got, fix)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({self.axis!r}, input={self.input}, output={self.output})"
 
 
@@ -156,14 +157,14 @@ class Column(Style):
     """A Linear whose outputs the ranks share out. `input=Shard(axis)`: each has a part of the
     sequence; `output=Replicate()`: the outputs are joined."""
 
-    def default_output(self):
+    def default_output(self) -> Any:
         return Shard(-1)
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, Linear)
         return {"weight": Shard(0), "bias": Shard(0)}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         module.__class__, module.layout = ColumnLinear, layout
 
 
@@ -171,14 +172,14 @@ class Row(Style):
     """A Linear whose inputs the ranks share out, and whose results are added up.
     `output=Shard(axis)`: each rank gets a part of the sequence."""
 
-    def default_input(self):
+    def default_input(self) -> Any:
         return Shard(-1)
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, Linear)
         return {"weight": Shard(1)}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         module.__class__, module.layout = RowLinear, layout
         if isinstance(layout.output, Shard):
             sum_gradients([module.bias], layout)
@@ -188,7 +189,7 @@ class Heads(Style):
     """A MultiheadAttention whose heads the ranks share out. `input=Shard(1), output=Shard(1)`: each
     has a part of the sequence outside of it."""
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, MultiheadAttention, ParallelAttention)
         packed = dict.fromkeys(("in_proj_weight", "in_proj_bias"), Shard(0, parts=3))
         separate = {f"{kind}_proj_weight": Shard(0) for kind in "qkv"}
@@ -196,7 +197,7 @@ class Heads(Style):
             "out_proj.weight": Shard(1)
         }
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         module.__class__, module.layout = ParallelAttention, layout
         module.num_heads //= layout.group.size
         module.out_proj.__class__ = RowLinear
@@ -209,7 +210,7 @@ class Vocabulary(Style):
     """An Embedding whose rows the ranks share out, or the CrossEntropyLoss of scores whose classes
     they share out. `output=Shard(1)`: each rank gets a part of the sequence."""
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         if isinstance(module, CrossEntropyLoss):
             check_loss("distribute, Vocabulary", module)
             return {}
@@ -219,7 +220,7 @@ class Vocabulary(Style):
             raise OptionError("distribute, Vocabulary", "a plain Embedding", repr(module), fix)
         return {"weight": Shard(0)}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         is_loss = isinstance(module, CrossEntropyLoss)
         module.__class__ = VocabularyCrossEntropy if is_loss else VocabularyEmbedding
         module.layout = layout
@@ -230,16 +231,16 @@ class Sequence(Style):
     of its parameters are added up, and dropout draws apart. `input=Replicate()`: the whole sequence
     comes, and is cut along axis 1, or `output=Shard(axis)`."""
 
-    def default_input(self):
+    def default_input(self) -> Any:
         return Shard(1)
 
-    def default_output(self):
+    def default_output(self) -> Any:
         return Shard(1)
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         return {}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         if type(module).forward is Dropout.forward:
             module.__class__, module.layout = ApartDropout, layout
         sum_gradients(list(module.parameters()), layout)
@@ -255,11 +256,11 @@ class Sequence(Style):
 class Apart(Style):
     """Dropout of what ranks share out, such as hidden units: it draws apart."""
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, Dropout)
         return {}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         module.__class__, module.layout = ApartDropout, layout
 
 
@@ -268,21 +269,21 @@ class ContextParallel(Style):
     the sequence on each rank. Average gradients over this axis too: `replicate(model, mesh,
     ("data", "context"))`."""
 
-    def __init__(self, axis: str = "context"):
+    def __init__(self, axis: str = "context") -> None:
         super().__init__(axis)
 
-    def cuts(self, name, module):
+    def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, MultiheadAttention, ParallelAttention, Embedding)
         return {}
 
-    def apply(self, module, layout):
+    def apply(self, module: Any, layout: Any) -> None:
         if isinstance(module, Embedding):
             module.__class__, module.layout = PositionEmbedding, layout
         else:
             module.__class__, module.ring = ParallelAttention, layout.group
 
 
-def sum_gradients(parameters: list, layout: Layout) -> None:
+def sum_gradients(parameters: list[Any], layout: Layout) -> None:
     """Have the gradients of parameters, which ranks use on parts of a sequence, added up."""
     for p in parameters:
         if p is not None and p.requires_grad:
@@ -330,7 +331,13 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
     return module
 
 
-def note_cut(cuts: dict, named_module: tuple, member: str, placed: tuple, mesh) -> None:
+def note_cut(
+    cuts: dict[Any, Any],
+    named_module: tuple[Any, ...],
+    member: str,
+    placed: tuple[Any, ...],
+    mesh: Any,
+) -> None:
     """Record how a parameter is to be cut; refuse an impossible cut."""
     (name_of_module, part), (axis, cut) = named_module, placed
     where = f"{name_of_module}.{member}"

@@ -1,5 +1,7 @@
 """A vocabulary that ranks share out: its embedding, and cross-entropy without gathered scores."""
 
+from typing import Any
+
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.distributed.tensor_parallel.layout import reduced_output
@@ -14,7 +16,7 @@ from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
-def own_index(index, size: int, group: ProcessGroup) -> tuple:
+def own_index(index: Any, size: int, group: ProcessGroup) -> tuple[Any, ...]:
     """(which of these numbers lie in this rank's part of a vocabulary, their places in it); `size`
     is the size of the part. The place of a number of another rank is 0; of a number of no rank it
     is one that no part has, so that a lookup is an error on each rank."""
@@ -27,7 +29,7 @@ def own_index(index, size: int, group: ProcessGroup) -> tuple:
 class VocabularyEmbedding(Embedding):
     """An Embedding in which each rank has the rows of its part of the vocabulary."""
 
-    def forward(self, input):
+    def forward(self, input: Any) -> Any:
         index = as_value(input, where="Embedding")
         check_integers("Embedding", index, "Convert them with input.long().")
         group, size = self.layout.group, self.weight.shape[0]
@@ -45,8 +47,8 @@ class VocabularyEmbedding(Embedding):
 
 
 def cross_entropy(
-    scores,
-    target,
+    scores: Any,
+    target: Any,
     *,
     group: ProcessGroup,
     ignore_index: int = -100,
@@ -91,7 +93,7 @@ def cross_entropy(
 class VocabularyCrossEntropy(CrossEntropyLoss):
     """CrossEntropyLoss of scores whose classes the ranks share out."""
 
-    def forward(self, input, target):
+    def forward(self, input: Any, target: Any) -> Any:
         return cross_entropy(
             input,
             target,

@@ -1,5 +1,7 @@
 """Descriptions of calls in words, which ranks exchange when they call different things."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError
@@ -11,12 +13,12 @@ from glasshouse.ops.process import ProcessGroup
 TEXT_BYTES = 512  # of a rank's text; a longer one is cut
 
 
-def call_text(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
+def call_text(name: str, array: np.ndarray, option: Any, group: ProcessGroup) -> str:
     """Name a call of a transport's method for errors, with the user's line."""
     return f"{call_words(name, array, option, group)}{place_of_call()}"
 
 
-def call_words(name: str, array: np.ndarray, option, group: ProcessGroup) -> str:
+def call_words(name: str, array: np.ndarray, option: Any, group: ProcessGroup) -> str:
     """Name a call of a transport's method for errors: by the user's call."""
     call = Asked(name, array.dtype.name, array.shape, EXCHANGES[name].words(option))
     text = str(current.asked or call)
@@ -39,7 +41,7 @@ def in_words(data: np.ndarray) -> str:
     return data.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
-def disagreement(where: str, group: ProcessGroup, data) -> CollectiveError:
+def disagreement(where: str, group: ProcessGroup, data: Any) -> CollectiveError:
     """Error of ranks that call different things, from the texts of all in bytes."""
     texts = zip(group.ranks, map(in_words, data), strict=True)
     return CollectiveError(

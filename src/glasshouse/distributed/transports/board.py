@@ -9,8 +9,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,12 +38,12 @@ RECORD = np.dtype(
 )
 
 
-def is_same(before: dict, now: dict) -> bool:
+def is_same(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
     """Whether the same ranks wait in the same calls for the same ranks."""
     return before.keys() == now.keys() and all(before[r][:2] == now[r][:2] for r in now)
 
 
-def is_tied(before: dict, now: dict) -> bool:
+def is_tied(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
     """Whether a knot is unchanged, and each of its ranks has looked again since."""
     return is_same(before, now) and all(now[r][2] >= before[r][2] + LOOKS for r in now)
 
@@ -62,11 +63,11 @@ class Board:
     Raises: CollectiveError for ranks that do not come
     """
 
-    def __init__(self, folder: str, rank: int, size: int, timeout_s: float = 30.0):
+    def __init__(self, folder: str, rank: int, size: int, timeout_s: float = 30.0) -> None:
         self.rank, self.size, self.timeout_s = rank, size, timeout_s
         self.waiting: dict[int, str] = {}  # by thread
-        self.started: list = []  # requests that may be under way
-        self.transports: list = []  # that this process has
+        self.started: list[Any] = []  # requests that may be under way
+        self.transports: list[Any] = []  # that this process has
         self.owner = os.getpid()
         everyone = tuple(range(size))
         nbytes = HEAD_BYTES + size * RECORD.itemsize
@@ -129,7 +130,7 @@ class Board:
     # -- waits of ranks --------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def waits_in(self, text: str):
+    def waits_in(self, text: str) -> Iterator[None]:
         """Inside, this rank is marked as waiting; after a failure it stays so, for the others."""
         thread = threading.get_ident()
         self.waiting[thread] = text

@@ -46,7 +46,7 @@ class Request:
 
     begin_ns = end_ns = 0
 
-    def __init__(self, call: Callable[[], None]):
+    def __init__(self, call: Callable[[], None]) -> None:
         self.call, self.done, self.error = call, threading.Event(), None
         self.place, self.asked = user_line(), current.asked
 
@@ -75,7 +75,7 @@ class Request:
 class Channel:
     """Calls that are done one after another, by a thread of this name."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         options = {"args": (self.waiting,), "name": name, "daemon": True}
         self.thread = threading.Thread(target=run_in_order, **options)
@@ -97,7 +97,7 @@ def run_in_order(waiting: queue.SimpleQueue) -> None:
         del request
 
 
-def after_started(method: Callable) -> Callable:
+def after_started(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a collective to wait first for those that were started before it."""
 
     @functools.wraps(method)
@@ -116,7 +116,7 @@ STARTED = (*METHODS, "all_reduce_many")
 ORDERED = {name for name in STARTED if name not in METHODS or METHODS[name].is_ordered}
 
 
-def method_of(way: Exchange) -> Callable:
+def method_of(way: Exchange) -> Callable[..., Any]:
     """Build the method of an exchange, as `all_reduce(source, out, reduce="sum")`."""
     count = len(way.arrays)
 
@@ -140,23 +140,23 @@ class Collectives(abc.ABC):
 
     needs_one_machine = True  # and a folder that all ranks share
 
-    def __init__(self, group: ProcessGroup, rank: int):
+    def __init__(self, group: ProcessGroup, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size
         self.sent_bytes = 0  # counted as they are moved; the table predicts them
         self.channel: Channel | None = None  # requests that were started
         self.last: Request | None = None  # of the collectives that were started
 
-    def __init_subclass__(cls, **named):
+    def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         for name in ORDERED & cls.__dict__.keys():
             setattr(cls, name, after_started(cls.__dict__[name]))
 
     @abc.abstractmethod
-    def exchange(self, way: Exchange, source: np.ndarray, out: np.ndarray, option) -> None:
+    def exchange(self, way: Exchange, source: np.ndarray, out: np.ndarray, option: Any) -> None:
         """Make an exchange of the table, for the method of its name. Where the transport has no
         algorithm for it but for `all_gather`, `exchange_all` makes it."""
 
-    def exchange_all(self, way: Exchange, source: np.ndarray, out: np.ndarray, option) -> None:
+    def exchange_all(self, way: Exchange, source: np.ndarray, out: np.ndarray, option: Any) -> None:
         """Make an exchange the clear way: gather all ranks' data, and take its meaning."""
         parts = np.empty((self.size, *source.shape), source.dtype)
         request = Asked(way.name, source.dtype.name, source.shape, way.words(option))
@@ -187,7 +187,9 @@ class Collectives(abc.ABC):
             self.channel.thread.join()
             self.channel = None
 
-    def send_receive(self, source, to: int | None, out, origin: int | None, tag: int = 0) -> None:
+    def send_receive(
+        self, source: Any, to: int | None, out: Any, origin: int | None, tag: int = 0
+    ) -> None:
         """Send to one rank and receive from another at a time; None: no such rank."""
         if to is None and origin is None:
             return
@@ -215,7 +217,7 @@ class Collectives(abc.ABC):
                 array[...] = joined[at : at + array.size].reshape(array.shape)
                 at += array.size
 
-    def start(self, name: str, *args, **named) -> Request:
+    def start(self, name: str, *args: Any, **named: Any) -> Request:
         """Start the collective of this name; `wait()` of the result returns when it is done.
 
         Raises: OptionError for a name that is none
@@ -240,34 +242,34 @@ class WrappedCollectives(Collectives):
     """Another transport's collectives. A subclass changes some of them: `init(wrap=Subclass)` puts
     it around the transport of the world, and of each group made from it."""
 
-    def __init__(self, inner: Collectives):
+    def __init__(self, inner: Collectives) -> None:
         self.inner, self.counts_as = inner, inner.counts_as
         super().__init__(inner.group, inner.rank)
 
     @property
-    def sent_bytes(self):
+    def sent_bytes(self) -> Any:
         return self.inner.sent_bytes
 
     @sent_bytes.setter
-    def sent_bytes(self, count):
+    def sent_bytes(self, count: int) -> None:
         self.inner.sent_bytes = count
 
-    def exchange(self, way, source, out, option):
+    def exchange(self, way: Any, source: Any, out: Any, option: Any) -> None:
         arrays = (source, out)[: len(way.arrays)]
         getattr(self.inner, way.name)(*arrays, *((option,) if way.option else ()))
 
-    def send(self, source, to, tag=0):
+    def send(self, source: Any, to: Any, tag: int = 0) -> None:
         self.inner.send(source, to, tag)
 
-    def receive(self, out, source, tag=0):
+    def receive(self, out: Any, source: Any, tag: int = 0) -> None:
         self.inner.receive(out, source, tag)
 
-    def send_receive(self, source, to, out, origin, tag=0):
+    def send_receive(self, source: Any, to: Any, out: Any, origin: Any, tag: int = 0) -> None:
         self.inner.send_receive(source, to, out, origin, tag)
 
-    def subgroup(self, group):
+    def subgroup(self, group: Any) -> Any:
         return type(self)(self.inner.subgroup(group))
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         self.inner.close()

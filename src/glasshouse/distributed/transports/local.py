@@ -12,11 +12,12 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from glasshouse.base.dtype import all_dtypes, by_numpy
+from glasshouse.base.dtype import DTypeLike, all_dtypes, by_numpy
 from glasshouse.base.errors import (
     CollectiveError,
     DTypeError,
@@ -81,7 +82,7 @@ def join(group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0) -
 class Local(Collectives):
     """Collectives of one group, over its own memory and the world's status board."""
 
-    def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board):
+    def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board) -> None:
         self.state = GroupState()
         super().__init__(group, rank)
         self.folder, self.board, self.library = folder, board, library()
@@ -103,7 +104,9 @@ class Local(Collectives):
         self.sending = [threading.Lock() for _ in range(self.size)]
         self.receiving = [threading.Lock() for _ in range(self.size)]
         board.transports.append(self)
-        self.early: dict[tuple[int, int], list] = {}  # (header, array) of messages, by rank and tag
+        self.early: dict[
+            tuple[int, int], list[Any]
+        ] = {}  # (header, array) of messages, by rank and tag
 
     @property
     def sent_bytes(self) -> int:
@@ -117,7 +120,7 @@ class Local(Collectives):
 
     may_work_in_c = True  # False: Programs call the methods below, the clear way
 
-    def works_in_c(self):
+    def works_in_c(self) -> Any:
         """Whether calls run in C: no method is replaced, and no started call comes first."""
         is_ours = all(
             getattr(getattr(self, n), "__func__", None) is getattr(Local, n)
@@ -125,7 +128,7 @@ class Local(Collectives):
         )
         return is_ours and self.may_work_in_c and (self.last is None or self.last.is_done())
 
-    def call_in_c(self, call, asked: Asked) -> "CallInC | None":
+    def call_in_c(self, call: Any, asked: Asked) -> "CallInC | None":
         """Return a call of a card, along its first axis, which a Program makes each time it runs,
         for the user's call `asked`; None for one that the methods make."""
         return CallInC(self, call, asked) if call.name in IN_C else None
@@ -151,7 +154,7 @@ class Local(Collectives):
                 cause = asked or source.shape
                 self.finish(self.direct, lambda: self.text_of(self.direct.header, cause))
 
-    def exchange(self, way, source, out, option):
+    def exchange(self, way: Any, source: Any, out: Any, option: Any) -> None:
         if way.option == "reduce":
             check_known(way.name, "a reduction", option, REDUCTIONS)
         if way.option == "root" and not 0 <= option < self.size:
@@ -181,14 +184,14 @@ class Local(Collectives):
         self.library.gh_message(ctypes.byref(call), *about)
         return call
 
-    def send(self, source, to, tag=0):
+    def send(self, source: Any, to: Any, tag: int = 0) -> None:
         source = packed(source)
         call = self.message(source, to, tag)
         go_on = functools.partial(self.library.gh_send, self.place, ctypes.byref(call))
         with self.sending[to]:
             self.complete(go_on(), go_on, call, lambda: self.text_of(call.header, source.shape))
 
-    def receive(self, out, source, tag=0):
+    def receive(self, out: Any, source: Any, tag: int = 0) -> None:
         if not out.flags.c_contiguous:
             packed_out = np.empty_like(out, order="C")
             self.receive(packed_out, source, tag)
@@ -229,7 +232,7 @@ class Local(Collectives):
 
     # -- waits that get long ---------------------------------------------------------------------
 
-    def text_of(self, header: Header, cause: Asked | tuple) -> str:
+    def text_of(self, header: Header, cause: Asked | tuple[Any, ...]) -> str:
         """Name a call for errors, with the user's line: by the user's call, or the shape."""
         text = str(header)
         if isinstance(cause, tuple) and not isinstance(cause, Asked):
@@ -240,7 +243,7 @@ class Local(Collectives):
             text = f"{cause}, by {text}"
         return f"{text} of group {self.group.name}{place_of_call()}"
 
-    def finish(self, target: StartedCall, text: Callable) -> None:
+    def finish(self, target: StartedCall, text: Callable[..., Any]) -> None:
         """Continue with the calls under way, to the end of `target`. Others may come before it.
 
         Raises: CollectiveError where that does not come
@@ -256,7 +259,7 @@ class Local(Collectives):
             raise
 
     def complete(
-        self, code: int, go_on: Callable[[], int], call: CollectiveCall, text: Callable
+        self, code: int, go_on: Callable[[], int], call: CollectiveCall, text: Callable[..., Any]
     ) -> None:
         """Continue with a call to its end.
 
@@ -308,7 +311,7 @@ class Local(Collectives):
         is_main = threading.current_thread() is threading.main_thread()
         return is_main and not started and not any(x.library.gh_first(x.queue) for x in others)
 
-    def start(self, name, *args, **named):
+    def start(self, name: Any, *args: Any, **named: Any) -> Any:
         request = super().start(name, *args, **named)
         self.board.started = [*(r for r in self.board.started if not r.is_done()), request]
         return request
@@ -376,10 +379,10 @@ class Local(Collectives):
 
     # -- groups ----------------------------------------------------------------------------------
 
-    def subgroup(self, group):
+    def subgroup(self, group: Any) -> Any:
         return Local(group, group.rank, self.folder, self.board)
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         if self in self.board.transports:
             self.board.transports.remove(self)
@@ -400,7 +403,7 @@ def known_dtype(where: str, array: np.ndarray) -> tuple[int, int]:
     return kind
 
 
-def check_shapes(where: str, array: np.ndarray, shape: tuple, dtype) -> None:
+def check_shapes(where: str, array: np.ndarray, shape: tuple[Any, ...], dtype: DTypeLike) -> None:
     if array.shape != shape or array.dtype != dtype:
         got = f"{array.dtype} {array.shape}"
         raise ShapeError(where, f"an array of {dtype} {shape}", got, "Give one.")

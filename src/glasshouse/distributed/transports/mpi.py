@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,12 +56,12 @@ class Mpi(Collectives):
         self,
         group: ProcessGroup,
         rank: int,
-        _folder="",
-        timeout_s=30.0,
+        _folder: str = "",
+        timeout_s: Any = 30.0,
         *,
-        within=None,
+        within: Any = None,
         board: MpiBoard | None = None,
-    ):
+    ) -> None:
         super().__init__(group, rank)
         self.timeout_s, self.lost, self.board = timeout_s, [], board
         self.digest, self.digests = np.empty(1, np.int64), np.empty(self.size, np.int64)
@@ -81,7 +82,7 @@ class Mpi(Collectives):
 
     # -- one call of MPI -------------------------------------------------------------------------
 
-    def finish(self, name: str, *requests, nbytes: int = 0, buffers=()) -> None:
+    def finish(self, name: str, *requests: Any, nbytes: int = 0, buffers: Any = ()) -> None:
         """Return when MPI's requests are done.
 
         Raises: CollectiveError after the time limit, and where MPI refuses
@@ -107,7 +108,7 @@ class Mpi(Collectives):
             where, got = f"{name} on rank {process.rank}", f"one of {nbytes} bytes here: {error}"
             raise CollectiveError(where, "equal calls on all ranks", got, fix) from error
 
-    def late(self, name: str, requests, buffers) -> CollectiveError:
+    def late(self, name: str, requests: Any, buffers: Any) -> CollectiveError:
         """Error of a call that takes too long, or in which another rank has failed. MPI may still
         write into its buffers."""
         self.lost.append((requests, buffers))
@@ -124,7 +125,7 @@ class Mpi(Collectives):
             "See where the other ranks are; GH_TIMEOUT_S sets the limit.",
         )
 
-    def agree(self, name: str, array: np.ndarray, option=None) -> None:
+    def agree(self, name: str, array: np.ndarray, option: Any = None) -> None:
         """Compare the digests of all ranks' calls.
 
         Raises: CollectiveError on all ranks where it is not the same call
@@ -145,7 +146,7 @@ class Mpi(Collectives):
         if self.board is not None and self.size < self.board.comm.size:
             self.board.tell(text)
 
-    def move(self, name: str, call, source: np.ndarray, out: np.ndarray) -> None:
+    def move(self, name: str, call: Any, source: np.ndarray, out: np.ndarray) -> None:
         """Run a collective that moves bytes as they are."""
         source_bytes, out_bytes = bytes_of(source), bytes_of(out)
         if source is out or np.may_share_memory(source_bytes, out_bytes):
@@ -153,12 +154,12 @@ class Mpi(Collectives):
         buffers = [source_bytes, self.MPI.BYTE], [out_bytes, self.MPI.BYTE]
         self.finish(name, call(*buffers), nbytes=out_bytes.nbytes, buffers=buffers)
 
-    def count(self, name: str, nbytes: int, **about) -> None:
+    def count(self, name: str, nbytes: int, **about: Any) -> None:
         self.sent_bytes += sent_bytes(name, nbytes, self.size, self.rank, **about)
 
     # -- the collectives -------------------------------------------------------------------------
 
-    def exchange(self, way, source, out, option):
+    def exchange(self, way: Any, source: Any, out: Any, option: Any) -> None:
         self.agree(way.name, source, option)
         about = {} if way.option is None else {way.option: option}
         self.count(way.name, source.nbytes, itemsize=source.itemsize, **about)
@@ -170,13 +171,13 @@ class Mpi(Collectives):
             self.move(way.name, self.comm.Iallgather, source, parts)
             out[...] = way.meaning(parts, self.rank, option)
 
-    def gather(self, name: str, source, out, _option) -> None:
+    def gather(self, name: str, source: Any, out: Any, _option: Any) -> None:
         self.move(name, self.comm.Iallgather, source, out)
 
-    def exchange_parts(self, name: str, source, out, _option) -> None:
+    def exchange_parts(self, name: str, source: Any, out: Any, _option: Any) -> None:
         self.move(name, self.comm.Ialltoall, source, out)
 
-    def reduce(self, name: str, source, out, reduce: str) -> None:
+    def reduce(self, name: str, source: Any, out: Any, reduce: str) -> None:
         if in_parts(source.dtype, reduce):
             self.reduce_in_parts(name, source, out, reduce)
             return
@@ -187,7 +188,7 @@ class Mpi(Collectives):
         if reduce == "mean":
             divide(out, self.size)
 
-    def reduce_parts(self, name: str, source, out, reduce: str) -> None:
+    def reduce_parts(self, name: str, source: Any, out: Any, reduce: str) -> None:
         if in_parts(source.dtype, reduce):
             parts = np.empty_like(source)
             self.move(name, self.comm.Ialltoall, source, parts)
@@ -200,7 +201,7 @@ class Mpi(Collectives):
         if reduce == "mean":
             divide(out, self.size)
 
-    def reduce_in_parts(self, name: str, source, out, reduce: str) -> None:
+    def reduce_in_parts(self, name: str, source: Any, out: Any, reduce: str) -> None:
         """Reduce in parts: each rank reduces a part of the elements, and sends it to all."""
         share = -(-source.size // self.size)
         padded = np.zeros((self.size, share), source.dtype)
@@ -210,14 +211,14 @@ class Mpi(Collectives):
         self.move(name, self.comm.Iallgather, reduced(parts, reduce), whole)
         out[...] = whole.reshape(-1)[: source.size].reshape(source.shape)
 
-    def pass_from_root(self, name: str, buffer, _out, root: int) -> None:
+    def pass_from_root(self, name: str, buffer: Any, _out: Any, root: int) -> None:
         data = bytes_of(buffer)
         request = self.comm.Ibcast([data, self.MPI.BYTE], root)
         self.finish(name, request, nbytes=data.nbytes, buffers=(data,))
 
     # -- from rank to rank -----------------------------------------------------------------------
 
-    def sending(self, source, to: int, tag: int) -> list[tuple]:
+    def sending(self, source: Any, to: int, tag: int) -> list[tuple[Any, ...]]:
         """Requests with their buffers: for a message's digest and text, and for its data."""
         self.count("send", source.nbytes)
         about = np.empty(HEAD_BYTES, np.uint8)
@@ -226,7 +227,7 @@ class Mpi(Collectives):
         parts = about, bytes_of(source)
         return [(self.comm.Isend([part, self.MPI.BYTE], to, tag), part) for part in parts]
 
-    def expect(self, out, source: int, tag: int) -> None:
+    def expect(self, out: Any, source: int, tag: int) -> None:
         """Wait for the digest and text in front of a message.
 
         Raises: CollectiveError where it is not the one to be received
@@ -246,17 +247,17 @@ class Mpi(Collectives):
                 self.board.tell(f"has failed: {error}")
             raise error
 
-    def send(self, source, to, tag=0):
+    def send(self, source: Any, to: Any, tag: int = 0) -> None:
         requests, parts = zip(*self.sending(source, to, tag), strict=True)
         self.finish("send", *requests, nbytes=source.nbytes, buffers=parts)
 
-    def receive(self, out, source, tag=0):
+    def receive(self, out: Any, source: Any, tag: int = 0) -> None:
         self.expect(out, source, tag)
         heard = bytes_of(out)
         request = self.comm.Irecv([heard, self.MPI.BYTE], source, tag)
         self.finish("receive", request, nbytes=heard.nbytes, buffers=(heard,))
 
-    def send_receive(self, source, to, out, origin, tag=0):
+    def send_receive(self, source: Any, to: Any, out: Any, origin: Any, tag: int = 0) -> None:
         if to == self.rank:
             out[...] = source
             return
@@ -275,11 +276,11 @@ class Mpi(Collectives):
 
     # -- groups, threads, the end ----------------------------------------------------------------
 
-    def operation(self, reduce: str):
+    def operation(self, reduce: str) -> Any:
         sums = {"sum": self.MPI.SUM, "mean": self.MPI.SUM}
         return (sums | {"max": self.MPI.MAX, "min": self.MPI.MIN})[reduce]
 
-    def start(self, name, *args, **named):
+    def start(self, name: Any, *args: Any, **named: Any) -> Any:
         if self.threads:
             return super().start(name, *args, **named)
         method = getattr(self, name)
@@ -287,14 +288,14 @@ class Mpi(Collectives):
         request.run()
         return request
 
-    def subgroup(self, group):
+    def subgroup(self, group: Any) -> Any:
         """Make a communicator; MPI sets no time limit on that, so all ranks meet before."""
         places = [self.group.ranks.index(rank) for rank in group.ranks]
         self.meet_each(places)
         comm = self.comm.Create_group(self.comm.Get_group().Incl(places))
         return Mpi(group, group.rank, "", self.timeout_s, within=comm, board=self.board)
 
-    def meet_each(self, ranks) -> None:
+    def meet_each(self, ranks: Any) -> None:
         """Exchange a message with each of these ranks."""
         requests, nothing = [], np.empty(0, np.uint8)
         for peer in ranks:
@@ -323,7 +324,7 @@ ALGORITHMS = {
 }
 
 
-def begin_mpi(timeout_s: float):
+def begin_mpi(timeout_s: float) -> Any:
     """Import mpi4py. MPI begins when it is imported, and waits for all ranks without a time limit:
     after ours Python prints where it hangs, and ends."""
     if "mpi4py.MPI" in sys.modules:
@@ -345,14 +346,14 @@ def unlink_shared_memory() -> None:
             Path(name).unlink(missing_ok=True)
 
 
-def abort(MPI) -> None:
+def abort(MPI: Any) -> None:
     """End all ranks. This one's output is passed on before: mpiexec drops the rest."""
     sys.stderr.flush()
     time.sleep(PASSED_ON_S)
     MPI.COMM_WORLD.Abort(1)
 
 
-def end_all_by_error(MPI) -> None:
+def end_all_by_error(MPI: Any) -> None:
     """Have an error that nobody catches end all ranks: MPI would wait for them."""
     show = sys.excepthook
 

@@ -4,6 +4,7 @@ Nothing is sent while all is well. A rank whose call fails sends all others the 
 wait look for it now and then, answer with their own wait, and fail too."""
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,10 @@ PAUSE_S = 1e-3
 class MpiBoard:
     """Failures of a world. `comm` is a communicator of all ranks for these messages alone."""
 
-    def __init__(self, MPI, comm):
+    def __init__(self, MPI: Any, comm: Any) -> None:
         self.MPI, self.comm = MPI, comm
         self.has_told = False
-        self.sent: list = []  # requests and their buffers
+        self.sent: list[Any] = []  # requests and their buffers
         self.heard: dict[int, str] = {}  # by rank
 
     def tell(self, text: str) -> None:

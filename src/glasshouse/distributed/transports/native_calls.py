@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+from typing import Any
 
 from glasshouse.base.dtype import all_dtypes
 from glasshouse.compile.building import toolchain
@@ -25,7 +26,7 @@ class Header(ctypes.Structure):
         for name in ("number", "kind", "dtype", "argument", "count", "digest")
     ]
 
-    def __str__(self):
+    def __str__(self) -> str:
         way = EXCHANGES[KINDS[self.kind]]
         if not way.arrays:
             return f"{way.name}{self.place}"
@@ -119,7 +120,7 @@ class CallInC:
     """A collective of a Program: C functions start it and wait for it (`functions`, by the part of
     the call that a step is); they take `address`."""
 
-    def __init__(self, transport, call, asked: Asked):
+    def __init__(self, transport: Any, call: Any, asked: Asked) -> None:
         (spec,), attrs = call.specs, call.attrs
         self.transport, self.asked = transport, asked
         way = COLLECTIVES[call.name]

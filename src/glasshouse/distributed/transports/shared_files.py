@@ -8,6 +8,7 @@ import mmap
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,9 @@ class SharedFiles(Collectives):
 
     counts_as = "shared_files"
 
-    def __init__(self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0):
+    def __init__(
+        self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0
+    ) -> None:
         super().__init__(group, rank)
         self.folder, self.timeout_s, self.phase = folder, timeout_s, 0
         name = "-".join(map(str, group.ranks))
@@ -64,7 +67,7 @@ class SharedFiles(Collectives):
                 raise CollectiveError(f"group {self.group.name}", expected, got, fix)
             time.sleep(POLL_S)
 
-    def agree(self, name: str, array: np.ndarray, option=None) -> None:
+    def agree(self, name: str, array: np.ndarray, option: Any = None) -> None:
         """Meet, and compare the calls of all ranks.
 
         Raises: CollectiveError on all ranks where it is not the same call
@@ -96,7 +99,7 @@ class SharedFiles(Collectives):
         self.pass_on(bytes_of(source).copy(), bytes_of(parts).reshape(self.size, -1), tells)
         return parts
 
-    def exchange(self, way, source, out, option):
+    def exchange(self, way: Any, source: Any, out: Any, option: Any) -> None:
         self.agree(way.name, source, option)
         if way.arrays:
             tells = way.option != "root" or self.rank == option
@@ -113,18 +116,18 @@ class SharedFiles(Collectives):
             self.boxes[a, b] = SharedFiles(pair, number, str(folder), self.timeout_s)
         return self.boxes[a, b]
 
-    def send(self, source, to, tag=0):
+    def send(self, source: Any, to: Any, tag: int = 0) -> None:
         pair = self.pair(self.rank, to)
         before = pair.sent_bytes
         with asking(current.asked or message_of(source)):
             pair.broadcast(np.array(source), 0)
         self.sent_bytes += pair.sent_bytes - before
 
-    def receive(self, out, source, tag=0):
+    def receive(self, out: Any, source: Any, tag: int = 0) -> None:
         with asking(current.asked or message_of(out)):
             self.pair(source, self.rank).broadcast(out, 0)
 
-    def subgroup(self, group):
+    def subgroup(self, group: Any) -> Any:
         return SharedFiles(group, group.rank, self.folder, self.timeout_s)
 
 

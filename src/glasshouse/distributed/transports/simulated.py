@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.distributed.transports.collectives import Collectives
@@ -12,11 +13,11 @@ from glasshouse.ops.process import ProcessGroup, process
 class Simulated(Collectives):
     """Collectives without any other rank."""
 
-    def __init__(self, group: ProcessGroup, rank: int, counts_as: str):
+    def __init__(self, group: ProcessGroup, rank: int, counts_as: str) -> None:
         super().__init__(group, rank)
         self.counts_as = counts_as
 
-    def refuse(self, *args, **named):
+    def refuse(self, *args: Any, **named: Any) -> Any:
         """Raises: CollectiveError"""
         expected = "a program that is planned alone"
         got = "a collective to run in a simulated world"
@@ -25,13 +26,13 @@ class Simulated(Collectives):
 
     exchange = send = receive = refuse
 
-    def start(self, name, *args, **named):
+    def start(self, name: Any, *args: Any, **named: Any) -> Any:
         return self.refuse()
 
-    def barrier(self):
+    def barrier(self) -> None:
         pass
 
-    def subgroup(self, group):
+    def subgroup(self, group: Any) -> "Simulated":
         return Simulated(group, group.rank, self.counts_as)
 
 

@@ -3,6 +3,7 @@
 Where ranks do not divide the rows, the last ranks have fewer, and send zeros for the others."""
 
 import math
+from typing import Any
 
 from glasshouse.distributed.groups.placement import Shard, own_part, padded
 from glasshouse.ops import collective
@@ -12,17 +13,17 @@ from glasshouse.tensor import Tensor, concat, reshape
 ROWS = Shard(0)
 
 
-def can_cut(shape, count: int) -> bool:
+def can_cut(shape: tuple[int, ...], count: int) -> bool:
     """Whether a tensor has a row for each rank; others stay whole."""
     return bool(shape) and shape[0] >= count
 
 
-def block_of(shape, count: int) -> tuple[int, ...]:
+def block_of(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
     """Shape that each rank sends of a tensor of this shape."""
     return (ROWS.width(shape[0], count), *shape[1:])
 
 
-def gathered(parts: list[Tensor], shapes: list, group: ProcessGroup) -> Tensor:
+def gathered(parts: list[Tensor], shapes: list[Any], group: ProcessGroup) -> Tensor:
     """All ranks' rows of these tensors, a row of the result for each rank.
 
     Shapes: (rows of this rank, ...) each -> (ranks, the sum of the blocks' sizes)
@@ -33,7 +34,7 @@ def gathered(parts: list[Tensor], shapes: list, group: ProcessGroup) -> Tensor:
     return collective.all_gather(flat, group=group, axis=0, replicated=False)
 
 
-def wholes_of(flat: Tensor, shapes: list) -> list[Tensor]:
+def wholes_of(flat: Tensor, shapes: list[Any]) -> list[Tensor]:
     """Tensors of these shapes from the result of `gathered`."""
     count, at, out = flat.shape[0], 0, []
     for shape in shapes:
@@ -57,7 +58,7 @@ def flat_of(wholes: list[Tensor], count: int) -> Tensor:
 
 
 def mean_rows(
-    flat: Tensor, shapes: list, group: ProcessGroup, beside: ProcessGroup, sent_as=None
+    flat: Tensor, shapes: list[Any], group: ProcessGroup, beside: ProcessGroup, sent_as: Any = None
 ) -> list[Tensor]:
     """This rank's rows of the means of tensors of these shapes, which `flat_of` joined, over the
     ranks of `group`, which share them out, and those `beside`, which have the same rows."""

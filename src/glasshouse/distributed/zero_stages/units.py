@@ -6,7 +6,9 @@ whole weight lives only while its unit computes, forward and backward."""
 import functools
 import inspect
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END, CallEntry, TapeEntry, attach, run_hooks
@@ -36,7 +38,7 @@ class Remade:
 
     __slots__ = ("gathering", "number", "calls")
 
-    def __init__(self, gathering: "Gathering", number: int, calls: list):
+    def __init__(self, gathering: "Gathering", number: int, calls: list[Any]) -> None:
         self.gathering, self.number, self.calls = gathering, number, calls
         gathering.uses += 1
 
@@ -51,7 +53,7 @@ class Gathering:
     """Whole parameters of one call of a unit. The backward pass gathers them once more, with those
     of the next unit, for as long as saved values need them."""
 
-    def __init__(self, unit: "Unit", before: "Gathering | None"):
+    def __init__(self, unit: "Unit", before: "Gathering | None") -> None:
         self.unit, self.before = unit, before
         self.uses = 0
         self.flats: list[Tensor] | None = None
@@ -79,7 +81,7 @@ class GatherEntry(TapeEntry):
 
     __slots__ = ("unit", "number", "group", "out_specs", "gathering")
 
-    def pull(self, cotangents, create_graph: bool):
+    def pull(self, cotangents: Any, create_graph: bool) -> list[tuple[tuple[Any, ...], Tensor]]:
         if not self.unit.trail.replica.syncs:
             self.unit.keep(self.number, cotangents[0])
             return []
@@ -97,7 +99,7 @@ class Trail:
 
     trains_along = True
 
-    def __init__(self, replica: Replica):
+    def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.units: list[Unit] = []
         self.earlier: dict[Tensor, Tensor] = {}
@@ -141,7 +143,9 @@ class Unit:
 
     trains_along = True
 
-    def __init__(self, module: Module, places: dict[Tensor, list], trail: Trail, groups):
+    def __init__(
+        self, module: Module, places: dict[Tensor, list[Any]], trail: Trail, groups: tuple[Any, ...]
+    ) -> None:
         self.places, self.trail = places, trail
         group, self.beside = groups
         self.group = group._replace(label=f"unit {len(trail.units)}, {type(module).__name__}")
@@ -151,12 +155,12 @@ class Unit:
         self.is_first = not trail.units
         self.following: Unit | None = None
         self.ready: list[Tensor] | None = None  # gathered before it is called
-        self.outer: list[tuple] = []  # while it is open, the state before
+        self.outer: list[tuple[Any, ...]] = []  # while it is open, the state before
         trail.units.append(self)
         module.register_forward_pre_hook(self.enter, prepend=True)
         module.register_forward_hook(self.leave, always_call=True)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         expected = "no copies of a model whose parameters ranks share out"
         fix = "Copy it before gh.distributed.zero, or save its state."
         raise OptionError("zero", expected, "one", fix)
@@ -214,7 +218,7 @@ class Unit:
             flats = self.gather(self.group)
         return flats
 
-    def enter(self, module: Module, args) -> None:
+    def enter(self, module: Module, args: tuple[Tensor, ...]) -> None:
         """Put whole parameters in the places of rows, before forward."""
         if state.phase == "recompute":
             self.open_again()
@@ -231,7 +235,7 @@ class Unit:
         trail.last, trail.gathering = self, gathering
         self.open(flats, gathering)
 
-    def leave(self, module: Module, args, result) -> None:
+    def leave(self, module: Module, args: tuple[Tensor, ...], result: Tensor) -> None:
         """Put rows in their places again, after forward."""
         self.close()
         if self.is_first and state.phase != "recompute":
@@ -264,7 +268,7 @@ class Unit:
                 table[name] = p
 
     @contextmanager
-    def region_context(self, function):
+    def region_context(self, function: Callable[..., Any]) -> Iterator[None]:
         """Context of the second run of a checkpointed function that was called while this is open:
         it is open again if the function may use its parameters."""
         if self.outer or not self.is_used_by(function):
@@ -276,7 +280,7 @@ class Unit:
         finally:
             self.close()
 
-    def is_used_by(self, function) -> bool:
+    def is_used_by(self, function: Callable[..., Any]) -> bool:
         """Whether a function may use its parameters: one of a module uses those inside of it, any
         other may use all."""
         function = inspect.unwrap(function)
@@ -303,7 +307,7 @@ for hook in (Unit.enter, Unit.leave):
     hook.__gh_disabled__ = True
 
 
-def remade_or(outer):
+def remade_or(outer: Any) -> tuple[Callable[..., Any], ...]:
     """Hooks of the tape's saved values: values from gathered parameters are made again, the rest is
     packed as `outer` says."""
 
@@ -321,7 +325,7 @@ def remade_or(outer):
     return pack, unpack
 
 
-def origin_of(entry) -> Remade | None:
+def origin_of(entry: CallEntry | None) -> Remade | None:
     """Recipe for an entry's result, if gathered parameters alone make it cheaply."""
     calls: list = []
     while type(entry) is CallEntry:
@@ -335,7 +339,11 @@ def origin_of(entry) -> Remade | None:
 
 
 def shard_parameters(
-    module: Module, plan: dict, groups, modules: list[Module], replica: Replica
+    module: Module,
+    plan: dict[Any, Any],
+    groups: tuple[Any, ...],
+    modules: list[Module],
+    replica: Replica,
 ) -> None:
     """Leave this rank its rows of the parameters in `plan`, and have these modules inside gather
     their own. `groups`: the ranks that share them out, and those beside, over which gradients are
@@ -368,7 +376,9 @@ def units_of(module: Module, patterns: list[str] | None) -> list[Module]:
     return units
 
 
-def owners_of(root: Module, units: list[Module], plan: dict) -> dict[Tensor, tuple]:
+def owners_of(
+    root: Module, units: list[Module], plan: dict[Any, Any]
+) -> dict[Tensor, tuple[Any, ...]]:
     """Unit of each parameter, and the tables and names that have it; one that is part of several
     units belongs to the whole."""
     owners: dict[Tensor, tuple] = {}

@@ -4,6 +4,9 @@ parameters too (3).
 In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter, and gathers the
 whole ones, in the memory of those before. Stage 3 is in units.py."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.dispatch.scope import phase
@@ -41,7 +44,15 @@ class ScatterReducer(OverlappedReducer):
 
     sums_first = False
 
-    def __init__(self, parameters, group, plan: Plan, cutting: ProcessGroup, beside, **options):
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        group: Any,
+        plan: Plan,
+        cutting: ProcessGroup,
+        beside: Any,
+        **options: Any,
+    ) -> None:
         super().__init__(parameters, group, **options)
         self.plan, self.cutting, self.beside = plan, cutting, beside
         self.earlier: dict[Tensor, Tensor] = {}  # rows of the mean of earlier backward passes
@@ -56,7 +67,7 @@ class ScatterReducer(OverlappedReducer):
         elif p.grad.sharding is not None and p.grad.shape != p.shape:
             self.earlier[p], p.grad = p.grad, None
 
-    def reduce(self, parameters):
+    def reduce(self, parameters: list[Tensor]) -> None:
         cut = [p for p in parameters if p in self.plan]
         if rest := [p for p in parameters if p not in self.plan]:
             super().reduce(rest)
@@ -75,18 +86,20 @@ class ZeroOptimizer(OptimizerWrapper):
     """An optimizer that updates this rank's rows of each parameter, and has the state of those
     alone."""
 
-    def __init__(self, optimizer: Optimizer, plan: Plan, group: ProcessGroup, bucket_bytes: int):
+    def __init__(
+        self, optimizer: Optimizer, plan: Plan, group: ProcessGroup, bucket_bytes: int
+    ) -> None:
         super().__init__(optimizer)
         self.plan, self.group, self.bucket_bytes = plan, group, bucket_bytes
         self.wholes = {p: (p.shape, p.sharding) for p in plan}
 
-    def own_state(self):
+    def own_state(self) -> Any:
         return {}
 
-    def load_own_state(self, state):
+    def load_own_state(self, state: Any) -> None:
         pass
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: Any) -> None:
         """Load the state of this rank's rows; another wrapper's is left out."""
         wholes = {p: p.detach() for p in self.plan}
         with no_grad():
@@ -103,7 +116,7 @@ class ZeroOptimizer(OptimizerWrapper):
         """Sharding of a parameter's state."""
         return self.plan.get(p) or sharding_of(p)
 
-    def advance(self, closure=None):
+    def advance(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = loss_of("ZeroOptimizer.step", closure)
         cut = [p for p in self.parameters() if p in self.plan and p.grad is not None]
         whole_gradients = {}

@@ -5,8 +5,11 @@
 import functools
 import inspect
 import math
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base import OptionError, ShapeError, check_axis
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.dispatch.wide import rounded_once, widened
@@ -31,7 +34,7 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def activation(fn):
+def activation(fn: Callable[..., Any]) -> Any:
     """A composed function of a floating input, whose result is rounded once."""
     compute = rounded_once(fn)
 
@@ -44,7 +47,7 @@ def activation(fn):
 
 
 @composed
-def relu(input, inplace=False):
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(x, 0); its derivative at 0 is 0.
 
     Shapes: any -> the same.
@@ -57,7 +60,7 @@ def relu(input, inplace=False):
 
 
 @composed
-def threshold(input, threshold, value, inplace=False):
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where x > threshold, else value; NaN stays.
 
     Source: standard
@@ -67,7 +70,7 @@ def threshold(input, threshold, value, inplace=False):
 
 
 @composed
-def relu6(input, inplace=False):
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6).
 
     Source: Howard et al. 2017, arXiv:1704.04861
@@ -76,7 +79,9 @@ def relu6(input, inplace=False):
 
 
 @composed
-def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends.
 
     Source: standard
@@ -89,7 +94,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 
 @composed
-def leaky_relu(input, negative_slope=0.01, inplace=False):
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where x > 0, else negative_slope · x.
 
     Source: Maas et al. 2013
@@ -99,7 +104,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 
 @composed
-def prelu(input, weight):
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
 
     Raises: ShapeError for another size.
@@ -115,7 +120,13 @@ def prelu(input, weight):
     return where(x > 0, x, x * weight)
 
 
-def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
+def rrelu(
+    input: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
     """Leaky ReLU whose slope is drawn from [lower, upper] for each element while training, and is
     (lower + upper) / 2 otherwise.
 
@@ -128,7 +139,7 @@ def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
 
 
 @activation
-def elu(input, alpha=1.0, inplace=False):
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x where x > 0, else alpha · (exp(x) - 1).
 
     Source: Clevert et al. 2015, arXiv:1511.07289
@@ -137,7 +148,7 @@ def elu(input, alpha=1.0, inplace=False):
 
 
 @activation
-def selu(input, inplace=False):
+def selu(input: Tensor, inplace: bool = False) -> Any:
     """scale · elu(x, alpha), which keeps mean 0 and variance 1.
 
     Source: arXiv:1706.02515, eq. 2
@@ -146,7 +157,7 @@ def selu(input, inplace=False):
 
 
 @activation
-def celu(input, alpha=1.0, inplace=False):
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x where x > 0, else alpha · (exp(x / alpha) - 1).
 
     Source: Barron 2017, arXiv:1704.07483
@@ -154,7 +165,7 @@ def celu(input, alpha=1.0, inplace=False):
     return scaled_elu(input, alpha, 1.0, 1 / alpha)
 
 
-def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
+def scaled_elu(x: Tensor, alpha: float, scale: float, inner: float) -> Tensor:
     """scale · (x where x > 0, else alpha · (exp(inner · x) - 1))."""
     # The exponential never sees a positive x: inf · 0 would reach the gradient as NaN.
     negative = expm1(where(x > 0, 0, x) * inner) * (alpha * scale)
@@ -162,7 +173,7 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
 
 
 @activation
-def sigmoid(input):
+def sigmoid(input: Tensor) -> Tensor:
     """1 / (1 + exp(-x)), accurate in both tails.
 
     Shapes: any -> the same.
@@ -177,7 +188,7 @@ def sigmoid(input):
 
 
 @activation
-def logsigmoid(input):
+def logsigmoid(input: Tensor) -> Tensor:
     """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow.
 
     Source: standard
@@ -186,7 +197,7 @@ def logsigmoid(input):
 
 
 @activation
-def softplus(input, beta=1.0, threshold=20.0):
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta · x)) / beta; x where beta · x > threshold.
 
     Source: Dugas et al. 2001
@@ -197,13 +208,13 @@ def softplus(input, beta=1.0, threshold=20.0):
     return where(linear, input, y if beta == 1 else y / beta)
 
 
-def exact_softplus(x: Value) -> Value:
+def exact_softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)) to full precision: beyond 40, exp(-x) is below float64's rounding."""
     return softplus(x, threshold=40)
 
 
 @activation
-def silu(input, inplace=False):
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x · sigmoid(x), also called swish.
 
     Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3
@@ -212,7 +223,7 @@ def silu(input, inplace=False):
 
 
 @activation
-def mish(input, inplace=False):
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · tanh(softplus(x)).
 
     Source: Misra 2019, arXiv:1908.08681, eq. 1
@@ -221,7 +232,7 @@ def mish(input, inplace=False):
 
 
 @activation
-def gelu(input, approximate="none"):
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
 
@@ -236,7 +247,7 @@ def gelu(input, approximate="none"):
 
 
 @activation
-def hardsigmoid(input, inplace=False):
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """relu6(x + 3) / 6.
 
     Source: Courbariaux et al. 2015, arXiv:1511.00363
@@ -245,7 +256,7 @@ def hardsigmoid(input, inplace=False):
 
 
 @activation
-def hardswish(input, inplace=False):
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x · relu6(x + 3) / 6.
 
     Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2
@@ -254,7 +265,7 @@ def hardswish(input, inplace=False):
 
 
 @activation
-def softsign(input):
+def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|).
 
     Source: Glorot & Bengio 2010
@@ -263,7 +274,7 @@ def softsign(input):
 
 
 @activation
-def tanhshrink(input):
+def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x).
 
     Source: standard
@@ -272,7 +283,7 @@ def tanhshrink(input):
 
 
 @composed
-def softshrink(input, lambd=0.5):
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """sign(x) · max(|x| - lambd, 0).
 
     Source: Donoho 1995
@@ -284,7 +295,7 @@ def softshrink(input, lambd=0.5):
 
 
 @composed
-def hardshrink(input, lambd=0.5):
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0.
 
     Source: standard
@@ -294,7 +305,13 @@ def hardshrink(input, lambd=0.5):
 
 
 @composed
-def softmin(input, dim=None, dtype=None, *, axis=None):
+def softmin(
+    input: Tensor,
+    dim: int | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    axis: int | None = None,
+) -> Tensor:
     """softmax(-x).
 
     Source: standard
@@ -302,7 +319,7 @@ def softmin(input, dim=None, dtype=None, *, axis=None):
     return softmax(-as_value(input), dim, dtype, axis=axis)
 
 
-def dropout(input, p=0.5, training=True, inplace=False):
+def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Each element 0 with probability p, else x / (1 - p); x itself when not training.
 
     Shapes: any -> the same.
@@ -313,7 +330,9 @@ def dropout(input, p=0.5, training=True, inplace=False):
     return drop("dropout", x, p, training, x.shape)
 
 
-def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=False) -> Value:
+def drop_channels(
+    where_: str, n: int, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """`dropout` of whole channels.
 
     Source: arXiv:1411.4280.
@@ -328,7 +347,7 @@ def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=Fals
 dropout1d, dropout2d, dropout3d = by_axes(drop_channels, "dropout")
 
 
-def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
+def drop(where_: str, x: Tensor, p: float, training: bool, mask_shape: tuple[int, ...]) -> Tensor:
     """x where a mask of `mask_shape` is drawn to keep it, scaled to keep the expectation."""
     p = check_probability(where_, p)
     if not training or p in (0, 1):
@@ -336,7 +355,9 @@ def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
     return where(random.bernoulli(1 - p, mask_shape), x * (1 / (1 - p)), 0)
 
 
-def alpha_dropout(input, p=0.5, training=False, inplace=False):
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Any:
     """Dropout for SELU networks: dropped elements take SELU's lower limit, and all are scaled and
     shifted so that mean 0 and variance 1 stay.
 
@@ -348,7 +369,9 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     return alpha_drop("alpha_dropout", x, p, training, x.shape)
 
 
-def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Any:
     """`alpha_dropout` of whole channels.
 
     Shapes: (N, C, ...) -> the same.
@@ -362,7 +385,9 @@ def feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
     return alpha_drop(where_, x, p, training, x.shape[:2] + (1,) * (x.ndim - 2))
 
 
-def alpha_drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
+def alpha_drop(
+    where_: str, x: Tensor, p: float, training: bool, mask_shape: tuple[int, ...]
+) -> Tensor:
     p = check_probability(where_, p)
     if not training or p in (0, 1):
         return x * 0 if training and p else x
@@ -372,7 +397,7 @@ def alpha_drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> V
     return where(mask, x, limit) * scale - scale * p * limit
 
 
-def drop_path(input, p=0.5, training=True, mode="row"):
+def drop_path(input: Tensor, p: float = 0.5, training: bool = True, mode: str = "row") -> Any:
     """Stochastic depth: each sample (or, by mode "batch", all of them) 0 with probability p, else
     x / (1 - p); x itself when not training. It goes before the sum of a residual block.
 
@@ -388,7 +413,9 @@ def drop_path(input, p=0.5, training=True, mode="row"):
     return drop("drop_path", x, p, training, (samples,) + (1,) * (x.ndim - 1))
 
 
-def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
     """softmax((logits + g) / tau) along dim, g standard Gumbel numbers.
 
     `hard` gives one-hot vectors that have the gradient of the soft ones. eps is accepted as in
@@ -412,7 +439,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     return one_hot - soft.detach() + soft
 
 
-def in_place_form(fn):
+def in_place_form(fn: Any) -> Any:
     """The function of the same name with an underscore: it writes its result into its input."""
     name = f"{fn.__name__}_"
 
@@ -432,7 +459,7 @@ def in_place_form(fn):
     return call
 
 
-def without_inplace(fn) -> inspect.Signature:
+def without_inplace(fn: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(fn)
     parameters = [p for p in signature.parameters.values() if p.name != "inplace"]
     return signature.replace(parameters=parameters)

@@ -1,8 +1,10 @@
 """The auto segmentation criterion: frames scored by labels and by transitions, without a blank."""
 
+from typing import Any
+
 from glasshouse.base import ShapeError, bool_
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
+from glasshouse.dispatch.value import as_value, cast, full, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import emissions, lengths, sequences, unbatched
@@ -19,38 +21,38 @@ from glasshouse.nn.functional.loss import reduced
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import arange, argmax, broadcast_to, maximum
+from glasshouse.tensor import Tensor, arange, argmax, broadcast_to, maximum
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
-def steps_between(state: Value, transitions: Value, later: Value) -> Value:
+def steps_between(state: Tensor, transitions: Tensor, later: Tensor) -> Tensor:
     """The paths to each label over each label before: state (B, C), transitions (C, C) from and
     to, which count after the first frame -> (B, C, C)."""
     return reshape(state, (*state.shape, 1)) + choose(later, transitions, 0)
 
 
 @composed
-def sum_over_labels(state: Value, scores: Value, later: Value, transitions: Value) -> Value:
+def sum_over_labels(state: Tensor, scores: Tensor, later: Tensor, transitions: Tensor) -> Tensor:
     """log Σ exp of all ways to each label with its score (B, C)."""
     return reduce.logsumexp(steps_between(state, transitions, later), axis=1) + scores
 
 
 @composed
-def best_over_labels(state: Value, scores: Value, later: Value, transitions: Value):
+def best_over_labels(state: Tensor, scores: Tensor, later: Tensor, transitions: Tensor) -> Any:
     """The score of the best way to each label, and the label before."""
     paths = steps_between(state, transitions, later)
     return reduce.max(paths, axis=1) + scores, argmax(paths, axis=1)
 
 
-def frames_of(x: Value) -> tuple[Value, list[Value]]:
+def frames_of(x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """(the state (N, C) before the first frame, rows of scores and of whether one was before)."""
     t, n, classes = x.shape
     first = choose(arange(classes) == 0, full((), 0, x.dtype), NEVER)
     return broadcast_to(first, (n, classes)), [x, arange(t) > 0]
 
 
-def with_transitions(where: str, x: Value, transitions) -> tuple[Value, Value]:
+def with_transitions(where: str, x: Tensor, transitions: Any) -> tuple[Tensor, Tensor]:
     """(the scores, the transitions (C, C)) in one dtype, float32 at least."""
     x, classes = widened(x), x.shape[-1]
     transitions = check_floating(where, transitions, "transitions")
@@ -58,7 +60,14 @@ def with_transitions(where: str, x: Value, transitions) -> tuple[Value, Value]:
     return x, cast(transitions, x.dtype)
 
 
-def asg_loss(input, targets, input_lengths, target_lengths, transitions, reduction="mean"):
+def asg_loss(
+    input: Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    transitions: Any,
+    reduction: str = "mean",
+) -> Any:
     """log Σ over all label sequences of exp(score) - log Σ over those that read as the target once
     repeats are merged. A sequence's score is Σ_t x[t, l_t] + transitions[l_{t-1}, l_t]. Infinite
     where no sequence reads as the target. A target has no label twice in a row.
@@ -94,7 +103,7 @@ def asg_loss(input, targets, input_lengths, target_lengths, transitions, reducti
     return reshape(loss, ()) if as_value(input).ndim == 2 else loss
 
 
-def all_sequences(x: Value, frames: Value, transitions: Value) -> Value:
+def all_sequences(x: Tensor, frames: Tensor, transitions: Tensor) -> Tensor:
     """log Σ of exp(score) over all label sequences: (T, N, C) -> (N,)."""
 
     def step(state, *rows):
@@ -106,7 +115,7 @@ def all_sequences(x: Value, frames: Value, transitions: Value) -> Value:
     return reduce.logsumexp(at_last(reached, frames), axis=1)
 
 
-def alignments(where: str, x: Value, y: Value, sizes: Value, transitions: Value):
+def alignments(where: str, x: Tensor, y: Tensor, sizes: Tensor, transitions: Tensor) -> Any:
     """(weights (T, N, 2, S) of staying at each label of the targets and of coming to it, the state
     (N, S) before the first frame, where paths end)."""
     t, n, classes = x.shape
@@ -125,7 +134,9 @@ def alignments(where: str, x: Value, y: Value, sizes: Value, transitions: Value)
     return weights, state, at == reshape(sizes - 1, (n, 1))
 
 
-def asg_align(input, targets, input_lengths, target_lengths, transitions):
+def asg_align(
+    input: Tensor, targets: Any, input_lengths: Any, target_lengths: Any, transitions: Any
+) -> Any:
     """(the label sequence of the highest score that reads as the target, -1 after the last frame;
     its score, -inf where there is none): forced alignment.
 
@@ -150,7 +161,7 @@ def asg_align(input, targets, input_lengths, target_lengths, transitions):
     return unbatched(input, path, cast(score, x.dtype))
 
 
-def asg_path(input, input_lengths, transitions):
+def asg_path(input: Tensor, input_lengths: Any, transitions: Any) -> Any:
     """(the label sequence of the highest score, -1 after the last frame; its score).
 
     Shapes: input (T, N, C) or (T, C), lengths (N,) or (), transitions (C, C) from and to -> (T, N)

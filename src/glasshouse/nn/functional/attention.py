@@ -1,22 +1,30 @@
 """Scaled dot-product attention as a function."""
 
 import math
+from typing import Any
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
-from glasshouse.tensor import arange, exp, matmul, matrix_transpose
+from glasshouse.tensor import Tensor, arange, exp, matmul, matrix_transpose
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
 @composed
 def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     """softmax(scale · q kᵀ + mask) v, scale = 1 / √E unless given.
     A boolean mask is True where a query may attend; a floating one is added. A query that may
     attend nowhere gives 0. `is_causal` lets query i attend to keys 0 … i. `enable_gqa` lets groups
@@ -44,8 +52,15 @@ def scaled_dot_product_attention(
 
 
 def attend(
-    where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p=0.0, is_causal=False
-) -> Value:
+    where: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: ArrayLike | None,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+) -> Tensor:
     """Attention without its weights. Where there are many scores, blocks of heads and queries are
     done one after the other, and computed again in the backward pass: (L, S) scores never exist at
     once.
@@ -75,12 +90,12 @@ def attend(
     return reshape(out, (*lead, queries, v.shape[-1]))
 
 
-def causal_mask(queries: int, keys: int, start=0) -> Value:
+def causal_mask(queries: int, keys: int, start: int = 0) -> Tensor:
     """(L, S) booleans: True where key position <= query position, which begins at `start`."""
     return reshape(arange(queries), (queries, 1)) + start >= arange(keys)
 
 
-def check_mask(where: str, mask: Value, shape) -> None:
+def check_mask(where: str, mask: Tensor, shape: Any) -> None:
     sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
     if mask.ndim > len(shape) or any(m not in (1, s) for m, s in sizes):
         fix = "Its last axes are queries and keys."
@@ -88,7 +103,7 @@ def check_mask(where: str, mask: Value, shape) -> None:
 
 
 @composed
-def repeat_heads(x: Value, times: int) -> Value:
+def repeat_heads(x: Tensor, times: int) -> Tensor:
     lead, (heads, length, size) = x.shape[:-3], x.shape[-3:]
     x = reshape(x, (*lead, heads, 1, length, size))
     x = broadcast_to(x, (*lead, heads, times, length, size))
@@ -96,7 +111,9 @@ def repeat_heads(x: Value, times: int) -> Value:
 
 
 @composed
-def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value:
+def attention_weights(
+    where: str, q: Tensor, k: Tensor, mask: Tensor | None, scale: float | None = None
+) -> Tensor:
     """softmax(scale · q kᵀ + mask) over the keys; all 0 where every key is masked."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = matmul(q * scale, matrix_transpose(k))  # (..., L, S)

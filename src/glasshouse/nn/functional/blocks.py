@@ -8,11 +8,11 @@ Source: Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135.
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import int64
 from glasshouse.dispatch.value import Value, broadcast_to, reshape
-from glasshouse.tensor import arange, concat, permute_dims
+from glasshouse.tensor import Tensor, arange, concat, permute_dims
 from glasshouse.transforms.scan import scan
 
 WHOLE = 1 << 20  # scores up to which all is done at once: 4 MiB of float32
@@ -33,12 +33,12 @@ class Blocks(NamedTuple):
     mask: Value | None
     is_mask_grouped: bool
 
-    def grouped(self, x: Value) -> Value:
+    def grouped(self, x: Tensor) -> Tensor:
         """(..., L, E) -> (groups, heads, L, E)."""
         heads = x.size // (self.groups * x.shape[-2] * x.shape[-1])
         return reshape(x, (self.groups, heads, *x.shape[-2:]))
 
-    def each(self, fn: Callable, *inputs: Value):
+    def each(self, fn: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor, ...]:
         """The results of `fn(mask, *inputs)` for each group; inputs have groups along axis 0."""
         if self.groups == 1:
             mask = self.mask[0] if self.mask is not None and self.is_mask_grouped else self.mask
@@ -48,7 +48,7 @@ class Blocks(NamedTuple):
         return looped(lambda state, xs: (state, fn(self.mask, *xs)), (), inputs)[1]
 
 
-def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Value | None) -> Blocks | None:
+def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Tensor | None) -> Blocks | None:
     """The blocks of attention with these leading axes; None where there are few scores."""
     heads = prod(lead)
     if heads * queries * keys <= WHOLE:
@@ -68,7 +68,7 @@ def blocks_of(lead: tuple[int, ...], queries: int, keys: int, mask: Value | None
     return Blocks(groups, rows, reshape(mask, (groups, group, *ends)), True)
 
 
-def blocks_by_batch(lead, queries: int, keys: int, mask: Value) -> Blocks:
+def blocks_by_batch(lead: Any, queries: int, keys: int, mask: Tensor) -> Blocks:
     """Those of examples, one after the other, where the heads of one share its mask or each has
     its own mask, with a row for every query."""
     *outer, heads = lead
@@ -85,7 +85,7 @@ def rows_of(heads: int, queries: int, keys: int) -> int:
     return queries // -(-queries // most)
 
 
-def by_rows(fn: Callable, rows: int, carry: tuple, *inputs: Value):
+def by_rows(fn: Callable[..., Any], rows: int, carry: tuple[Any, ...], *inputs: Tensor) -> Any:
     """(carry, results) of `fn(carry, start, *inputs)` over blocks of rows, which lie along axis -2
     of the inputs and of the results; `carry` goes through all of them."""
     total = inputs[0].shape[-2]
@@ -103,12 +103,12 @@ def by_rows(fn: Callable, rows: int, carry: tuple, *inputs: Value):
     return carry, results
 
 
-def rows_of_mask(mask: Value | None, q: Value) -> tuple:
+def rows_of_mask(mask: Tensor | None, q: Tensor) -> tuple[Any, ...]:
     """A mask that has a row for each query."""
     return () if mask is None or mask.shape[-2] != q.shape[-2] else (mask,)
 
 
-def cut_rows(x: Value, rows: int, count: int) -> Value:
+def cut_rows(x: Tensor, rows: int, count: int) -> Tensor:
     """(..., L, E) -> (count, ..., rows, E)."""
     *lead, _, width = x.shape
     n = len(lead)
@@ -116,7 +116,7 @@ def cut_rows(x: Value, rows: int, count: int) -> Value:
     return permute_dims(x, (n, *range(n), n + 1, n + 2))
 
 
-def joined_rows(x: Value) -> Value:
+def joined_rows(x: Tensor) -> Tensor:
     """(count, ..., rows, E) -> (..., count · rows, E)."""
     count, *lead, rows, width = x.shape
     n = len(lead)

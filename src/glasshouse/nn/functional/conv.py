@@ -2,9 +2,12 @@
 
 Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, reshape
+from glasshouse.dispatch.value import reshape
 from glasshouse.nn import checks
 from glasshouse.nn.checks import check_divides, check_floating, int_tuple
 from glasshouse.nn.functional.axes import by_axes, spatial_input
@@ -12,13 +15,24 @@ from glasshouse.ops import movement
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import permute
+from glasshouse.tensor import Tensor
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d", "conv_transpose2d",
            "conv_transpose3d"]  # fmt: skip
 
 
 @composed
-def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+def convolve(
+    where: str,
+    n: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Any:
     """The cross-correlation of input with each filter, plus bias.
 
     y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
@@ -39,7 +53,7 @@ def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1
     return on_batch(x, n, lambda x: add_channels(where, conv(x, weight, **options), bias))
 
 
-def on_batch(x: Value, n: int, compute) -> Value:
+def on_batch(x: Tensor, n: int, compute: Callable[..., Any]) -> Tensor:
     """compute(x), where x without a batch axis gets one for the time."""
     if x.ndim == n + 2:
         return compute(x)
@@ -47,7 +61,14 @@ def on_batch(x: Value, n: int, compute) -> Value:
     return reshape(y, y.shape[1:])
 
 
-def check_operands(where: str, n: int, input, weight, stride, dilation):
+def check_operands(
+    where: str,
+    n: int,
+    input: Tensor,
+    weight: Tensor,
+    stride: int | Sequence[int],
+    dilation: int | Sequence[int],
+) -> Any:
     x, weight = spatial_input(where, n, input), check_floating(where, weight, "weight")
     if weight.ndim != n + 2:
         raise ShapeError(where, f"a weight of {n + 2} axes", weight.shape, "Reshape the weight.")
@@ -56,14 +77,20 @@ def check_operands(where: str, n: int, input, weight, stride, dilation):
     return x, weight, stride, int_tuple(where, "dilation", dilation, n, 1)
 
 
-def check_channels(where: str, x: Value, n: int, channels: int) -> None:
+def check_channels(where: str, x: Tensor, n: int, channels: int) -> None:
     if x.shape[-n - 1] != channels:
         expected = f"{channels} input channels on axis {x.ndim - n - 1}"
         fix = "Change in_channels, or move the channels with permute."
         raise ShapeError(where, expected, f"input {x.shape}", fix)
 
 
-def check_extent(where, sizes, kernel, dilation, widths) -> None:
+def check_extent(
+    where: str,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    dilation: Any,
+    widths: tuple[tuple[int, ...], ...],
+) -> None:
     for size, k, d, (low, high) in zip(sizes, kernel, dilation, widths, strict=True):
         if size + low + high < d * (k - 1) + 1:
             raise ShapeError(
@@ -75,7 +102,13 @@ def check_extent(where, sizes, kernel, dilation, widths) -> None:
             )
 
 
-def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, int], ...]:
+def conv_padding(
+    where: str,
+    padding: Any,
+    kernel: tuple[int, ...],
+    stride: Any,
+    dilation: Any,
+) -> tuple[tuple[int, int], ...]:
     """(low, high) zeros per spatial axis; "same" puts the odd one at the end."""
     if not isinstance(padding, str):
         return tuple((p, p) for p in int_tuple(where, "padding", padding, len(kernel)))
@@ -89,7 +122,7 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
-def add_channels(where: str, y: Value, bias) -> Value:
+def add_channels(where: str, y: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return y
     check_like(where, "a bias", bias, y.shape[1:2], "Give one number for each output channel.")
@@ -98,8 +131,17 @@ def add_channels(where: str, y: Value, bias) -> Value:
 
 @composed
 def convolve_transposed(
-    where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
+    where: str,
+    n: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Any:
     """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
 
     H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
@@ -124,7 +166,7 @@ def convolve_transposed(
     if min(sizes) < 1:
         raise ShapeError(where, "sizes of 1 or more", sizes, "Lower padding.")
 
-    def compute(x: Value) -> Value:
+    def compute(x: Tensor) -> Tensor:
         if any(missing):
             x = movement.pad(
                 x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0
@@ -138,7 +180,14 @@ def convolve_transposed(
     return on_batch(x, n, compute)
 
 
-def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
+def transposed_sizes(
+    inputs: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    extra: tuple[int, ...],
+    dilation: Any,
+) -> tuple[tuple[int, ...], ...]:
     """(output sizes, zeros to append to the input for windows beyond it), per spatial axis."""
     axes = zip(inputs, kernel, stride, padding, extra, dilation, strict=True)
     sizes = tuple((i - 1) * s - 2 * p + d * (k - 1) + 1 + e for i, k, s, p, e, d in axes)
@@ -152,7 +201,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
 
 
 @composed
-def conv_tbc(input, weight, bias, pad=0):
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """`conv1d` of sequences whose axes are time, batch and channels.
 
     y[t, b, o] = bias[o] + Σ_{k,c} x[t + k - pad, b, c] · w[k, c, o]

@@ -1,11 +1,23 @@
 """Connectionist temporal classification: the likelihood of labels without an alignment."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
+from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import (
+    ArrayLike,
+    Value,
+    adopt,
+    as_value,
+    broadcast_to,
+    cast,
+    full,
+    reshape,
+)
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.lattice import NEVER, all_paths, best_path, best_step, labelled
@@ -14,20 +26,20 @@ from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import exp, maximum
 from glasshouse.ops.index import gather, scatter_add
 from glasshouse.ops.movement import concatenate, flip, pad
-from glasshouse.tensor import arange, zeros
+from glasshouse.tensor import Tensor, arange, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
 def ctc_loss(
-    log_probs,
-    targets,
-    input_lengths,
-    target_lengths,
-    blank=0,
-    reduction="mean",
-    zero_infinity=False,
-):
+    log_probs: ArrayLike,
+    targets: ArrayLike,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies past
@@ -54,7 +66,9 @@ def ctc_loss(
 
 
 @composed
-def reduced_by_size(loss, sizes, zero_infinity, reduction, dtype) -> Value:
+def reduced_by_size(
+    loss: Tensor, sizes: Tensor, zero_infinity: bool, reduction: str, dtype: DTypeLike
+) -> Tensor:
     """The losses (N,) by their targets' sizes where their mean is taken, reduced."""
     if zero_infinity:
         loss = choose(loss == float("inf"), 0, loss)
@@ -63,7 +77,9 @@ def reduced_by_size(loss, sizes, zero_infinity, reduction, dtype) -> Value:
     return reduced(loss, reduction, dtype)
 
 
-def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
+def ctc_align(
+    log_probs: Tensor, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0
+) -> Any:
     """(the most likely path that reads as the target, one label for each frame and -1 after the
     last; the logarithm of its probability, -inf where there is none).
 
@@ -88,14 +104,21 @@ def ctc_align(log_probs, targets, input_lengths, target_lengths, blank=0):
     return unbatched(log_probs, path, cast(score, x.dtype))
 
 
-def unbatched(original, path: Value, score: Value) -> tuple[Value, Value]:
+def unbatched(original: Any, path: Tensor, score: Tensor) -> tuple[Tensor, Tensor]:
     """The path (T, N) and score (N,) without N, where `original` has none."""
     if as_value(original).ndim == 2:
         return reshape(path, path.shape[:1]), reshape(score, ())
     return path, score
 
 
-def with_blanks(where: str, log_probs, targets, input_lengths, target_lengths, blank):
+def with_blanks(
+    where: str,
+    log_probs: ArrayLike,
+    targets: ArrayLike,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
+    blank: int,
+) -> tuple[Tensor, ...]:
     """(x (T, N, C), labels (N, 2S + 1) with blanks around and between, lengths (N,) of both)."""
     operands = (log_probs, targets, input_lengths, target_lengths)
     x, y, frames, sizes = sequences(where, *operands, "log_probs")
@@ -107,13 +130,20 @@ def with_blanks(where: str, log_probs, targets, input_lengths, target_lengths, b
 
 
 @composed
-def between_blanks(y, sizes, blank) -> Value:
+def between_blanks(y: Tensor, sizes: Tensor, blank: int) -> Tensor:
     """Targets (N, S) of these sizes as labels (N, 2S + 1)."""
     y = choose(arange(y.shape[1]) < reshape(sizes, (y.shape[0], 1)), y, blank)
     return pad(y, widths=((0, 0, 0), (1, 1, 1)), value=blank)
 
 
-def sequences(where: str, log_probs, targets, input_lengths, target_lengths, name: str):
+def sequences(
+    where: str,
+    log_probs: ArrayLike,
+    targets: ArrayLike,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
+    name: str,
+) -> Any:
     """(x (T, N, C), targets (N, S), lengths (N,) of both): batched, padded and checked."""
     x, y = check_floating(where, log_probs, name), as_value(targets, where=where)
     fits = x.ndim in (2, 3) and y.ndim in (1, x.ndim - 1) and x.size
@@ -132,7 +162,7 @@ def sequences(where: str, log_probs, targets, input_lengths, target_lengths, nam
     return x, split_targets(where, y, sizes) if y.ndim == 1 else y, frames, sizes
 
 
-def lengths(where: str, name: str, numbers, batch, most: int) -> Value:
+def lengths(where: str, name: str, numbers: ArrayLike, batch: tuple[int, ...], most: int) -> Tensor:
     """The lengths (N,) as int64; numbers that are given as such have to fit."""
     counts = [] if isinstance(numbers, Value) else np.asarray(numbers).reshape(-1).tolist()
     value = as_value(numbers, where=where)
@@ -145,7 +175,7 @@ def lengths(where: str, name: str, numbers, batch, most: int) -> Value:
     return reshape(cast(value, int64), batch or (1,))
 
 
-def split_targets(where: str, joined: Value, sizes: Value) -> Value:
+def split_targets(where: str, joined: Tensor, sizes: Tensor) -> Tensor:
     """Targets (N, S) from concatenated targets; reads their lengths."""
     counts = sizes.detach().numpy()
     if counts.sum() != joined.size:
@@ -162,7 +192,9 @@ class Alignment(Function):
     """-log p(target) of each sequence; what backward needs is computed beside it."""
 
     @staticmethod
-    def forward(ctx, x, labels, frames, sizes, blank):
+    def forward(
+        ctx: Any, x: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, blank: Any
+    ) -> Tensor:
         needs_grad, emitted = ctx.needs_input_grad[0], emissions("ctc_loss", x, labels)
         loss, *share = align(emitted, labels, frames, sizes, blank, needs_grad)
         if needs_grad:
@@ -171,7 +203,7 @@ class Alignment(Function):
         return loss
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> Any:
         x, labels, frames, sizes, share = ctx.saved_tensors
         if is_grad_enabled():  # for gradients of gradients the shares are a function of x
             emitted = emissions("ctc_loss", x, labels)
@@ -183,7 +215,7 @@ class Alignment(Function):
 
 
 @composed
-def places(labels: Value, classes: int) -> Value:
+def places(labels: Tensor, classes: int) -> Tensor:
     """Where the labels (N, L) stand in rows of N · classes; out of range for labels that are."""
     n = labels.shape[0]
     at = labels + reshape(arange(n) * classes, (n, 1))
@@ -191,7 +223,9 @@ def places(labels: Value, classes: int) -> Value:
 
 
 @composed
-def align(emitted, labels, frames, sizes, blank, both: bool):
+def align(
+    emitted: Tensor, labels: Tensor, frames: Tensor, sizes: Tensor, blank: int, both: bool
+) -> tuple[Tensor, ...]:
     """-log p(target) (N,), and if `both` the probability (T, N, L) that the path is at a label at a
     time, given that it reads as the target; of the log-probabilities (T, N, L) of the labels."""
     t, n, _ = emitted.shape
@@ -218,7 +252,7 @@ def align(emitted, labels, frames, sizes, blank, both: bool):
     return loss, exp(choose((times < frames) & possible, ahead + back - emitted - total, NEVER))
 
 
-def emissions(where: str, x: Value, labels: Value) -> Value:
+def emissions(where: str, x: Tensor, labels: Tensor) -> Tensor:
     """The log-probabilities (T, N, L) of the labels (N, L); -inf would give NaN."""
     t, n, c = x.shape
     try:
@@ -230,14 +264,16 @@ def emissions(where: str, x: Value, labels: Value) -> Value:
     return maximum(emitted, full(emitted.shape, NEVER, x.dtype))
 
 
-def ends_of(sizes: Value, length: int) -> tuple[Value, Value]:
+def ends_of(sizes: Tensor, length: int) -> tuple[Tensor, Tensor]:
     """Where paths begin and where they end (N, L): on a blank or a label."""
     from_end = reshape(sizes * 2, (sizes.size, 1)) - arange(length)  # 1 at the last label
     ends = (from_end == 0) | (from_end == 1)
     return broadcast_to(arange(length) < 2, ends.shape), ends
 
 
-def follow(emitted, labels, starts, begin, times, blank) -> Value:
+def follow(
+    emitted: Tensor, labels: Tensor, starts: Any, begin: Tensor, times: Tensor, blank: int
+) -> Tensor:
     """log of the probability of all ways to be at label l at time t, that label included.
 
     Shapes: emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L).
@@ -246,7 +282,9 @@ def follow(emitted, labels, starts, begin, times, blank) -> Value:
     return all_paths(weights, state)
 
 
-def lattice(emitted, labels, starts, begin, times, blank) -> tuple[Value, Value]:
+def lattice(
+    emitted: Any, labels: Tensor, starts: Any, begin: Tensor, times: Tensor, blank: int
+) -> tuple[Tensor, Tensor]:
     """(the weights (T, B, 3, L) of the steps to each label, the state (B, L) before the first). A
     row waits at its first labels until its time to begin; then each step stays, advances by one
     label, or jumps over a blank between two labels that differ."""

@@ -1,22 +1,23 @@
 """Distances between vectors, and between all rows of a matrix."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, adopt, cast
+from glasshouse.dispatch.value import adopt, cast
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating
 from glasshouse.ops.index import gather
-from glasshouse.tensor import abs
+from glasshouse.tensor import Tensor, abs
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.linalg import vector_norm
 from glasshouse.tensor.standard import reduce
 
 
-def check_order(where: str, p) -> float:
+def check_order(where: str, p: float | str) -> float:
     if isinstance(p, bool) or not isinstance(p, int | float):
         raise DTypeError(where, "p to be a number", repr(p), "Use e.g. p=2.")
     if not p >= 0:
@@ -24,7 +25,7 @@ def check_order(where: str, p) -> float:
     return p
 
 
-def length(x: Value, p: float, keepdims: bool = False) -> Value:
+def length(x: Tensor, p: float, keepdims: bool = False) -> Tensor:
     """The p-norm along the last axis; its gradient at 0 is 0, not NaN."""
     if p in (0, 1, 2, math.inf):
         return vector_norm(x, axis=-1, ord=p, keepdims=keepdims)
@@ -37,7 +38,9 @@ def length(x: Value, p: float, keepdims: bool = False) -> Value:
 
 @composed
 @rounded_once
-def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float | str = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
     """‖x1 - x2 + eps‖ₚ along the last axis.
 
     Shapes: two that broadcast to (..., D) -> (...), or (..., 1) with keepdim.
@@ -53,7 +56,7 @@ def pairwise_distance(x1, x2, p=2.0, eps=1e-6, keepdim=False):
 
 
 @rounded_once
-def pdist(input, p=2.0):
+def pdist(input: Tensor, p: float = 2.0) -> Any:
     """‖xᵢ - xⱼ‖ₚ for all pairs of rows i < j, in order of i and then of j.
 
     Shapes: (N, D) -> (N (N - 1) / 2,).

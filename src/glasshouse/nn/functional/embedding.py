@@ -1,35 +1,36 @@
 """Bags of embeddings: rows of a table, summed, averaged or maximised over each bag."""
 
 import math
+from typing import Any
 
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import check_floating, refuse_sparse
 from glasshouse.nn.functional.linear import embedding
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.index import gather, scatter_add
-from glasshouse.tensor import arange, concat, full, maximum, searchsorted, zeros
+from glasshouse.tensor import Tensor, arange, concat, full, maximum, searchsorted, zeros
 from glasshouse.tensor import where as choose
 
 MODES = ("sum", "mean", "max")
 
 
 def embedding_bag(
-    input,
-    weight,
-    offsets=None,
-    max_norm=None,
-    norm_type=2.0,
-    scale_grad_by_freq=False,
-    mode="mean",
-    sparse=False,
-    per_sample_weights=None,
-    include_last_offset=False,
-    padding_idx=None,
+    input: ArrayLike,
+    weight: Tensor,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
     *,
-    _where="embedding_bag",
-):
+    _where: str = "embedding_bag",
+) -> Any:
     """The sum, mean or maximum of the rows of `weight` that each bag of indices names; 0 for an
     empty bag. Bags are the rows of a matrix, or runs of a vector that begin at `offsets`, whose
     last one is its end if `include_last_offset`. What lies before the first offset is in no bag.
@@ -73,7 +74,9 @@ def embedding_bag(
     return cast(total / choose(sizes == 0, 1, sizes), dtype)
 
 
-def bags_of(where: str, input, offsets, include_last_offset: bool) -> tuple[Value, Value, int]:
+def bags_of(
+    where: str, input: ArrayLike, offsets: ArrayLike | None, include_last_offset: bool
+) -> tuple[Tensor, Tensor, int]:
     """(indices as a vector, the bag of each or -1, the number of bags)."""
     index = as_value(input, where=where)
     check_integers(where, index, "Convert them with input.long().")
@@ -97,14 +100,14 @@ def bags_of(where: str, input, offsets, include_last_offset: bool) -> tuple[Valu
     return index, bags, starts.size
 
 
-def sample_weights(where: str, weights, input) -> Value:
+def sample_weights(where: str, weights: Tensor, input: Any) -> Tensor:
     weights, shape = check_floating(where, weights, "per_sample_weights"), as_value(input).shape
     if weights.shape != shape:
         raise ShapeError(where, f"per_sample_weights {shape}", weights.shape, "One each.")
     return weights
 
 
-def largest(rows: Value, valid: Value, bags: Value, count: int) -> Value:
+def largest(rows: Tensor, valid: Tensor, bags: Tensor, count: int) -> Tensor:
     """The maximum of each bag, by a segmented scan: after step k a row is the maximum of the last
     2^k rows up to it that are of its bag.
 

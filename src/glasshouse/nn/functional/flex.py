@@ -5,10 +5,10 @@ scores, it is the step of a loop over blocks of heads and queries (`blocks.py`).
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, bool_, int32, int64
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import ArrayLike, Value, as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import (
     check_divides,
@@ -21,6 +21,7 @@ from glasshouse.nn.functional.attention import repeat_heads
 from glasshouse.nn.functional.blocks import Blocks, blocks_of, by_rows
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import (
+    Tensor,
     arange,
     argsort,
     exp,
@@ -55,7 +56,14 @@ def positions_of(batch: int, heads: int, queries: range, keys: int) -> Positions
     return Positions(*(p.reshape(shape) for p, shape in zip(places, shapes, strict=True)))
 
 
-def attend_block(q, k, v, score_mod, allowed, at: Positions) -> tuple[Value, Value]:
+def attend_block(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score_mod: Callable[..., Any] | None,
+    allowed: Any,
+    at: Positions,
+) -> tuple[Tensor, Tensor]:
     """(softmax(score_mod(q kᵀ)) v, log Σ exp of the scores) of a block of scaled queries against
     all keys; 0 and -∞ where no key is allowed.
 
@@ -78,7 +86,7 @@ def attend_block(q, k, v, score_mod, allowed, at: Positions) -> tuple[Value, Val
     return matmul(cast(weights, v.dtype), v), reshape(lse, lse.shape[:-1])
 
 
-def check_result(name: str, result, shape) -> Value:
+def check_result(name: str, result: Tensor, shape: Any) -> Tensor:
     """The `result` of a score or mask function, checked and broadcast to its full `shape`."""
     result = as_value(result, where=name)
     sizes = zip(result.shape[::-1], shape[::-1], strict=False)
@@ -89,15 +97,15 @@ def check_result(name: str, result, shape) -> Value:
 
 
 def flex_attention(
-    query,
-    key,
-    value,
-    score_mod: Callable | None = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Any] | None = None,
     block_mask: "BlockMask | None" = None,
     scale: float | None = None,
     enable_gqa: bool = False,
     return_lse: bool = False,
-):
+) -> Any:
     """softmax(score_mod(scale · q kᵀ, b, h, i, j)) v, scale = 1 / √E unless given.
     `score_mod(score, batch, head, q_index, kv_index)` is written with array functions: the indices
     are tensors that broadcast with the scores, so `bias[head, q_index, kv_index]` looks up one bias
@@ -138,7 +146,9 @@ def flex_attention(
     return (out, lse) if return_lse else out
 
 
-def in_blocks(block: Callable, blocks: Blocks, q: Value, k: Value, v: Value):
+def in_blocks(
+    block: Callable[..., Any], blocks: Blocks, q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, ...]:
     """(results, log-sum-exps) of `block(q, k, v, at)`, done for some heads and queries at a
     time."""
     batch, heads, queries, _ = q.shape
@@ -161,11 +171,13 @@ def in_blocks(block: Callable, blocks: Blocks, q: Value, k: Value, v: Value):
     return reshape(out, (*lead, v.shape[-1])), reshape(lse, lead)
 
 
-def one_batch(x: Value) -> Value:
+def one_batch(x: Tensor) -> Tensor:
     return reshape(x, (1, *x.shape))
 
 
-def checked_operands(where: str, query, key, value, enable_gqa: bool) -> list[Value]:
+def checked_operands(
+    where: str, query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool
+) -> list[Tensor]:
     named_inputs = ((query, "query"), (key, "key"), (value, "value"))
     q, k, v = (check_floating(where, x, name) for x, name in named_inputs)
     fits = all(x.ndim == 4 for x in (q, k, v)) and q.shape[-1] == k.shape[-1]
@@ -183,12 +195,12 @@ def checked_operands(where: str, query, key, value, enable_gqa: bool) -> list[Va
 # -- masks ---------------------------------------------------------------------------------------
 
 
-def noop_mask(batch, head, q_index, kv_index):
+def noop_mask(batch: Tensor, head: Tensor, q_index: Tensor, kv_index: Tensor) -> Tensor:
     """True: every query may attend to every key."""
     return q_index >= 0
 
 
-def and_masks(*mask_mods: Callable) -> Callable:
+def and_masks(*mask_mods: Callable[..., Any]) -> Callable[..., Any]:
     """The mask function that is True where all of the given ones are.
 
     Example:
@@ -199,12 +211,14 @@ def and_masks(*mask_mods: Callable) -> Callable:
     return joined("and_masks", mask_mods, lambda a, b: a & b)
 
 
-def or_masks(*mask_mods: Callable) -> Callable:
+def or_masks(*mask_mods: Callable[..., Any]) -> Callable[..., Any]:
     """The mask function that is True where one of the given ones is."""
     return joined("or_masks", mask_mods, lambda a, b: a | b)
 
 
-def joined(where: str, mask_mods, join) -> Callable:
+def joined(
+    where: str, mask_mods: tuple[Callable[..., Any], ...], join: Callable[..., Any]
+) -> Callable[..., Any]:
     if not mask_mods:
         raise OptionError(where, "at least one mask function", "none", "Pass some.")
     for mask_mod in mask_mods:
@@ -220,7 +234,7 @@ def joined(where: str, mask_mods, join) -> Callable:
     return mask
 
 
-def sliding_window(window: int, causal: bool = True) -> Callable:
+def sliding_window(window: int, causal: bool = True) -> Callable[..., Any]:
     """The mask function of a window: a query attends to the `window` last positions up to its own,
     or, unless `causal`, to those less than `window` away on both sides.
 
@@ -240,8 +254,13 @@ def sliding_window(window: int, causal: bool = True) -> Callable:
 
 
 def create_mask(
-    mod_fn: Callable, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device=None
-) -> Value:
+    mod_fn: Callable[..., Any],
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: str | None = None,
+) -> Tensor:
     """The mask of a function (batch, head, q_index, kv_index) -> bool in full, on the default
     device; None stands for 1.
 
@@ -254,7 +273,7 @@ def create_mask(
     return mask_at(mod_fn, at)
 
 
-def mask_at(mask_mod: Callable, at: Positions) -> Value:
+def mask_at(mask_mod: Callable[..., Any], at: Positions) -> Tensor:
     shape = tuple(max(sizes) for sizes in zip(*(padded_shape(p) for p in at), strict=True))
     y = as_value(mask_mod(*at), where="mask_mod")
     if not y.dtype.is_bool:
@@ -262,7 +281,7 @@ def mask_at(mask_mod: Callable, at: Positions) -> Value:
     return check_result("mask_mod", y, shape)
 
 
-def padded_shape(x: Value) -> tuple[int, ...]:
+def padded_shape(x: Tensor) -> tuple[int, ...]:
     return (1,) * (4 - x.ndim) + x.shape
 
 
@@ -277,14 +296,14 @@ class BlockMask:
 
     def __init__(
         self,
-        kv_num_blocks,
-        kv_indices,
-        full_kv_num_blocks=None,
-        full_kv_indices=None,
-        BLOCK_SIZE=DEFAULT_BLOCK,
-        mask_mod=None,
-        seq_lengths=None,
-    ):
+        kv_num_blocks: Any,
+        kv_indices: ArrayLike,
+        full_kv_num_blocks: Tensor | None = None,
+        full_kv_indices: Tensor | None = None,
+        BLOCK_SIZE: tuple[int, ...] | int = DEFAULT_BLOCK,
+        mask_mod: Callable[..., Any] | None = None,
+        seq_lengths: tuple[int, ...] | None = None,
+    ) -> None:
         where = "BlockMask"
         self.kv_num_blocks = as_value(kv_num_blocks, where=where)
         self.kv_indices = as_value(kv_indices, where=where)
@@ -303,13 +322,13 @@ class BlockMask:
     @classmethod
     def from_kv_blocks(
         cls,
-        kv_num_blocks,
-        kv_indices,
-        full_kv_num_blocks=None,
-        full_kv_indices=None,
-        BLOCK_SIZE=DEFAULT_BLOCK,
-        mask_mod=None,
-        seq_lengths=None,
+        kv_num_blocks: list[list[list[Any]]],
+        kv_indices: list[list[list[Any]]],
+        full_kv_num_blocks: Any = None,
+        full_kv_indices: Any = None,
+        BLOCK_SIZE: int = DEFAULT_BLOCK,
+        mask_mod: Any = None,
+        seq_lengths: Any = None,
     ) -> "BlockMask":
         """The BlockMask of these blocks."""
         full = (full_kv_num_blocks, full_kv_indices)
@@ -324,17 +343,17 @@ class BlockMask:
         """The number of elements of the mask in full."""
         return math.prod(self.shape)
 
-    def to_dense(self) -> Value:
+    def to_dense(self) -> Tensor:
         """1 for each block that is not left out, else 0.
 
         Shapes: -> (B, H, query blocks, key blocks).
         """
         return cast(self.partial_blocks() | self.full_blocks(), int32)
 
-    def partial_blocks(self) -> Value:
+    def partial_blocks(self) -> Tensor:
         return dense_blocks(self.kv_num_blocks, self.kv_indices)
 
-    def full_blocks(self) -> Value:
+    def full_blocks(self) -> Tensor:
         if self.full_kv_indices is None:
             return zeros(self.kv_indices.shape, dtype=bool_)
         return dense_blocks(as_value(self.full_kv_num_blocks), as_value(self.full_kv_indices))
@@ -352,7 +371,7 @@ class BlockMask:
             fix = "Make it with create_block_mask for these lengths."
             raise ShapeError("flex_attention", expected, self.shape, fix)
 
-    def allowed(self, at: Positions) -> Value:
+    def allowed(self, at: Positions) -> Tensor:
         """Whether each query may attend to each key.
 
         Shapes: -> broadcasting to (B, H, L, S).
@@ -363,11 +382,11 @@ class BlockMask:
         decided = self.partial_blocks()[place] & mask_at(self.mask_mod, at)
         return decided | self.full_blocks()[place]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"BlockMask(shape={self.shape}, BLOCK_SIZE={self.BLOCK_SIZE})"
 
 
-def dense_blocks(counts: Value, indices: Value) -> Value:
+def dense_blocks(counts: Tensor, indices: Tensor) -> Tensor:
     """Booleans for the blocks whose indices count."""
     columns = indices.shape[-1]
     counted = arange(columns) < reshape(counts, (*counts.shape, 1))
@@ -375,13 +394,13 @@ def dense_blocks(counts: Value, indices: Value) -> Value:
 
 
 def create_block_mask(
-    mask_mod: Callable,
+    mask_mod: Callable[..., Any],
     B: int | None,
     H: int | None,
     Q_LEN: int,
     KV_LEN: int,
-    device=None,
-    BLOCK_SIZE=DEFAULT_BLOCK,
+    device: str | None = None,
+    BLOCK_SIZE: Any = DEFAULT_BLOCK,
 ) -> BlockMask:
     """The BlockMask of a function (batch, head, q_index, kv_index) -> bool. B and H are None (or 1)
     where it does not depend on them.
@@ -408,7 +427,7 @@ def create_block_mask(
     return BlockMask(*parts, (rows, columns), mask_mod, (Q_LEN, KV_LEN))
 
 
-def ordered_blocks(blocks: Value) -> tuple[Value, Value]:
+def ordered_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """(how many, which first) of the blocks of each row that are True."""
     numbers = cast(blocks, int32)
     order = argsort(numbers, axis=-1, descending=True, stable=True)

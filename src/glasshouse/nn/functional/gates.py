@@ -1,15 +1,16 @@
 """Gated linear units: one half of the features times a function of the other."""
 
 import functools
+from typing import Any
 
 from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.compose import composed
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional.activation import gelu, relu, sigmoid, silu
-from glasshouse.tensor import split
+from glasshouse.tensor import Tensor, split
 
 
-def gated(gate):
+def gated(gate: Any) -> Any:
     """A decorator: the declared function is a · gate(b) of the halves a and b of its input."""
 
     def make(declared):
@@ -30,7 +31,7 @@ def gated(gate):
 
 
 @gated(sigmoid)
-def glu(input, dim=-1):
+def glu(input: Tensor, dim: int = -1) -> Any:
     """a · sigmoid(b) of the halves a and b of x along dim.
 
     Shapes: (..., 2C, ...) -> (..., C, ...).
@@ -40,7 +41,7 @@ def glu(input, dim=-1):
 
 
 @gated(gelu)
-def geglu(input, dim=-1):
+def geglu(input: Tensor, dim: int = -1) -> Any:
     """a · gelu(b) of the halves a and b of x along dim.
 
     Shapes: (..., 2C, ...) -> (..., C, ...).
@@ -50,7 +51,7 @@ def geglu(input, dim=-1):
 
 
 @gated(relu)
-def reglu(input, dim=-1):
+def reglu(input: Tensor, dim: int = -1) -> Any:
     """a · relu(b) of the halves a and b of x along dim.
 
     Shapes: (..., 2C, ...) -> (..., C, ...).
@@ -63,7 +64,7 @@ def reglu(input, dim=-1):
 
 
 @gated(silu)
-def swiglu(input, dim=-1):
+def swiglu(input: Tensor, dim: int = -1) -> Any:
     """a · silu(b) of the halves a and b of x along dim.
 
     Shapes: (..., 2C, ...) -> (..., C, ...).

@@ -4,12 +4,15 @@ sequences (CTC, ASG, the transducer's), and the way back along the best path.
 Everything is in logarithms. A step takes the state before and its own rows, and gives the state
 after and what is kept of it; what it computes does not depend on the time."""
 
+from collections.abc import Callable
+from typing import Any
+
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, broadcast_to, reshape
+from glasshouse.dispatch.value import broadcast_to, reshape
 from glasshouse.ops.elementwise import exp, log
 from glasshouse.ops.movement import concatenate, pad, section
 from glasshouse.ops.reduce import argmax, max_, sum_
-from glasshouse.tensor import arange, maximum, take_along_axis, transpose
+from glasshouse.tensor import Tensor, arange, maximum, take_along_axis, transpose
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 from glasshouse.transforms import scan
@@ -18,7 +21,9 @@ from glasshouse.transforms import scan
 NEVER = -1e30
 
 
-def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> list[Value]:
+def over_time(
+    step: Callable[..., Any], state: Tensor, rows: list[Tensor], reverse: bool = False
+) -> list[Tensor]:
     """Outputs of `step(state, *rows at a time)`, without the next state, for all times (T, ...)."""
 
     def at_time(state, row):
@@ -28,7 +33,7 @@ def over_time(step, state: Value, rows: list[Value], reverse: bool = False) -> l
     return scan(at_time, state, rows, reverse=reverse)[1]
 
 
-def ways_to(state: Value, weights: Value) -> Value:
+def ways_to(state: Tensor, weights: Tensor) -> Tensor:
     """The paths that end at each label by a step over k labels, for each k, with their weights.
 
     Shapes: state (B, L), weights (B, K, L) -> (B, K, L)."""
@@ -40,7 +45,7 @@ def ways_to(state: Value, weights: Value) -> Value:
 
 
 @composed
-def sum_step(state: Value, weights: Value) -> Value:
+def sum_step(state: Tensor, weights: Tensor) -> Tensor:
     """log Σ exp over all ways to each label: by weights[:, k] from the label k before it.
 
     Shapes: state (B, L), weights (B, K, L) -> (B, L)."""
@@ -51,13 +56,13 @@ def sum_step(state: Value, weights: Value) -> Value:
 
 
 @composed
-def best_step(state: Value, weights: Value) -> tuple[Value, Value]:
+def best_step(state: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """The best of all ways to each label, and the label that it comes from."""
     paths = ways_to(state, weights)
     return max_(paths, axes=(1,)), maximum(arange(state.shape[1]) - argmax(paths, axis=1), 0)
 
 
-def all_paths(weights: Value, state: Value) -> Value:
+def all_paths(weights: Tensor, state: Tensor) -> Tensor:
     """log Σ of all paths to each label at each time.
 
     Shapes: weights (T, B, K, L), state (B, L) -> (T, B, L)."""
@@ -69,14 +74,14 @@ def all_paths(weights: Value, state: Value) -> Value:
     return over_time(step, state, [weights])[0]
 
 
-def at_last(values: Value, frames: Value) -> Value:
+def at_last(values: Tensor, frames: Tensor) -> Tensor:
     """Values at the last of each row's `frames` (B,). Shapes: (T, B, L) -> (B, L)."""
     t, b, _ = values.shape
     last = reshape(arange(t), (t, 1, 1)) == reshape(frames - 1, (1, b, 1))
     return reduce.sum(choose(last, values, 0), axis=0)
 
 
-def best_path(step, state: Value, rows: list[Value], ends: Value, frames: Value):
+def best_path(step: Any, state: Tensor, rows: list[Tensor], ends: Tensor, frames: Tensor) -> Any:
     """(the best path over labels (T, B) to one of the `ends` (B, L), its score (B,)), where `step`
     gives the best score at each label and the label that it comes from."""
 
@@ -90,13 +95,13 @@ def best_path(step, state: Value, rows: list[Value], ends: Value, frames: Value)
 
 
 @composed
-def back_step(label: Value, source: Value, begun: Value) -> tuple[Value, Value]:
+def back_step(label: Tensor, source: Tensor, begun: Tensor) -> tuple[Tensor, Tensor]:
     """One step back from labels (B, 1); those whose path has not begun stay where they are."""
     before = choose(begun, take_along_axis(source, label, axis=1), label)
     return before, label
 
 
-def walked_back(last: Value, sources: Value, frames: Value) -> Value:
+def walked_back(last: Tensor, sources: Tensor, frames: Tensor) -> Tensor:
     """The labels of the best path: at its last frame `last` (B,), before that what `sources`
     (T, B, L) say; after its frames (B,) `last` too. Shapes: -> (T, B)."""
     t, b, _ = sources.shape
@@ -106,7 +111,7 @@ def walked_back(last: Value, sources: Value, frames: Value) -> Value:
     return reshape(path, (t, b))
 
 
-def labelled(path: Value, score: Value, labels: Value, frames: Value) -> tuple[Value, Value]:
+def labelled(path: Tensor, score: Tensor, labels: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
     """The labels (B, L) on a path (T, B), -1 after its frames and where there is none."""
     t, b = path.shape
     read = transpose(take_along_axis(labels, transpose(path), axis=1))

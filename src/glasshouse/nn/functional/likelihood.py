@@ -1,10 +1,11 @@
 """Losses of regression with a distribution, of imbalanced classes, of regions and of views."""
 
 import math
+from typing import Any
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.value import full as filled
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
@@ -24,7 +25,7 @@ from glasshouse.nn.functional.loss import (
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import arange, concat, exp, eye, log, moveaxis
+from glasshouse.tensor import Tensor, arange, concat, exp, eye, log, moveaxis
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 from glasshouse.transforms import checkpoint
@@ -35,7 +36,14 @@ __all__ = ["dice_loss", "focal_loss", "gaussian_nll_loss", "info_nce_loss", "lab
 
 
 @rounded_once
-def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"):
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
     """(log var + (x - y)² / var) / 2 with var at least eps; `full` adds log(2π) / 2. Gradients do
     not see the limit eps.
 
@@ -65,7 +73,14 @@ def gaussian_nll_loss(input, target, var, full=False, eps=1e-6, reduction="mean"
 
 @composed
 @rounded_once
-def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+) -> Any:
     """exp(x) - y x of the logarithm x of a rate, or x - y log(x + eps) of a rate x; `full` adds
     Stirling's y log y - y + log(2π y) / 2 where y > 1.
 
@@ -84,7 +99,13 @@ def poisson_nll_loss(input, target, log_input=True, full=False, eps=1e-8, reduct
 
 
 @rounded_once
-def label_smoothing_loss(input, target, smoothing=0.1, ignore_index=-100, reduction="mean"):
+def label_smoothing_loss(
+    input: Tensor,
+    target: Tensor,
+    smoothing: float = 0.1,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
     """-(1 - ε) x[y] - ε mean(x) of log-probabilities x and class indices y; ignored ones give 0.
     For logits, `cross_entropy` takes `label_smoothing`.
 
@@ -105,7 +126,9 @@ def label_smoothing_loss(input, target, smoothing=0.1, ignore_index=-100, reduct
 
 @composed
 @rounded_once
-def sigmoid_focal_loss(input, target, alpha=0.25, gamma=2.0, reduction="mean"):
+def sigmoid_focal_loss(
+    input: Tensor, target: Tensor, alpha: float = 0.25, gamma: float = 2.0, reduction: str = "mean"
+) -> Any:
     """-αₜ (1 - pₜ)^γ log pₜ, where pₜ = σ(x) for y = 1 and 1 - σ(x) for y = 0, αₜ likewise of
     alpha; a negative alpha leaves αₜ out.
 
@@ -126,7 +149,14 @@ def sigmoid_focal_loss(input, target, alpha=0.25, gamma=2.0, reduction="mean"):
     return reduced(loss, reduction)
 
 
-def focal_loss(input, target, weight=None, gamma=2.0, ignore_index=-100, reduction="mean"):
+def focal_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    gamma: float = 2.0,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Any:
     """-weight[y] (1 - p[y])^γ log p[y] with p = softmax(x) of logits x and class indices y;
     ignored ones give 0, and "mean" divides by the weights of those that count.
 
@@ -150,12 +180,12 @@ def focal_loss(input, target, weight=None, gamma=2.0, ignore_index=-100, reducti
     return narrowed(reduced_by_class(loss, index, counts, weight, reduction), x)
 
 
-def check_focus(where: str, gamma) -> None:
+def check_focus(where: str, gamma: float) -> None:
     if not gamma >= 0:
         raise OptionError(where, "gamma of 0 or more", repr(gamma), "Change gamma.")
 
 
-def power(x: Value, gamma: float) -> Value:
+def power(x: Tensor, gamma: float) -> Tensor:
     """x^gamma of x ≥ 0; below gamma = 1 the slope at 0 is 0, not infinite."""
     if gamma == 2:
         return x * x
@@ -165,7 +195,7 @@ def power(x: Value, gamma: float) -> Value:
     return choose(zero, 0 if gamma else 1, choose(zero, 1, x) ** gamma)
 
 
-def dice_loss(input, target, smooth=1.0, reduction="mean"):
+def dice_loss(input: Tensor, target: Tensor, smooth: float = 1.0, reduction: str = "mean") -> Any:
     """1 - (2 Σ p y + smooth) / (Σ p + Σ y + smooth) for each sample and class, sums over positions.
 
     Shapes: input (probabilities) (N, C, *S), target the same, or (N, *S) of classes -> (), or
@@ -195,7 +225,13 @@ def dice_loss(input, target, smooth=1.0, reduction="mean"):
     return narrowed(reduced(loss, reduction), x)
 
 
-def info_nce_loss(query, positive, negatives=None, temperature=0.1, reduction="mean"):
+def info_nce_loss(
+    query: Tensor,
+    positive: Tensor,
+    negatives: Any = None,
+    temperature: float = 0.1,
+    reduction: str = "mean",
+) -> Any:
     """-log(exp(s(q, p) / τ) / Σ_k exp(s(q, k) / τ)), s the cosine similarity: k runs over the
     positives of all queries, or over a query's own positive and the `negatives`.
 
@@ -223,7 +259,9 @@ def info_nce_loss(query, positive, negatives=None, temperature=0.1, reduction="m
     return cross_entropy(scores / temperature, positives, reduction=reduction)
 
 
-def nt_xent_loss(view1, view2, temperature=0.5, reduction="mean"):
+def nt_xent_loss(
+    view1: Tensor, view2: Tensor, temperature: float = 0.5, reduction: str = "mean"
+) -> Any:
     """The loss of SimCLR: among the 2N embeddings of N pairs, each is to find its partner by
     cosine similarity / τ; itself does not count.
 
@@ -241,7 +279,7 @@ def nt_xent_loss(view1, view2, temperature=0.5, reduction="mean"):
     return cross_entropy(scores, partner, reduction=reduction)
 
 
-def views(where: str, temperature, **named) -> list[Value]:
+def views(where: str, temperature: float, **named: Any) -> list[Tensor]:
     """Embeddings (N, D) of equal shapes, at length 1."""
     if not temperature > 0:
         raise OptionError(where, "temperature above 0", repr(temperature), "Use e.g. 0.1.")
@@ -254,17 +292,17 @@ def views(where: str, temperature, **named) -> list[Value]:
 
 
 def linear_cross_entropy(
-    input,
-    linear_weight,
-    target,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Any,
     *,
-    linear_bias=None,
-    weight=None,
-    reduction="mean",
-    ignore_index=None,
-    label_smoothing=0.0,
-    options=None,
-):
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: Any = "mean",
+    ignore_index: Any = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
     """`cross_entropy` of the logits x Wᵀ + b. With `options` (`nn.LinearCrossEntropyOptions`) the
     rows are taken in chunks, whose logits are computed again for the gradient, so that only one
     chunk's lie in memory.
@@ -312,7 +350,7 @@ def linear_cross_entropy(
     return total / mean_divisor(target, probabilities, outputs[0], chosen, total.dtype)
 
 
-def check_linear(where: str, x: Value, w: Value, bias) -> None:
+def check_linear(where: str, x: Tensor, w: Tensor, bias: Tensor | None) -> None:
     if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1]:
         got = f"{x.shape} and {w.shape}"
         raise ShapeError(where, "input (N, F), linear_weight (C, ..., F)", got, "Reshape them.")
@@ -323,7 +361,9 @@ def check_linear(where: str, x: Value, w: Value, bias) -> None:
         check_like(where, "linear_bias", as_value(bias, where=where), w.shape[:-1])
 
 
-def mean_divisor(target: Value, probabilities: bool, classes: int, chosen: dict, dtype):
+def mean_divisor(
+    target: Tensor, probabilities: bool, classes: int, chosen: dict[Any, Any], dtype: Any
+) -> Any:
     """The divisor of a cross-entropy's mean: rows, or the weights of targets not ignored."""
     if probabilities:
         return target.size // classes

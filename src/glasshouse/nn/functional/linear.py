@@ -1,22 +1,25 @@
 """The linear map x Wᵀ + b; look-up of rows by index, and one-hot vectors."""
 
 from math import prod
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype, refuse_sparse
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import abs, arange, matmul, matrix_transpose, zeros
+from glasshouse.tensor import Tensor, abs, arange, matmul, matrix_transpose, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
 @composed
-def linear(input, weight, bias=None, *, _where="linear"):
+def linear(
+    input: Any, weight: Tensor, bias: Tensor | None = None, *, _where: str = "linear"
+) -> Tensor:
     """x Wᵀ + b over the last axis; leading axes are merged into one product.
 
     Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out).
@@ -39,7 +42,7 @@ def linear(input, weight, bias=None, *, _where="linear"):
 
 
 @composed
-def bilinear(input1, input2, weight, bias=None):
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """yₖ = x₁ᵀ Wₖ x₂ + bₖ over the last axes.
 
     Shapes: input1 (..., in1), input2 (..., in2), weight (out, in1, in2), bias (out,) -> (..., out).
@@ -69,16 +72,16 @@ def bilinear(input1, input2, weight, bias=None):
 
 
 def embedding(
-    input,
-    weight,
-    padding_idx=None,
-    max_norm=None,
-    norm_type=2.0,
-    scale_grad_by_freq=False,
-    sparse=False,
+    input: Any,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
     *,
-    _where="embedding",
-):
+    _where: str = "embedding",
+) -> Tensor:
     """The rows of weight that input names.
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
@@ -114,7 +117,7 @@ def embedding(
     return y
 
 
-def check_padding_idx(where: str, padding_idx, rows: int):
+def check_padding_idx(where: str, padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
@@ -123,7 +126,7 @@ def check_padding_idx(where: str, padding_idx, rows: int):
     return padding_idx % rows
 
 
-def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None:
+def shrink_rows(weight: Any, index: Tensor, max_norm: float, norm_type: float) -> None:
     """Scale the rows of `weight` named by `index`, in place, to a norm of at most max_norm."""
     with no_grad():
         indices = reshape(index, (index.size,))
@@ -134,14 +137,14 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
         weight[...] = scatter_set(weight.detach(), indices, rows, axis=0)
 
 
-def outside_of_table(where: str, index, rows: int) -> IndexOutOfRangeError:
+def outside_of_table(where: str, index: Tensor, rows: int) -> IndexOutOfRangeError:
     """The error of indices outside a table of so many rows."""
     got = f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}"
     fix = "Enlarge num_embeddings or change the indices."
     return IndexOutOfRangeError(where, f"indices from 0 to {rows - 1}", got, fix)
 
 
-def one_hot(tensor, num_classes=-1):
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
 
     Shapes: (...) -> (..., num_classes).

@@ -1,16 +1,19 @@
 """Losses. `reduction` is "mean", "sum" or "none"; sums are carried in float32 at least."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, full, reshape
+from glasshouse.dispatch.value import as_value, broadcast_values, cast, full, reshape
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
 from glasshouse.nn.functional.activation import exact_softplus
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import abs, arange, exp, log
+from glasshouse.tensor import Tensor, abs, arange, exp, log
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 from glasshouse.tensor.standard.softmax import shifted
@@ -19,14 +22,14 @@ __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_en
            "huber_loss", "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss"]  # fmt: skip
 
 
-def reduced(loss: Value, reduction: str, dtype=None) -> Value:
+def reduced(loss: Tensor, reduction: str, dtype: Any = None) -> Tensor:
     """`loss` as it is, or its mean or sum, in `dtype`."""
     if reduction != "none":
         loss = (reduce.mean if reduction == "mean" else reduce.sum)(loss)
     return loss if dtype is None else cast(loss, dtype)
 
 
-def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
+def operands(where: str, input: Tensor, target: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
@@ -36,7 +39,7 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     return x, target
 
 
-def refuse_unless(where: str, fits: Value, x: Value, expected: str, fix: str) -> Value:
+def refuse_unless(where: str, fits: Tensor, x: Tensor, expected: str, fix: str) -> Tensor:
     """0 in the dtype of x for each element, where all of `fits` are true; else an error: at once
     where contents are known, otherwise when they are computed, as an index out of range."""
     try:
@@ -46,7 +49,7 @@ def refuse_unless(where: str, fits: Value, x: Value, expected: str, fix: str) ->
         raise OptionError(where, expected, got, fix) from None
 
 
-def weighted(where: str, loss: Value, weight, reduction: str) -> Value:
+def weighted(where: str, loss: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
     """weight · loss, of which the mean is that over the weights."""
     if weight is None:
         return reduced(loss, reduction)
@@ -55,13 +58,15 @@ def weighted(where: str, loss: Value, weight, reduction: str) -> Value:
     return total / reduce.sum(weight) if reduction == "mean" else total
 
 
-def check_weight(where: str, weight, shape) -> Value:
+def check_weight(where: str, weight: Tensor, shape: int | Sequence[int]) -> Tensor:
     return check_like(where, "weight", as_value(weight, where=where), shape)
 
 
 @composed
 @rounded_once
-def mse_loss(input, target, reduction="mean", weight=None):
+def mse_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Any:
     """weight · (x - y)², the squared error; "mean" divides by the sum of the weights.
 
     Shapes: two equal ones, and weight -> () , or theirs with reduction "none".
@@ -78,7 +83,9 @@ def mse_loss(input, target, reduction="mean", weight=None):
 
 @composed
 @rounded_once
-def l1_loss(input, target, reduction="mean", weight=None):
+def l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
+) -> Any:
     """weight · |x - y|, the absolute error; "mean" divides by the sum of the weights.
 
     Shapes: two equal ones, and weight -> ().
@@ -90,7 +97,9 @@ def l1_loss(input, target, reduction="mean", weight=None):
 
 @composed
 @rounded_once
-def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Any:
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
 
     Shapes: two equal ones -> ().
@@ -107,7 +116,13 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 @composed
 @rounded_once
-def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Any:
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2); times weight.
 
     Shapes: two equal ones, and weight -> ().
@@ -122,13 +137,15 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     return reduced(loss, reduction)
 
 
-def huber(difference: Value, delta: float) -> Value:
+def huber(difference: Tensor, delta: float) -> Tensor:
     size = abs(difference)
     near = difference * difference * 0.5
     return choose(size < delta, near, size * delta - 0.5 * delta * delta)
 
 
-def binary_cross_entropy(input, target, weight=None, reduction="mean"):
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
 
@@ -146,12 +163,14 @@ def binary_cross_entropy(input, target, weight=None, reduction="mean"):
 
 @composed
 @rounded_once
-def entropy_of_two(x: Value, target: Value, zero: Value, weight, reduction: str) -> Value:
+def entropy_of_two(
+    x: Tensor, target: Tensor, zero: Tensor, weight: Tensor | None, reduction: str
+) -> Tensor:
     loss = zero - (target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def bounded_log(x: Value) -> Value:
+def bounded_log(x: Tensor) -> Tensor:
     """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and slope
     that PyTorch sets. The logarithm itself never sees a 0."""
     low = x < float(np.finfo(widened(x).dtype.np).tiny)
@@ -160,7 +179,13 @@ def bounded_log(x: Value) -> Value:
 
 @composed
 @rounded_once
-def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
     Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
 
@@ -178,7 +203,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 @composed
 @rounded_once
-def kl_div(input, target, reduction="mean", log_target=False):
+def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Any:
     """target · (log target - x) of log-probabilities x; 0 where target is 0.
     `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
     the first axis, which is the divergence's definition; "mean" divides by all elements.
@@ -198,21 +223,21 @@ def kl_div(input, target, reduction="mean", log_target=False):
     return reduced(loss, reduction)
 
 
-def class_axis(where: str, x: Value) -> int:
+def class_axis(where: str, x: Tensor) -> int:
     """The axis of the classes: 1, or 0 for an input without batch axis."""
     if x.ndim == 0:
         raise ShapeError(where, "an input (C,) or (N, C, ...)", "()", "Add an axis.")
     return 1 if x.ndim > 1 else 0
 
 
-def check_class_weight(where: str, weight, classes: int):
+def check_class_weight(where: str, weight: Tensor | None, classes: int) -> Any:
     if weight is None:
         return None
     weight = as_value(weight, where=where)
     return check_like(where, f"a weight for each of {classes} classes", weight, (classes,))
 
 
-def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):
+def pick_classes(where: str, x: Tensor, axis: int, target: Tensor, ignore_index: int) -> Any:
     """(x at the target class, the classes with ignored ones as 0, where they count). A negative one
     that is not ignored is moved out of range: an error then, without a value read before."""
     classes = x.shape[axis]
@@ -237,14 +262,22 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
     return reduce.sum(choose(here, x, 0), axis=axis), index, counts
 
 
-def outside_of_classes(where: str, target, classes: int, ignore_index: int) -> IndexOutOfRangeError:
+def outside_of_classes(
+    where: str, target: Any, classes: int, ignore_index: int
+) -> IndexOutOfRangeError:
     """The error of a target that names no class."""
     expected = f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}"
     got = f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}"
     return IndexOutOfRangeError(where, expected, got, "Change the target or the number of classes.")
 
 
-def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
     """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
     "mean" divides by the sum of the weights of the classes that count.
 
@@ -260,7 +293,9 @@ def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     return cast(reduced_by_class(-widened(picked), index, counts, weight, reduction), x.dtype)
 
 
-def reduced_by_class(loss, index, counts, weight, reduction):
+def reduced_by_class(
+    loss: Tensor, index: Any, counts: Any, weight: Tensor | None, reduction: str
+) -> Any:
     """The loss of each target, weighted by its class, with ignored ones left out."""
     share = cast(counts, loss.dtype)
     if weight is not None:
@@ -270,8 +305,13 @@ def reduced_by_class(loss, index, counts, weight, reduction):
 
 
 def cross_entropy(
-    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    ignore_index: Any = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
     """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
     The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
     uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
@@ -308,11 +348,13 @@ def cross_entropy(
     return narrowed(loss, x)
 
 
-def along(weight: Value, axis: int, like: Value) -> Value:
+def along(weight: Tensor, axis: int, like: Tensor) -> Tensor:
     return reshape(cast(weight, like.dtype), (weight.size,) + (1,) * (like.ndim - axis - 1))
 
 
-def soft_cross_entropy(z, lse, axis: int, target, weight, label_smoothing: float) -> Value:
+def soft_cross_entropy(
+    z: Tensor, lse: Tensor, axis: int, target: Tensor, weight: Tensor | None, label_smoothing: float
+) -> Tensor:
     """lse · Σ w p - Σ w p z of a target distribution p."""
     p = cast(target, z.dtype)
     if label_smoothing:
@@ -322,7 +364,9 @@ def soft_cross_entropy(z, lse, axis: int, target, weight, label_smoothing: float
     return lse * reduce.sum(p, axis=axis) - reduce.sum(p * z, axis=axis)
 
 
-def smoothing_loss(z, lse, axis: int, index, counts, weight, reduction: str) -> Value:
+def smoothing_loss(
+    z: Any, lse: Any, axis: int, index: Any, counts: Any, weight: Tensor, reduction: str
+) -> Tensor:
     """-Σ_c w[c] · log softmax(x)[c], reduced as `reduced_by_class` reduces."""
     if weight is None:
         total = lse * z.shape[axis] - reduce.sum(z, axis=axis)

@@ -1,8 +1,10 @@
 """Losses with a margin: of scores, of classes, of distances between embeddings."""
 
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
+from glasshouse.dispatch.value import as_value, broadcast_values, cast, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import REDUCTIONS, check_callable, check_floating
 from glasshouse.nn.functional.activation import exact_softplus, logsigmoid
@@ -10,10 +12,14 @@ from glasshouse.nn.functional.distance import pairwise_distance
 from glasshouse.nn.functional.loss import check_class_weight, operands, pick_classes, reduced
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import arange, cumulative_sum, minimum, sqrt
+from glasshouse.tensor import Tensor, arange, cumulative_sum, minimum, sqrt
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 from glasshouse.tensor.standard.index import take_along_axis
+
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Module
+
 
 __all__ = ["contrastive_loss", "cosine_embedding_loss", "hinge_embedding_loss",
            "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
@@ -21,18 +27,18 @@ __all__ = ["contrastive_loss", "cosine_embedding_loss", "hinge_embedding_loss",
            "triplet_margin_with_distance_loss"]  # fmt: skip
 
 
-def hinge(x: Value) -> Value:
+def hinge(x: Tensor) -> Tensor:
     """max(0, x), with slope 1 at 0 as PyTorch has it."""
     return choose(x < 0, 0, x)
 
 
-def floating(where: str, reduction: str, **inputs) -> list[Value]:
+def floating(where: str, reduction: str, **inputs: Any) -> list[Tensor]:
     """The given values, floating and of shapes that broadcast, as values of one shape."""
     check_option(where, "reduction", reduction, REDUCTIONS)
     return list(broadcast_values(where, *(check_floating(where, x, n) for n, x in inputs.items())))
 
 
-def signs(where: str, target, shape) -> Value:
+def signs(where: str, target: Tensor, shape: Any) -> Tensor:
     target = as_value(target, where=where)
     if target.shape != tuple(shape):
         fix = "Give 1 or -1 for each."
@@ -42,7 +48,9 @@ def signs(where: str, target, shape) -> Value:
 
 @composed
 @rounded_once
-def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """max(0, -y · (x1 - x2) + margin): y = 1 wants x1 above x2, y = -1 below.
 
     Shapes: three that broadcast -> (), or theirs with reduction "none".
@@ -60,7 +68,9 @@ def margin_ranking_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 @composed
 @rounded_once
-def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Any:
     """x where y = 1, max(0, margin - x) where y = -1: x is a distance.
 
     Shapes: two equal ones -> ().
@@ -74,7 +84,7 @@ def hinge_embedding_loss(input, target, margin=1.0, reduction="mean"):
 
 @composed
 @rounded_once
-def soft_margin_loss(input, target, reduction="mean"):
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Any:
     """log(1 + exp(-y · x)) with y = 1 or -1, without overflow.
 
     Shapes: two equal ones -> ().
@@ -87,7 +97,9 @@ def soft_margin_loss(input, target, reduction="mean"):
 
 @composed
 @rounded_once
-def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
+def multilabel_soft_margin_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Any:
     """-mean over classes of weight · (y log σ(x) + (1 - y) log σ(-x)).
 
     Shapes: input and target (..., C), weight broadcasting -> (), or (...) with reduction "none".
@@ -104,7 +116,14 @@ def multilabel_soft_margin_loss(input, target, weight=None, reduction="mean"):
 
 
 @rounded_once
-def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="mean"):
+def multi_margin_loss(
+    input: Tensor,
+    target: Any,
+    p: int = 1,
+    margin: Any = 1.0,
+    weight: Any = None,
+    reduction: str = "mean",
+) -> Any:
     """Σ_{j ≠ y} weight[y] · max(0, margin - x[y] + x[j])^p / C of scores x and class indices y.
 
     Shapes: input (N, C) or (C,), target (N,) or () -> (), or target's with reduction "none".
@@ -131,7 +150,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, reduction="me
 
 
 @rounded_once
-def multilabel_margin_loss(input, target, reduction="mean"):
+def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Any:
     """Σ_{y, j} max(0, 1 - x[y] + x[j]) / C over the labels y of a sample and all classes j that
     are none of them. A target lists the labels; -1 ends the list.
 
@@ -159,7 +178,9 @@ def multilabel_margin_loss(input, target, reduction="mean"):
 
 @composed
 @rounded_once
-def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
     """1 - cos where y = 1, max(0, cos - margin) where y = -1.
 
     Shapes: inputs (N, D), target (N,), or (D,) and () -> (), or target's with reduction "none".
@@ -180,7 +201,9 @@ def cosine_embedding_loss(input1, input2, target, margin=0.0, reduction="mean"):
 
 @composed
 @rounded_once
-def contrastive_loss(input1, input2, target, margin=1.0, reduction="mean"):
+def contrastive_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Any:
     """d² / 2 where y = 1, max(0, margin - d)² / 2 where y = -1, d = ‖x1 - x2‖.
 
     Shapes: inputs (N, D), target (N,), or (D,) and () -> (), or target's with reduction "none".
@@ -203,7 +226,7 @@ def contrastive_loss(input1, input2, target, margin=1.0, reduction="mean"):
     return reduced(loss / 2, reduction)
 
 
-def check_margin(where: str, margin) -> None:
+def check_margin(where: str, margin: float) -> None:
     if not margin > 0:
         raise OptionError(where, "margin above 0", repr(margin), "Change margin.")
 
@@ -211,8 +234,15 @@ def check_margin(where: str, margin) -> None:
 @composed
 @rounded_once
 def triplet_margin_loss(
-    anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, reduction="mean"
-):
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: int = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
     """max(0, margin + d(anchor, positive) - d(anchor, negative)), d = ‖· - · + eps‖ₚ; with `swap`
     the second distance is the smaller of d(anchor, negative) and d(positive, negative).
 
@@ -230,15 +260,15 @@ def triplet_margin_loss(
 
 @rounded_once
 def triplet_margin_with_distance_loss(
-    anchor,
-    positive,
-    negative,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
-    distance_function=None,
-    margin=1.0,
-    swap=False,
-    reduction="mean",
-):
+    distance_function: "Module | None" = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
     """`triplet_margin_loss` with a distance of one's own; by default `pairwise_distance`.
 
     Shapes: three (N, ...) -> (), or the distance's with reduction "none".
@@ -256,7 +286,9 @@ def triplet_margin_with_distance_loss(
     return by_distance(where, (anchor, positive, negative), distance, margin, swap, reduction)
 
 
-def by_distance(where: str, inputs, distance, margin, swap: bool, reduction: str) -> Value:
+def by_distance(
+    where: str, inputs: tuple[Tensor, ...], distance: Any, margin: float, swap: bool, reduction: str
+) -> Tensor:
     check_option(where, "reduction", reduction, REDUCTIONS)
     check_margin(where, margin)
     names = ("anchor", "positive", "negative")

@@ -1,20 +1,25 @@
 """Multi-head attention as a function of its parameters."""
 
 import math
+from typing import Any
+
+import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.linear import linear
 from glasshouse.ops.movement import pad, permute
-from glasshouse.tensor import concat, zeros
+from glasshouse.tensor import Tensor, concat, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
-def projected(where: str, operands, packed, separate, bias, heads: int) -> list[Value]:
+def projected(
+    where: str, operands: Any, packed: Any, separate: Any, bias: Tensor | None, heads: int
+) -> list[Tensor]:
     """(N, heads, length, D) of query, key and value, each (N, length, features), by one matrix for
     all three or by separate ones."""
     query, key, value = operands
@@ -32,7 +37,9 @@ def projected(where: str, operands, packed, separate, bias, heads: int) -> list[
     return [split_heads(where, x, w, b, 1, heads)[0] for x, w, b in inputs]
 
 
-def split_heads(where: str, x: Value, weight, bias, count: int, heads: int) -> list[Value]:
+def split_heads(
+    where: str, x: Tensor, weight: Any, bias: Tensor | None, count: int, heads: int
+) -> list[Tensor]:
     """x projected by `count` stacked matrices, each result as (N, heads, length, D)."""
     y = linear(x, weight, bias, _where=where)
     y = reshape(y, (*x.shape[:2], count, heads, y.shape[-1] // (count * heads)))
@@ -41,34 +48,34 @@ def split_heads(where: str, x: Value, weight, bias, count: int, heads: int) -> l
 
 
 def multi_head_attention_forward(
-    query,
-    key,
-    value,
-    embed_dim_to_check,
-    num_heads,
-    in_proj_weight,
-    in_proj_bias,
-    bias_k,
-    bias_v,
-    add_zero_attn,
-    dropout_p,
-    out_proj_weight,
-    out_proj_bias,
-    training=True,
-    key_padding_mask=None,
-    need_weights=True,
-    attn_mask=None,
-    use_separate_proj_weight=False,
-    q_proj_weight=None,
-    k_proj_weight=None,
-    v_proj_weight=None,
-    static_k=None,
-    static_v=None,
-    average_attn_weights=True,
-    is_causal=False,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor,
+    training: bool = True,
+    key_padding_mask: Any = None,
+    need_weights: bool = True,
+    attn_mask: Any = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
     *,
-    _where="multi_head_attention_forward",
-):
+    _where: str = "multi_head_attention_forward",
+) -> tuple[Tensor | None, ...]:
     """(result, weights) of attention with several heads; see `nn.MultiheadAttention`.
     The projections are one matrix, in_proj_weight, or three if `use_separate_proj_weight`.
     `static_k` and `static_v` take the place of projected keys and values. `is_causal` without a
@@ -100,7 +107,7 @@ def multi_head_attention_forward(
     return finished(y, weights, single, False, average_attn_weights)
 
 
-def projected_widths(where: str, size: int, weights) -> tuple[int, ...]:
+def projected_widths(where: str, size: int, weights: Any) -> tuple[int, ...]:
     """The features of query, key and value that these projections take: one for all, or three."""
     if any(w is None for w in weights):
         expected = "three weights" if len(weights) > 1 else "in_proj_weight"
@@ -110,15 +117,15 @@ def projected_widths(where: str, size: int, weights) -> tuple[int, ...]:
 
 def attend_in_heads(
     where: str,
-    operands,
-    projections: tuple,
+    operands: Any,
+    projections: tuple[Any, ...],
     *,
-    masks,
-    extra,
-    static=(None, None),
+    masks: Any,
+    extra: Any,
+    static: Any = (None, None),
     rate: float,
     need_weights: bool,
-):
+) -> tuple[Tensor | None, ...]:
     """(the heads' results side by side, the weights or None), before the last projection.
 
     Shapes: operands (N, length, features) -> (N, L, E), (N, heads, L, S).
@@ -137,7 +144,9 @@ def attend_in_heads(
     return reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3])), weights
 
 
-def finished(y: Value, weights, single: bool, batch_first: bool, average: bool):
+def finished(
+    y: Tensor, weights: Tensor | None, single: bool, batch_first: bool, average: bool
+) -> Any:
     """Result and weights in the layout of the caller."""
     if single:
         y = reshape(y, y.shape[1:])
@@ -149,7 +158,9 @@ def finished(y: Value, weights, single: bool, batch_first: bool, average: bool):
     return y, reshape(weights, weights.shape[1:]) if single else weights
 
 
-def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple[bool, list[Value]]:
+def batch_first_operands(
+    where: str, inputs: tuple[Tensor, ...], widths: tuple[int, ...], batch_first: bool
+) -> tuple[bool, list[Tensor]]:
     """(whether there is no batch axis, query, key, value as (N, length, features))."""
     tensors = {id(x): check_floating(where, x) for x in inputs}
     ndim = tensors[id(inputs[0])].ndim
@@ -172,7 +183,7 @@ def batch_first_operands(where: str, inputs, widths, batch_first: bool) -> tuple
     return ndim == 2, operands
 
 
-def static_heads(where: str, static, q: Value) -> Value:
+def static_heads(where: str, static: Tensor, q: Tensor) -> Tensor:
     """Keys or values that are given as projected, as (N, heads, S, D)."""
     x = as_value(static, where=where)
     n, heads, _, size = q.shape
@@ -182,7 +193,13 @@ def static_heads(where: str, static, q: Value) -> Value:
     return reshape(x, (n, heads, *x.shape[1:]))
 
 
-def merged_masks(where: str, attn_mask, key_padding_mask, q: Value, k: Value):
+def merged_masks(
+    where: str,
+    attn_mask: ArrayLike | None,
+    key_padding_mask: np.ndarray | None,
+    q: Tensor,
+    k: Tensor,
+) -> Any:
     """Both masks as one that broadcasts to (N, heads, L, S): boolean, True where attention may go,
     or added to the scores; None without masks."""
     n, heads, length, size = *q.shape[:3], k.shape[2]
@@ -203,7 +220,7 @@ def merged_masks(where: str, attn_mask, key_padding_mask, q: Value, k: Value):
     return cast(added[0] if len(added) == 1 else added[0] + added[1], q.dtype)
 
 
-def checked_mask(where: str, name: str, mask, shapes: dict) -> Value:
+def checked_mask(where: str, name: str, mask: ArrayLike, shapes: dict[Any, Any]) -> Tensor:
     mask = as_value(mask, where=where)
     if mask.shape not in shapes:
         fix = "Check batch_first, heads and lengths."
@@ -214,7 +231,7 @@ def checked_mask(where: str, name: str, mask, shapes: dict) -> Value:
     return reshape(mask, shapes[mask.shape])
 
 
-def extended_keys(k: Value, v: Value, mask, biases, add_zero: bool):
+def extended_keys(k: Tensor, v: Tensor, mask: Any, biases: Any, add_zero: bool) -> Any:
     """Keys, values and mask with the bias and the zero that every query may attend to."""
     extra = (biases[0] is not None) + add_zero
     if not extra:

@@ -1,25 +1,27 @@
 """Normalisations: over a batch, a layer, groups of channels; of vectors to unit length."""
 
+from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, cast, full, reshape
+from glasshouse.dispatch.value import cast, full, reshape
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
 from glasshouse.ops.collective import total_of
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import abs, finfo, maximum, sqrt
+from glasshouse.tensor import Tensor, abs, finfo, maximum, sqrt
 from glasshouse.tensor.standard import reduce
 
 __all__ = ["batch_norm", "cosine_similarity", "cross_map_lrn2d", "group_norm", "instance_norm",
            "layer_norm", "local_response_norm", "normalize", "rms_norm"]  # fmt: skip
 
 
-def moments(x: Value, axes) -> tuple[Value, Value, Value]:
+def moments(x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """(mean, x - mean, biased variance) over `axes`, which are kept with size 1."""
     mean = reduce.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -27,7 +29,9 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 
 
 @composed
-def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
+def by_batch(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, where: str
+) -> tuple[Tensor, Tensor, Tensor]:
     x = check_channels(where, input, weight=weight, bias=bias)
     if x.size <= x.shape[1]:
         fix = "Use a larger batch, or eval()."
@@ -37,7 +41,15 @@ def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value,
 
 
 @composed
-def by_running(input, running_mean, running_var, weight, bias, eps: float, where: str) -> Value:
+def by_running(
+    input: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    where: str,
+) -> Tensor:
     x = check_channels(
         where, input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
@@ -46,7 +58,9 @@ def by_running(input, running_mean, running_var, weight, bias, eps: float, where
     return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
 
 
-def check_channels(where: str, input, option="num_features", /, **per_channel) -> Value:
+def check_channels(
+    where: str, input: Tensor, option: str = "num_features", /, **per_channel: Any
+) -> Tensor:
     """The input as a value (N, C, ...), if each of `per_channel` is None or has C elements."""
     x = check_floating(where, input)
     if x.ndim < 2:
@@ -57,7 +71,9 @@ def check_channels(where: str, input, option="num_features", /, **per_channel) -
     return x
 
 
-def scaled(x: Value, centred: Value, var: Value, weight, bias, eps: float) -> Value:
+def scaled(
+    x: Tensor, centred: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
     """centred / √(var + eps) · weight + bias, in the dtype of x."""
     scale = 1 / sqrt(var + eps)
     if weight is not None:
@@ -66,17 +82,17 @@ def scaled(x: Value, centred: Value, var: Value, weight, bias, eps: float) -> Va
 
 
 def batch_norm(
-    input,
-    running_mean,
-    running_var,
-    weight=None,
-    bias=None,
-    training=False,
-    momentum=0.1,
-    eps=1e-5,
+    input: Any,
+    running_mean: Tensor | None,
+    running_var: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float | None = 0.1,
+    eps: float = 1e-5,
     *,
-    _where="batch_norm",
-):
+    _where: str = "batch_norm",
+) -> Tensor:
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
     While training, mean and biased variance are those of the batch, and the running ones move
     towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
@@ -98,7 +114,16 @@ def batch_norm(
     return by_running(input, running_mean, running_var, weight, bias, eps, _where)
 
 
-def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, eps, group):
+def batch_norm_of_ranks(
+    x: Tensor,
+    running_mean: Any,
+    running_var: Any,
+    weight: Tensor,
+    bias: Any,
+    momentum: Any,
+    eps: Any,
+    group: Any,
+) -> Any:
     """`batch_norm` in training by the statistics of the batches of all ranks of a group."""
     axes, wide = (0, *range(2, x.ndim)), widened(x)
     rank_count = full((1,), x.size // x.shape[1], wide.dtype)
@@ -112,12 +137,19 @@ def batch_norm_of_ranks(x, running_mean, running_var, weight, bias, momentum, ep
     return scaled(x, centred, along_channels(var, wide), weight, bias, eps)
 
 
-def along_channels(value: Value, x: Value) -> Value:
+def along_channels(value: Tensor, x: Tensor) -> Tensor:
     """One number per channel, in the dtype of x and shaped to broadcast along its axis 1."""
     return reshape(cast(value, x.dtype), (1, x.shape[1]) + (1,) * (x.ndim - 2))
 
 
-def update_running(running_mean, running_var, mean, var, count: int | None, momentum) -> None:
+def update_running(
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    count: int | None,
+    momentum: Any,
+) -> None:
     """Move the running statistics, in place, towards those of a batch of `count` values; without a
     count the variance is unbiased already."""
     with no_grad():
@@ -129,13 +161,13 @@ def update_running(running_mean, running_var, mean, var, count: int | None, mome
 
 
 @composed
-def moved(running: Value, new: Value, times: float, momentum: float) -> Value:
+def moved(running: Tensor, new: Tensor, times: float, momentum: float) -> Tensor:
     new = new if times == 1 else new * times
     new = reshape(cast(new, running.dtype), running.shape)
     return running * (1 - momentum) + new * momentum
 
 
-def outside(x: Value, mode) -> Value:
+def outside(x: Tensor, mode: Any) -> Tensor:
     """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`."""
     while x.mode is not None and x.mode is not mode:
         x = x.mode.concrete(x)
@@ -143,17 +175,17 @@ def outside(x: Value, mode) -> Value:
 
 
 def instance_norm(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
-    use_input_stats=True,
-    momentum=0.1,
-    eps=1e-5,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Any = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
     *,
-    _where="instance_norm",
-):
+    _where: str = "instance_norm",
+) -> Any:
     """`batch_norm` with a mean and variance for each sample and channel.
     The running statistics move towards the mean over the samples of theirs.
 
@@ -173,14 +205,22 @@ def instance_norm(
     return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
 
 
-def affine_channels(x: Value, weight, bias) -> Value:
+def affine_channels(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """x · weight + bias along axis 1; either may be None."""
     x = x if weight is None else x * along_channels(weight, x)
     return x if bias is None else x + along_channels(bias, x)
 
 
 @composed
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _where="layer_norm"):
+def layer_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    _where: str = "layer_norm",
+) -> Tensor:
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
 
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
@@ -194,7 +234,9 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
     return cast(y if bias is None else y + cast(bias, y.dtype), x.dtype)
 
 
-def trailing_axes(where: str, input, normalized_shape, *parameters):
+def trailing_axes(
+    where: str, input: Tensor, normalized_shape: int | Sequence[int], *parameters: Any
+) -> Any:
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         fix = "Set normalized_shape to the last axes of the input."
@@ -206,7 +248,14 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
 
 
 @composed
-def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm"):
+def rms_norm(
+    input: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+    *,
+    _where: str = "rms_norm",
+) -> Tensor:
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
 
     Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
@@ -221,7 +270,15 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
 
 
 @composed
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    _where: str = "group_norm",
+) -> Any:
     """(x - mean) / √(var + eps) · weight + bias, with statistics by sample and group of channels.
 
     Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
@@ -238,7 +295,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
 
 @composed
 @rounded_once
-def normalize(input, p=2.0, dim=1, eps=1e-12):
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(‖x‖ₚ, eps) along dim.
 
     Shapes: any -> the same.
@@ -251,7 +308,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
     return x / norm(x, p, dim, eps)
 
 
-def norm(x: Value, p: float, axis, eps: float) -> Value:
+def norm(x: Tensor, p: float, axis: int | Sequence[int], eps: float) -> Tensor:
     """max(‖x‖ₚ, eps) along `axis`, which is kept; its gradient is 0, not NaN, at x = 0."""
     if p == float("inf"):
         return maximum(reduce.max(abs(x), axis=axis, keepdims=True), eps)
@@ -264,7 +321,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
 
 @composed
 @rounded_once
-def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
 
     Shapes: two that broadcast -> theirs without dim.
@@ -276,7 +333,9 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
 
 
 @composed
-def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
     """x / (k + alpha · m)^beta, m the mean of x² over `size` neighbouring channels, zeros outside.
 
     Shapes: (N, C, ...) -> the same.
@@ -289,7 +348,9 @@ def local_response_norm(input, size, alpha=1e-4, beta=0.75, k=1.0):
 
 
 @composed
-def cross_map_lrn2d(input, size, alpha=1e-4, beta=0.75, k=1):
+def cross_map_lrn2d(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1
+) -> Any:
     """`local_response_norm` over as many channels on both sides, ⌊(size - 1) / 2⌋ of them.
     PyTorch's sums never lose their first channel again; these do.
 
@@ -303,7 +364,15 @@ def cross_map_lrn2d(input, size, alpha=1e-4, beta=0.75, k=1):
     return by_neighbours("cross_map_lrn2d", x, (side, side), size, alpha, beta, k)
 
 
-def by_neighbours(where: str, input, sides, size: int, alpha, beta, k) -> Value:
+def by_neighbours(
+    where: str,
+    input: Any,
+    sides: tuple[int, ...],
+    size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+) -> Tensor:
     """x / (k + alpha / size · Σ x²)^beta, summed over the channels from one side to the other."""
     x = check_floating(where, input)
     check_positive(where, size=size)

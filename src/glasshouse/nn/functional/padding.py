@@ -1,23 +1,25 @@
 """Padding of tensors, and patches: unfold, and its transpose fold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement, window
 from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.index import gather
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.manipulate import permute_dims
 
 PAD_MODES = ("constant", "reflect", "replicate", "circular")
 
 
-def pad(input, pad, mode="constant", value=None):
+def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """input with `pad` = (low, high) of the last axis, then of the one before it, and so on.
     Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the edge),
     "replicate" (the edge), "circular" (from the other end).
@@ -49,7 +51,7 @@ def pad(input, pad, mode="constant", value=None):
     return x
 
 
-def pad_constant(x: Value, pairs: dict, value) -> Value:
+def pad_constant(x: Tensor, pairs: dict[Any, Any], value: float) -> Tensor:
     widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
     if not any(map(any, widths)):
         return x
@@ -63,14 +65,14 @@ def pad_constant(x: Value, pairs: dict, value) -> Value:
     return movement.pad(x, widths=grown, value=value)
 
 
-def crop(x: Value, widths) -> Value:
+def crop(x: Tensor, widths: Any) -> Tensor:
     """x without -low elements at the start and -high at the end, where those are negative."""
     starts = tuple(max(-low, 0) for low, _ in widths)
     stops = tuple(size - max(-high, 0) for size, (_, high) in zip(x.shape, widths, strict=True))
     return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
 
 
-def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarray:
+def source_indices(mode: str, shape: Any, axis: int, low: int, high: int) -> np.ndarray:
     """The position of x that each place of the padded axis shows; "circular" crops first."""
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
@@ -83,7 +85,13 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarr
     return np.pad(np.arange(size), grown, "edge" if mode == "replicate" else mode)[inside]
 
 
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The patches of the images, each as a column.
 
     Shapes: input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order.
@@ -104,7 +112,14 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     return reshape(permute_dims(patches, order), (*x.shape[:lead], columns, places))
 
 
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold(
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The images in which each patch is added at its place: the transpose of `unfold`.
 
     Shapes: input (N, C · kh · kw, L) or (C · kh · kw, L) -> (N, C, *output_size).
@@ -130,6 +145,12 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     return pad(y, (-padding[1], -padding[1], -padding[0], -padding[0]))
 
 
-def patch_options(where, kernel_size, dilation, padding, stride):
+def patch_options(
+    where: str,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int],
+    padding: int | Sequence[int],
+    stride: int | Sequence[int],
+) -> list[tuple[int, ...]]:
     sizes = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
     return [int_tuple(where, n, x, 2, 0 if n == "padding" else 1) for n, x in sizes.items()]

@@ -2,15 +2,17 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 from inspect import signature
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import check_number, int_tuple
 from glasshouse.nn.functional.axes import by_axes, spatial_input
@@ -18,7 +20,7 @@ from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
 from glasshouse.ops.window import window_select
-from glasshouse.tensor import arange, take_along_axis
+from glasshouse.tensor import Tensor, arange, take_along_axis
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
@@ -35,16 +37,16 @@ LONG_WINDOW = 8  # elements; windows that are longer are not added up one by one
 
 @composed
 def max_pool(
-    where,
-    n,
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
-    ceil_mode=False,
-    return_indices=False,
-):
+    where: str,
+    n: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The largest element of each window, the first where several are equal; NaN wins, and padding
     never. A window of padding alone gives -∞ (the least integer), without a gradient, and place 0.
 
@@ -73,7 +75,13 @@ def max_pool(
     return y, window_select(places, keys.detach(), **options)
 
 
-def pool_options(where: str, n: int, kernel, stride, padding):
+def pool_options(
+    where: str,
+    n: int,
+    kernel: Any,
+    stride: int | Sequence[int] | None,
+    padding: int | Sequence[int],
+) -> tuple[tuple[int, ...], ...]:
     kernel = int_tuple(where, "kernel_size", kernel, n, 1)
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
@@ -83,7 +91,15 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     return kernel, stride, padding
 
 
-def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
+def pool_widths(
+    where: str,
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+) -> tuple[tuple[int, ...], ...]:
     """(low, high) widths per axis; ceil_mode adds what a window that starts inside lacks."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
@@ -99,7 +115,7 @@ def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
     return tuple(padded)
 
 
-def grow(x: Value, widths, value) -> Value:
+def grow(x: Tensor, widths: tuple[tuple[int, ...], ...], value: float) -> Tensor:
     if not any(low or high for low, high in widths):
         return x
     lead = ((0, 0, 0),) * (x.ndim - len(widths))
@@ -108,16 +124,16 @@ def grow(x: Value, widths, value) -> Value:
 
 @composed
 def avg_pool(
-    where,
-    n,
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    ceil_mode=False,
-    count_include_pad=True,
-    divisor_override=None,
-):
+    where: str,
+    n: int,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: Any = None,
+) -> Tensor:
     """The sum of each window, divided by its number of elements or by `divisor_override`.
 
     `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
@@ -142,7 +158,7 @@ def avg_pool(
     return cast(total / element_counts(per_axis, total), x.dtype)
 
 
-def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
+def sum_windows(x: Tensor, axis: int, k: int, stride: int) -> Tensor:
     """Sums of windows of k elements along one axis; no window is written. Short ones are added
     element by element, long ones by a reduction, or by doubling where they overlap."""
     count = (x.shape[axis] - k) // stride + 1
@@ -157,7 +173,7 @@ def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
     return functools.reduce(operator.add, parts)
 
 
-def sum_blocks(x: Value, axis: int, k: int, stride: int, count: int) -> Value:
+def sum_blocks(x: Tensor, axis: int, k: int, stride: int, count: int) -> Tensor:
     """Sums of the first k elements in each of `count` blocks of `stride` along one axis."""
     lacking = max(0, count * stride - x.shape[axis])
     x = grow(x, ((0, lacking), *((0, 0),) * (x.ndim - axis - 1)), 0)
@@ -166,7 +182,7 @@ def sum_blocks(x: Value, axis: int, k: int, stride: int, count: int) -> Value:
     return reduce.sum(movement.section(x, axis + 1, 0, k), axis=axis + 1)
 
 
-def powers_of_two(x: Value, axis: int, k: int) -> list[tuple[Value, int]]:
+def powers_of_two(x: Tensor, axis: int, k: int) -> list[tuple[Tensor, int]]:
     """(sums of windows of a power of two, which of them counts first): windows of k elements are
     theirs one after another. Each power is two of the one before."""
     parts, first, length = [], 0, 1
@@ -181,14 +197,14 @@ def powers_of_two(x: Value, axis: int, k: int) -> list[tuple[Value, int]]:
     return parts
 
 
-def window_counts(size, k, s, p, count, include_pad) -> list[int]:
+def window_counts(size: int, k: int, s: int, p: int, count: int, include_pad: bool) -> list[int]:
     """How many elements (padding included or not) each window along one axis holds."""
     low, high = (-p, size + p) if include_pad else (0, size)
     starts = [i * s - p for i in range(count)]
     return [min(start + k, high) - max(start, low) for start in starts]
 
 
-def element_counts(per_axis, like: Value):
+def element_counts(per_axis: list[list[int]], like: Tensor) -> int:
     """The product of the counts along the axes: a number if all are equal, else a value."""
     if all(len(set(counts)) == 1 for counts in per_axis):
         return prod(counts[0] for counts in per_axis)
@@ -197,7 +213,9 @@ def element_counts(per_axis, like: Value):
 
 
 @composed
-def adaptive_avg_pool(where: str, n: int, input, output_size):
+def adaptive_avg_pool(
+    where: str, n: int, input: Tensor, output_size: int | Sequence[int]
+) -> Tensor:
     """The means over output_size bins along each axis; None keeps the axis.
 
     Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
@@ -212,7 +230,9 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
     return cast(y / count, x.dtype)
 
 
-def adaptive_operands(where: str, n: int, input, output_size):
+def adaptive_operands(
+    where: str, n: int, input: Tensor, output_size: int | Sequence[int]
+) -> tuple[Tensor, tuple[int, ...]]:
     x = spatial_input(where, n, input)
     sizes = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     full_sizes = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(sizes))
@@ -230,7 +250,7 @@ def bin_indices(size: int, count: int) -> list[list[int]]:
     return [[*b, *[b[-1]] * (max(map(len, all_bins)) - len(b))] for b in all_bins]
 
 
-def sum_bins(x: Value, axis: int, count: int) -> Value:
+def sum_bins(x: Tensor, axis: int, count: int) -> Tensor:
     size = x.shape[axis]
     if size == count:
         return x
@@ -244,14 +264,20 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
     return reduce.sum(choose(in_bin, elements, 0), axis=axis + 1)
 
 
-def bin_counts(x: Value, axis: int, count: int):
+def bin_counts(x: Tensor, axis: int, count: int) -> Any:
     counts = [len(b) for b in bins(x.shape[axis], count)]
     if len(set(counts)) == 1:
         return counts[0]
     return reshape(as_value(counts, widened(x).dtype), (count,) + (1,) * (x.ndim - axis - 1))
 
 
-def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=False):
+def adaptive_max_pool(
+    where: str,
+    n: int,
+    input: Tensor,
+    output_size: int | Sequence[int],
+    return_indices: bool = False,
+) -> Any:
     """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
 
     With `return_indices`, also its place: the row-major index into the spatial axes.
@@ -271,7 +297,7 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     return y, reshape(take_along_axis(places, best, axis=-1), y.shape)
 
 
-def flat_bins(spatial, sizes) -> Value:
+def flat_bins(spatial: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
     """For each bin, in row-major order, the row-major indices of its elements."""
     per_axis = [bin_indices(size, count) for size, count in zip(spatial, sizes, strict=True)]
     strides = [prod(spatial[i + 1 :]) for i in range(len(spatial))]
@@ -288,7 +314,7 @@ adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(adaptive
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(adaptive_max_pool)
 
 
-def with_indices(function):
+def with_indices(function: Any) -> Any:
     """A pooling function that returns its indices too."""
 
     def call(*args, **named):

@@ -1,12 +1,25 @@
 """Positions in attention: rotations, tables and biases."""
 
 import math
+from typing import Any
 
 from glasshouse.base import ShapeError, float32
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, check_positive
-from glasshouse.tensor import abs, arange, asarray, concat, cos, exp, log, minimum, sin, stack
+from glasshouse.tensor import (
+    Tensor,
+    abs,
+    arange,
+    asarray,
+    concat,
+    cos,
+    exp,
+    log,
+    minimum,
+    sin,
+    stack,
+)
 from glasshouse.tensor import where as choose
 
 __all__ = ["alibi_slopes", "relative_buckets", "rotate", "sinusoids"]
@@ -19,7 +32,7 @@ def check_even(where: str, features: int) -> None:
         raise ShapeError(where, "an even number of features", features, "Change it.")
 
 
-def angles(positions, features: int, base: float) -> Value:
+def angles(positions: Tensor, features: int, base: float) -> Tensor:
     """position / base^(2i / features) for i = 0 … features/2 - 1.
 
     Shapes: positions (...) -> (..., features / 2).
@@ -29,7 +42,7 @@ def angles(positions, features: int, base: float) -> Value:
     return reshape(at, (*at.shape, 1)) * exp(steps)
 
 
-def sinusoids(positions, features: int, base: float = BASE) -> Value:
+def sinusoids(positions: Any, features: int, base: float = BASE) -> Tensor:
     """sin and cos of position / base^(2i / features), in turn.
 
     Shapes: positions (...) -> (..., features).
@@ -46,7 +59,9 @@ def sinusoids(positions, features: int, base: float = BASE) -> Value:
 
 
 @rounded_once
-def rotate(input, positions, base: float = BASE, interleaved: bool = False) -> Value:
+def rotate(
+    input: Tensor, positions: Tensor, base: float = BASE, interleaved: bool = False
+) -> Tensor:
     """Pairs of features turned by the angles position / base^(2i / E).
     Feature i is paired with i + E/2, or, if `interleaved`, with the one beside it.
 
@@ -69,7 +84,7 @@ def rotate(input, positions, base: float = BASE, interleaved: bool = False) -> V
     return concat([a * c - b * s, a * s + b * c], axis=-1)
 
 
-def alibi_slopes(num_heads: int) -> Value:
+def alibi_slopes(num_heads: int) -> Tensor:
     """The slope of each head: 2^(-8k / n) for k = 1 … n, n being a power of two; otherwise those of
     the power below, then every second one of the power above.
 
@@ -87,8 +102,8 @@ def alibi_slopes(num_heads: int) -> Value:
 
 
 def relative_buckets(
-    relative, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-) -> Value:
+    relative: Any, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
+) -> Tensor:
     """The bucket of each relative position (key - query): one each for near ones, logarithmic ones
     up to max_distance, and the last for all beyond.
 

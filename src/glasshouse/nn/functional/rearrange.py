@@ -7,10 +7,11 @@ from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.checks import check_divides, check_positive
 from glasshouse.ops.movement import permute
+from glasshouse.tensor import Tensor
 
 
 @composed
-def pixel_shuffle(input, upscale_factor):
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Channels spread over space: y[c, h·r + i, w·r + j] = x[c·r² + i·r + j, h, w].
 
     Shapes: (..., C·r², H, W) -> (..., C, H·r, W·r).
@@ -31,7 +32,7 @@ def pixel_shuffle(input, upscale_factor):
 
 
 @composed
-def pixel_unshuffle(input, downscale_factor):
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """The inverse of `pixel_shuffle`: blocks of r × r elements become channels.
 
     Shapes: (..., C, H·r, W·r) -> (..., C·r², H, W).
@@ -49,7 +50,7 @@ def pixel_unshuffle(input, downscale_factor):
     return reshape(x, (*lead, channels * r * r, height // r, width // r))
 
 
-def image_operand(where: str, input):
+def image_operand(where: str, input: Tensor) -> Tensor:
     x = as_value(input, where=where)
     if x.ndim < 3:
         raise ShapeError(where, "an input (..., C, H, W)", x.shape, "Add the missing axes.")
@@ -57,7 +58,7 @@ def image_operand(where: str, input):
 
 
 @composed
-def channel_shuffle(input, groups):
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """The channels of all groups in turn: y[:, c·groups + g] = x[:, g·(C / groups) + c].
 
     Shapes: (N, C, *S) -> the same.

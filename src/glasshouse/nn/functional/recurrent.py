@@ -5,12 +5,12 @@ with their number. What does not depend on the state, the product of all inputs 
 is done for all steps at once before it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.functional.activation import relu, sigmoid
 from glasshouse.nn.functional.linear import linear
-from glasshouse.tensor import matmul, matrix_transpose, tanh
+from glasshouse.tensor import Tensor, matmul, matrix_transpose, tanh
 from glasshouse.tensor import where as choose
 from glasshouse.transforms.scan import scan
 
@@ -26,27 +26,27 @@ class Weights(NamedTuple):
     projection: Value | None = None
 
 
-def from_state(h: Value, weights: Weights) -> Value:
+def from_state(h: Tensor, weights: Weights) -> Tensor:
     product = matmul(h, matrix_transpose(weights.state))
     return product if weights.state_bias is None else product + weights.state_bias
 
 
-def split(gates: Value, count: int) -> list[Value]:
+def split(gates: Tensor, count: int) -> list[Tensor]:
     size = gates.shape[-1] // count
     return [gates[..., i * size : (i + 1) * size] for i in range(count)]
 
 
-def elman_step(activation: Callable):
+def elman_step(activation: Callable[..., Any]) -> Any:
     """The step of a plain recurrent layer with this activation."""
 
-    def step(state: tuple, gates: Value, weights: Weights) -> tuple:
+    def step(state: tuple, gates: Tensor, weights: Weights) -> tuple:
         """h' = activation(W x + b + U h + c), with `gates` = W x + b."""
         return (activation(gates + from_state(state[0], weights)),)
 
     return step
 
 
-def lstm_cell(gates: Value, c: Value) -> tuple:
+def lstm_cell(gates: Tensor, c: Tensor) -> tuple[Any, ...]:
     """(h', c', its gates i, f, g, o) of an LSTM whose gates, before their functions, are in this
     order: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c')."""
     i, f, g, o = split(gates, 4)
@@ -55,7 +55,7 @@ def lstm_cell(gates: Value, c: Value) -> tuple:
     return o * tanh(c), c, (i, f, g, o)
 
 
-def gru_cell(of_input: Value, of_state: Value, h: Value) -> tuple:
+def gru_cell(of_input: Tensor, of_state: Tensor, h: Tensor) -> tuple[Any, ...]:
     """(h', what makes it: r, z, n, hₙ) of a GRU, whose gates r, z, n are in this order in the
     parts from input and state: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
     r, z, n = split(of_input, 3)
@@ -65,7 +65,7 @@ def gru_cell(of_input: Value, of_state: Value, h: Value) -> tuple:
     return n + z * (h - n), (r, z, n, own_n)
 
 
-def lstm_step(state: tuple, gates: Value, weights: Weights) -> tuple:
+def lstm_step(state: tuple[Any, ...], gates: Tensor, weights: Weights) -> tuple[Any, ...]:
     """The next (h, c) of an LSTM, h perhaps projected.
 
     Source: Hochreiter & Schmidhuber 1997; Sak et al. 2014, arXiv:1402.1128 (projection).
@@ -77,7 +77,7 @@ def lstm_step(state: tuple, gates: Value, weights: Weights) -> tuple:
     return h, c
 
 
-def gru_step(state: tuple, gates: Value, weights: Weights) -> tuple:
+def gru_step(state: tuple[Any, ...], gates: Tensor, weights: Weights) -> tuple[Any, ...]:
     """The next (h,) of a GRU.
 
     Source: Cho et al. 2014, arXiv:1406.1078.
@@ -95,13 +95,22 @@ STEPS = {
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
-def next_state(mode: str, state: tuple, gates: Value, weights: Weights) -> tuple:
+def next_state(
+    mode: str, state: tuple[Any, ...], gates: Tensor, weights: Weights
+) -> tuple[Any, ...]:
     """The state after one step, in the dtype of the one before."""
     new = STEPS[mode](state, gates, weights)
     return tuple(cast(x, old.dtype) for x, old in zip(new, state, strict=True))
 
 
-def recurrent(mode: str, x: Value, state: tuple, weights: Weights, reverse: bool, running=None):
+def recurrent(
+    mode: str,
+    x: Tensor,
+    state: tuple[Any, ...],
+    weights: Weights,
+    reverse: bool,
+    running: Any = None,
+) -> tuple[tuple[Tensor, ...], Tensor]:
     """(last state, outputs of all steps) of one direction of a layer. `running` says of each step
     which sequences still run: where one does not, its state stays and its output is 0.
 

@@ -6,18 +6,19 @@ Sizes are known when a call is made, so places and weights are tables: for each 
 import math
 from math import prod
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, adopt, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import adopt, as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import check_floating, int_tuple
 from glasshouse.nn.functional.pool import adaptive_avg_pool
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
+from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard import reduce
 
 NEAREST = ("nearest", "nearest-exact")
@@ -51,14 +52,14 @@ class Axis(NamedTuple):
 
 @composed
 def interpolate(
-    input,
-    size=None,
-    scale_factor=None,
-    mode="nearest",
-    align_corners=None,
-    recompute_scale_factor=None,
-    antialias=False,
-):
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: Any = "nearest",
+    align_corners: Any = None,
+    recompute_scale_factor: Any = None,
+    antialias: bool = False,
+) -> Tensor:
     """The input resized to `size`, or by `scale_factor` (rounded down), along its spatial axes.
 
     Modes: "nearest" (the neighbour to the left), "nearest-exact", "linear" (1 axis), "bilinear" and
@@ -91,7 +92,7 @@ def interpolate(
     return resize(x, sizes, factors, mode, bool(align_corners), antialias)
 
 
-def check_mode_options(mode: str, align_corners, antialias: bool) -> None:
+def check_mode_options(mode: str, align_corners: bool | None, antialias: bool) -> None:
     if align_corners is not None and mode not in SPATIAL_AXES:
         expected = f"align_corners with one of {', '.join(SPATIAL_AXES)}"
         got = f"align_corners={align_corners} with mode={mode!r}"
@@ -102,7 +103,13 @@ def check_mode_options(mode: str, align_corners, antialias: bool) -> None:
         raise OptionError("interpolate", expected, f"antialias={antialias} with mode={mode!r}", fix)
 
 
-def wanted_sizes(old, size, scale_factor, recompute, mode: str):
+def wanted_sizes(
+    old: tuple[int, ...],
+    size: Any,
+    scale_factor: Any,
+    recompute: Any,
+    mode: str,
+) -> Any:
     """(new sizes, factors or None for each) of the spatial axes of sizes `old`."""
     n = len(old)
     if (size is None) == (scale_factor is None):
@@ -128,7 +135,14 @@ def wanted_sizes(old, size, scale_factor, recompute, mode: str):
 
 
 @composed
-def resize(x: Value, sizes, factors, mode: str, align_corners=False, antialias=False) -> Value:
+def resize(
+    x: Tensor,
+    sizes: tuple[int, ...],
+    factors: tuple[float, ...],
+    mode: str,
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Tensor:
     """x with its last axes resized: `interpolate` of what was checked."""
     first = x.ndim - len(sizes)
     axes = [Axis(*a) for a in zip(x.shape[first:], sizes, factors, strict=True)]
@@ -155,7 +169,7 @@ def nearest_places(axis: Axis, mode: str, spatial_ndim: int) -> np.ndarray:
     return np.minimum(np.floor(place).astype(np.int64), axis.size - 1)
 
 
-def taken_along(x: Value, place: int, axis: Axis, places: np.ndarray) -> Value:
+def taken_along(x: Tensor, place: int, axis: Axis, places: np.ndarray) -> Tensor:
     times = axis.new // axis.size
     if not np.array_equal(places, np.repeat(np.arange(axis.size), max(times, 1))):
         return gather(x, adopt(places), axis=place)
@@ -164,7 +178,7 @@ def taken_along(x: Value, place: int, axis: Axis, places: np.ndarray) -> Value:
     return reshape(x, (*lead[:-1], axis.new, *rest))
 
 
-def taps(axis: Axis, cubic: bool, align_corners: bool, antialias: bool):
+def taps(axis: Axis, cubic: bool, align_corners: bool, antialias: bool) -> tuple[np.ndarray, ...]:
     """(indices, weights) of the elements that each place of the result sums."""
     if antialias:
         return filter_taps(axis, cubic, align_corners)
@@ -183,7 +197,7 @@ def taps(axis: Axis, cubic: bool, align_corners: bool, antialias: bool):
     return indices, weights
 
 
-def cubic_kernel(t, slope: float):
+def cubic_kernel(t: Any, slope: float) -> Any:
     """Keys' kernel at the distance t; `slope` is its derivative at 1.
 
     Source: Keys 1981, Cubic convolution interpolation for digital image processing, eq. 4
@@ -193,7 +207,7 @@ def cubic_kernel(t, slope: float):
     return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
 
 
-def filter_taps(axis: Axis, cubic: bool, align_corners: bool):
+def filter_taps(axis: Axis, cubic: bool, align_corners: bool) -> Any:
     """Taps of a kernel that is as wide as the elements of the result lie apart, weights made to sum
     to 1; shorter rows repeat their last index, with weight 0."""
     step = axis.step(align_corners)
@@ -211,7 +225,7 @@ def filter_taps(axis: Axis, cubic: bool, align_corners: bool):
     return np.minimum(indices, axis.size - 1), weights / weights.sum(axis=1, keepdims=True)
 
 
-def weighted_along(x: Value, place: int, indices: np.ndarray, weights: np.ndarray) -> Value:
+def weighted_along(x: Tensor, place: int, indices: np.ndarray, weights: np.ndarray) -> Tensor:
     """Σₖ weights[:, k] · x[indices[:, k]] along the axis at `place`."""
     count = indices.shape[1]
     later_axes = (1,) * (x.ndim - place - 1)
@@ -225,6 +239,6 @@ def weighted_along(x: Value, place: int, indices: np.ndarray, weights: np.ndarra
     return sum(parts[1:], parts[0])
 
 
-def table(weights: np.ndarray, x: Value, later_axes) -> Value:
+def table(weights: np.ndarray, x: Tensor, later_axes: tuple[int, ...]) -> Tensor:
     """Weights in the dtype of x, followed by axes of the sizes `later_axes`."""
     return as_value(np.ascontiguousarray(weights.reshape(*weights.shape, *later_axes)), x.dtype)

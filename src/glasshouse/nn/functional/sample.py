@@ -2,19 +2,20 @@
 
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
+from glasshouse.dispatch.value import as_value, cast, full, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.axes import AXES
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import abs, arange, expand_dims, floor, round, stack
+from glasshouse.tensor import Tensor, abs, arange, expand_dims, floor, round, stack
 from glasshouse.tensor import where as choose
 
 SAMPLE_MODES = ("bilinear", "nearest", "bicubic")
@@ -23,7 +24,13 @@ CUBIC = -0.75  # the slope of PyTorch's cubic kernel at 1
 
 
 @composed
-def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: Any = None,
+) -> Any:
     """Images read at the places of a grid, which are (x, y) or (x, y, z) in [-1, 1].
 
     -1 and 1 are the edges of the image, or with `align_corners` the middles of its outermost
@@ -62,7 +69,7 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     )
 
 
-def sampled(x: Value, grid: Value, mode: str, outside: str, align_corners: bool) -> Value:
+def sampled(x: Tensor, grid: Tensor, mode: str, outside: str, align_corners: bool) -> Tensor:
     image, n = SampledImage(x), x.ndim - 2
     # the grid's last axis names the columns first, the image's axes end with them
     axes = [(grid[..., n - 1 - i], image.sizes[i]) for i in range(n)]
@@ -77,28 +84,28 @@ def sampled(x: Value, grid: Value, mode: str, outside: str, align_corners: bool)
     return permute(y, axes=(0, n + 1, *range(1, n + 1)))
 
 
-def place_in_image(coordinate: Value, size: int, align_corners: bool) -> Value:
+def place_in_image(coordinate: Tensor, size: int, align_corners: bool) -> Tensor:
     """From [-1, 1] to places along an axis of `size` elements."""
     if align_corners:
         return (coordinate + 1) * ((size - 1) / 2)
     return ((coordinate + 1) * size - 1) / 2
 
 
-def within(place: Value, size: int, outside: str, align_corners: bool) -> Value:
+def within(place: Tensor, size: int, outside: str, align_corners: bool) -> Tensor:
     """The places that are read for these, by what lies outside of the image."""
     if outside == "reflection":
         place = reflected(place, size, align_corners)
     return place if outside == "zeros" else bounded(place, 0.0, size - 1.0)
 
 
-def bounded(place: Value, low: float, high: float) -> Value:
+def bounded(place: Tensor, low: float, high: float) -> Tensor:
     """Places within [low, high]; what was outside has no gradient, as in PyTorch."""
     zero = full((), 0, place.dtype)
     inside = (place > low) & (place < high)
     return choose(inside, place, choose(place >= high, zero + high, zero + low))
 
 
-def reflected(place: Value, size: int, align_corners: bool) -> Value:
+def reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
     """Places mirrored into the image at its outermost elements, or at its edges."""
     low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     if span <= 0:
@@ -112,12 +119,12 @@ def reflected(place: Value, size: int, align_corners: bool) -> Value:
 class SampledImage:
     """Images (N, C, *S) as rows of channels, read at whole places."""
 
-    def __init__(self, x: Value):
+    def __init__(self, x: Tensor) -> None:
         self.images, self.channels, *self.sizes = x.shape
         last = permute(x, axes=(0, *range(2, x.ndim), 1))
         self.rows = reshape(last, (self.images * prod(self.sizes), self.channels))
 
-    def read(self, places: list[Value]) -> Value:
+    def read(self, places: list[Tensor]) -> Tensor:
         """(N, *s, C) at whole places given as floats (N, *s), one for each axis; zeros outside."""
         inside = None
         for place, size in zip(places, self.sizes, strict=True):
@@ -131,7 +138,7 @@ class SampledImage:
         return choose(expand_dims(inside, -1), pixels, full((), 0, pixels.dtype))
 
 
-def read_linear(image: SampledImage, places: list[Value]) -> Value:
+def read_linear(image: SampledImage, places: list[Tensor]) -> Tensor:
     """Weighted by nearness, the elements at the corners of the cell that each place lies in."""
     lows = [floor(place) for place in places]
     total = None
@@ -146,7 +153,7 @@ def read_linear(image: SampledImage, places: list[Value]) -> Value:
     return total
 
 
-def cubic_weights(part: Value) -> list[Value]:
+def cubic_weights(part: Tensor) -> list[Tensor]:
     """The weights of the four neighbours of a place, `part` of the way from the second on.
 
     Source: Keys 1981, cubic convolution interpolation, equation 4
@@ -161,7 +168,9 @@ def cubic_weights(part: Value) -> list[Value]:
     return [far(part + 1), near(part), near(1 - part), far(2 - part)]
 
 
-def read_cubic(image: SampledImage, places: list[Value], outside: str, align_corners) -> Value:
+def read_cubic(
+    image: SampledImage, places: list[Tensor], outside: str, align_corners: Any
+) -> Tensor:
     top, left = (floor(place) for place in places)
     heights, widths = (cubic_weights(p - low) for p, low in zip(places, (top, left), strict=True))
     total = None
@@ -175,7 +184,7 @@ def read_cubic(image: SampledImage, places: list[Value], outside: str, align_cor
 
 
 @composed
-def affine_grid(theta, size, align_corners=None):
+def affine_grid(theta: Tensor, size: tuple[int, ...], align_corners: Any = None) -> Any:
     """The grid for `grid_sample` that shows an image through the affine map θ.
 
     grid[n, i, j] = θₙ · (xⱼ, yᵢ, 1), x and y from -1 to 1 over the axes of the result: its edges,
@@ -209,7 +218,7 @@ def affine_grid(theta, size, align_corners=None):
     return cast(stack(rows, axis=-1), theta.dtype)
 
 
-def from_edge_to_edge(size: int, align_corners) -> np.ndarray:
+def from_edge_to_edge(size: int, align_corners: Any) -> np.ndarray:
     if size == 1:
         return np.zeros(1)
     at = np.linspace(-1.0, 1.0, size)

@@ -1,8 +1,10 @@
 """The transducer's loss (RNN-T): the likelihood of labels emitted between steps over time."""
 
+from typing import Any
+
 from glasshouse.base import DTypeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch.wide import widened
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import lengths
@@ -10,20 +12,20 @@ from glasshouse.nn.functional.lattice import NEVER, over_time
 from glasshouse.nn.functional.loss import pick_classes, reduced
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.movement import concatenate, pad
-from glasshouse.tensor import arange, exp, log, maximum, permute_dims
+from glasshouse.tensor import Tensor, arange, exp, log, maximum, permute_dims
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
 
 def rnnt_loss(
-    logits,
-    targets,
-    logit_lengths,
-    target_lengths,
-    blank=-1,
-    reduction="mean",
-    fused_log_softmax=True,
-):
+    logits: Any,
+    targets: Any,
+    logit_lengths: Any,
+    target_lengths: Any,
+    blank: int = -1,
+    reduction: str = "mean",
+    fused_log_softmax: bool = True,
+) -> Any:
     """-log Σ over all ways to emit the target: from a place (t, u) of the lattice either the label
     u + 1, or a blank and on to the next frame; the last frame ends with a blank. Without
     `fused_log_softmax` the logits are log-probabilities already. "mean" is over the batch. What
@@ -60,7 +62,7 @@ def rnnt_loss(
     return reduced(-reduce.sum(choose(last, reached + silent, 0), axis=(0, 2)), reduction, x.dtype)
 
 
-def steps(where: str, x: Value, y: Value, sizes: Value, blank: int, fused: bool):
+def steps(where: str, x: Tensor, y: Tensor, sizes: Tensor, blank: int, fused: bool) -> Any:
     """The log-probabilities of a blank and of the next label at each place, by diagonals."""
     n, t, places, classes = x.shape
     inside = arange(places - 1) < reshape(sizes, (n, 1))
@@ -74,7 +76,7 @@ def steps(where: str, x: Value, y: Value, sizes: Value, blank: int, fused: bool)
     return by_diagonal(silent), by_diagonal(spoken)
 
 
-def by_diagonal(x: Value) -> Value:
+def by_diagonal(x: Tensor) -> Tensor:
     """x (N, T, V) with t + v in front: (T + V - 1, N, V), NEVER where there is no such t."""
     n, t, v = x.shape
     rows = pad(permute_dims(x, (0, 2, 1)), widths=((0, 0, 0), (0, 0, 0), (0, v, 0)), value=NEVER)
@@ -82,7 +84,7 @@ def by_diagonal(x: Value) -> Value:
     return permute_dims(reshape(rows, (n, v, t + v - 1)), (2, 0, 1))
 
 
-def diagonals(silent: Value, spoken: Value) -> Value:
+def diagonals(silent: Tensor, spoken: Tensor) -> Tensor:
     """log Σ of all ways to each place, diagonal by diagonal. Shapes: two (D, N, V) -> (D, N, V)."""
     count, n, places = silent.shape
     first = choose(arange(places) == 0, full((), 0, silent.dtype), NEVER)
@@ -100,12 +102,12 @@ def diagonals(silent: Value, spoken: Value) -> Value:
 
 
 @composed
-def diagonal_step(state: Value, silent: Value, spoken: Value) -> Value:
+def diagonal_step(state: Tensor, silent: Tensor, spoken: Tensor) -> Tensor:
     """One diagonal on: a blank advances by a frame, a label by a place; all (N, V)."""
     moved = pad((state + spoken)[:, :-1], widths=((0, 0, 0), (1, 0, 0)), value=NEVER)
     return log_add(state + silent, moved)
 
 
-def log_add(x: Value, y: Value) -> Value:
+def log_add(x: Tensor, y: Tensor) -> Tensor:
     top = maximum(x, y).detach()
     return log(exp(x - top) + exp(y - top)) + top

@@ -1,11 +1,13 @@
 """Pooling by powers, over random windows, and the inverse that puts pooled elements back."""
 
+from collections.abc import Sequence
 from math import prod
 from numbers import Real
+from typing import Any
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.dispatch.value import as_value, broadcast_to, cast, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, int_tuple
 from glasshouse.nn.functional.activation import relu
@@ -13,6 +15,7 @@ from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.nn.functional.pool import avg_pool, pool_options, with_indices
 from glasshouse.ops.checks import check_integers
 from glasshouse.tensor import (
+    Tensor,
     abs,
     arange,
     concat,
@@ -32,7 +35,15 @@ __all__ = ["fractional_max_pool2d", "fractional_max_pool2d_with_indices", "fract
 
 @composed
 @rounded_once
-def lp_pool(where, n, input, norm_type, kernel_size, stride=None, ceil_mode=False):
+def lp_pool(
+    where: str,
+    n: int,
+    input: Tensor,
+    norm_type: float,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
     """The p-th root of the sum of the p-th powers of each window, p = norm_type.
 
     Raises: OptionError for a norm_type of 0; ShapeError for a kernel larger than the input.
@@ -48,7 +59,16 @@ def lp_pool(where, n, input, norm_type, kernel_size, stride=None, ceil_mode=Fals
 
 
 @composed
-def max_unpool(where, n, input, indices, kernel_size, stride=None, padding=0, output_size=None):
+def max_unpool(
+    where: Any,
+    n: Any,
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Tensor:
     """Zeros, with each element of the input at the place from which `max_pool2d` took it.
 
     `indices` are those that pooling returned. output_size chooses among the sizes that pool alike.
@@ -72,7 +92,14 @@ def max_unpool(where, n, input, indices, kernel_size, stride=None, padding=0, ou
     return reshape(put_along_axis(empty, places, values, axis=-1), (*lead, *sizes))
 
 
-def unpooled_sizes(where: str, old, kernel, stride, padding, output_size) -> tuple[int, ...]:
+def unpooled_sizes(
+    where: str,
+    old: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    output_size: Any,
+) -> tuple[int, ...]:
     axes = zip(old, kernel, stride, padding, strict=True)
     usual = tuple((size - 1) * s - 2 * p + k for size, k, s, p in axes)
     if output_size is None:
@@ -86,15 +113,15 @@ def unpooled_sizes(where: str, old, kernel, stride, padding, output_size) -> tup
 
 
 def fractional_max_pool(
-    where,
-    n,
-    input,
-    kernel_size,
-    output_size=None,
-    output_ratio=None,
-    return_indices=False,
-    _random_samples=None,
-):
+    where: str,
+    n: int,
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    output_size: int | Sequence[int] | None = None,
+    output_ratio: float | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Any:
     """The largest element of each window, where the windows' places are drawn at random.
 
     Along an axis of S elements, O windows of k begin at ⌊α (i + u)⌋ - ⌊α u⌋ with
@@ -120,7 +147,13 @@ def fractional_max_pool(
     return (y, places) if return_indices else y
 
 
-def fractional_sizes(where: str, old, kernel, output_size, output_ratio) -> tuple[int, ...]:
+def fractional_sizes(
+    where: str,
+    old: Any,
+    kernel: tuple[int, ...],
+    output_size: Any,
+    output_ratio: Any,
+) -> tuple[int, ...]:
     n = len(old)
     if (output_size is None) == (output_ratio is None):
         got = f"output_size={output_size} and output_ratio={output_ratio}"
@@ -144,7 +177,9 @@ def fractional_sizes(where: str, old, kernel, output_size, output_ratio) -> tupl
 
 
 @composed
-def largest_in(x: Value, kernel, sizes, samples: Value):
+def largest_in(
+    x: Tensor, kernel: tuple[int, ...], sizes: tuple[int, ...], samples: Tensor
+) -> tuple[Tensor, ...]:
     """(the largest element of each window, its row-major place), windows placed by `samples`."""
     n = len(kernel)
     lead, spatial = x.shape[: x.ndim - n], x.shape[x.ndim - n :]
@@ -165,7 +200,7 @@ def largest_in(x: Value, kernel, sizes, samples: Value):
     return tuple(reshape(v, (*lead, *sizes)) for v in chosen)
 
 
-def window_starts(sample: Value, old: int, new: int, k: int) -> Value:
+def window_starts(sample: Tensor, old: int, new: int, k: int) -> Tensor:
     """Where `new` windows of k begin on an axis of `old` elements."""
     integer = arange(new).dtype
     last = broadcast_to(as_value(old - k, integer), (*sample.shape, 1))

@@ -1,13 +1,16 @@
 """Parameters as one vector, and back."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import Tensor, concat
 
 
-def parameters_to_vector(parameters) -> Value:
+def parameters_to_vector(parameters: Any) -> Tensor:
     """All parameters flattened and joined, in their order.
 
     Shapes: -> (sum of sizes,).
@@ -24,7 +27,7 @@ def parameters_to_vector(parameters) -> Value:
     return concat(flat, axis=0)
 
 
-def vector_to_parameters(vec, parameters) -> None:
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Any]) -> None:
     """Write the elements of `vec` into the parameters, in their order.
 
     Shapes: vec (sum of sizes,).

@@ -1,6 +1,9 @@
 """Batch norms in evaluation mode as part of the layer before them."""
 
 import copy
+from typing import Any
+
+import numpy as np
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value, reshape
@@ -11,7 +14,7 @@ __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval",
            "fuse_linear_bn_weights"]  # fmt: skip
 
 
-def fuse_conv_bn_eval(conv, bn, transpose: bool = False) -> Module:
+def fuse_conv_bn_eval(conv: Module, bn: Module, transpose: bool = False) -> Module:
     """A copy of a convolution that computes bn(conv(x)), both in evaluation mode; `transpose` for
     transposed convolutions.
 
@@ -29,7 +32,7 @@ def fuse_conv_bn_eval(conv, bn, transpose: bool = False) -> Module:
     return fused
 
 
-def fuse_linear_bn_eval(linear, bn) -> Module:
+def fuse_linear_bn_eval(linear: Module, bn: Module) -> Module:
     """A copy of a Linear that computes bn(linear(x)), both in evaluation mode.
 
     Raises: OptionError while one of them trains, if bn has no running statistics, or another number
@@ -46,7 +49,7 @@ def fuse_linear_bn_eval(linear, bn) -> Module:
     return fused
 
 
-def check_eval(where: str, layer, bn) -> None:
+def check_eval(where: str, layer: Module, bn: Module) -> None:
     if layer.training or bn.training:
         raise OptionError(where, "modules in evaluation mode", "one that trains", "Call eval().")
     if bn.running_mean is None or bn.running_var is None:
@@ -54,12 +57,19 @@ def check_eval(where: str, layer, bn) -> None:
         raise OptionError(where, "running statistics", "a batch norm without", fix)
 
 
-def bn_tensors(bn) -> tuple:
+def bn_tensors(bn: Module) -> tuple[Any, ...]:
     return bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias
 
 
 def fuse_conv_bn_weights(
-    conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose=False
+    conv_w: np.ndarray,
+    conv_b: np.ndarray,
+    bn_rm: np.ndarray,
+    bn_rv: np.ndarray,
+    bn_eps: float,
+    bn_w: np.ndarray,
+    bn_b: np.ndarray,
+    transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
     """(weight, bias) of a convolution that computes its batch norm too.
 
@@ -72,7 +82,7 @@ def fuse_conv_bn_weights(
 
 
 def fuse_linear_bn_weights(
-    linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b
+    linear_w: Any, linear_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: Any, bn_w: Any, bn_b: Any
 ) -> tuple[Parameter, Parameter]:
     """(weight, bias) of a Linear that computes its batch norm too; see fuse_conv_bn_weights.
 
@@ -81,7 +91,9 @@ def fuse_linear_bn_weights(
     return fused_weights((linear_w, linear_b), (bn_rm, bn_rv, bn_eps, bn_w, bn_b), 0)
 
 
-def fused_weights(layer: tuple, norm: tuple, axis: int) -> tuple[Parameter, Parameter]:
+def fused_weights(
+    layer: tuple[Any, ...], norm: tuple[Any, ...], axis: int
+) -> tuple[Parameter, Parameter]:
     """`axis`: the one of the weight's that is the batch norm's features."""
     weight, bias = layer
     mean, var, eps, scale, shift = norm

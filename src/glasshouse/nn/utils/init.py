@@ -1,12 +1,14 @@
 """Modules without initial values."""
 
+from typing import Any
+
 from glasshouse.base.errors import DTypeError, type_name
 from glasshouse.dispatch.backend import use_backend
 from glasshouse.nn.module import Module
 from glasshouse.tensor import random
 
 
-def skip_init(module_cls, *args, **kwargs) -> Module:
+def skip_init(module_cls: Any, *args: int, **kwargs: Any) -> Module:
     """module_cls(*args, **kwargs), whose parameters and buffers have no particular contents: none
     are drawn, and the default generator stays where it was.
 

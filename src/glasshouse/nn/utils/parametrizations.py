@@ -1,10 +1,12 @@
 """Parametrizations of weights: weight, spectral and orthogonal norm."""
 
+from typing import Any
+
 import numpy as np
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, int32
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.conv import ConvTranspose
 from glasshouse.nn.functional.norm import normalize
@@ -12,6 +14,7 @@ from glasshouse.nn.module import Module
 from glasshouse.nn.utils.parametrize import register_parametrization
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import (
+    Tensor,
     asarray,
     concat,
     eye,
@@ -32,17 +35,17 @@ from glasshouse.tensor.standard import reduce
 FIRST_ITERATIONS = 15  # of the power method when a spectral norm begins, as in PyTorch
 
 
-def norm_but(x: Value, dim: int | None) -> Value:
+def norm_but(x: Tensor, dim: int | None) -> Tensor:
     """The norms over all axes but one, which are kept with size 1; dim None: over all axes."""
     axes = tuple(range(x.ndim)) if dim is None else others(x, dim)
     return sqrt(reduce.sum(x * x, axis=axes, keepdims=dim is not None))
 
 
-def others(x: Value, dim: int) -> tuple[int, ...]:
+def others(x: Tensor, dim: int) -> tuple[int, ...]:
     return tuple(i for i in range(x.ndim) if i != dim % x.ndim)
 
 
-def scaled_direction(v: Value, g: Value, dim: int | None) -> Value:
+def scaled_direction(v: Tensor, g: Tensor, dim: int | None) -> Tensor:
     """g · v / ‖v‖, with the norm over all axes but `dim`."""
     return v * (g / norm_but(v, dim))
 
@@ -50,14 +53,14 @@ def scaled_direction(v: Value, g: Value, dim: int | None) -> Value:
 class WeightNorm(Module):
     """g · v / ‖v‖ of a length g and a direction v, which are the originals 0 and 1."""
 
-    def __init__(self, dim=0):
+    def __init__(self, dim: Any = 0) -> None:
         super().__init__()
         self.dim = None if dim == -1 else dim
 
-    def forward(self, weight_g, weight_v):
+    def forward(self, weight_g: Any, weight_v: Any) -> Any:
         return scaled_direction(weight_v, weight_g, self.dim)
 
-    def right_inverse(self, weight):
+    def right_inverse(self, weight: Tensor) -> Any:
         return norm_but(weight, self.dim), weight
 
 
@@ -88,7 +91,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
     return module
 
 
-def as_rows(weight: Value, dim: int) -> Value:
+def as_rows(weight: Tensor, dim: int) -> Tensor:
     """A weight as a matrix whose rows are the indices of `dim`."""
     weight = moveaxis(weight, dim, 0)
     return reshape(weight, (weight.shape[0], weight.size // weight.shape[0]))
@@ -99,7 +102,7 @@ def default_dim(module: Module, dim: int | None) -> int:
     return dim if dim is not None else int(isinstance(module, ConvTranspose))
 
 
-def unit_vector(size: int, like: Value, eps: float) -> Value:
+def unit_vector(size: int, like: Tensor, eps: float) -> Tensor:
     return normalize(random.normal((size,), dtype=like.dtype), dim=0, eps=eps)
 
 
@@ -107,7 +110,9 @@ class SpectralNorm(Module):
     """weight / σ, with its largest singular value σ found by power iterations, some in each forward
     while training. One with a single axis is divided by its norm."""
 
-    def __init__(self, weight, n_power_iterations=1, dim=0, eps=1e-12):
+    def __init__(
+        self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
+    ) -> None:
         super().__init__()
         check_positive("spectral_norm", n_power_iterations=n_power_iterations)
         if not -weight.ndim <= dim < weight.ndim:
@@ -120,14 +125,14 @@ class SpectralNorm(Module):
                 self.register_buffer("_v", unit_vector(matrix.shape[1], matrix, eps))
                 self.iterate(matrix, FIRST_ITERATIONS)
 
-    def iterate(self, matrix, count: int) -> None:
+    def iterate(self, matrix: Any, count: int) -> None:
         u, v = self._u, self._v
         with no_grad():
             for _ in range(count):
                 u.copy_(normalize(matmul(matrix, v), dim=0, eps=self.eps))
                 v.copy_(normalize(matmul(u, matrix), dim=0, eps=self.eps))
 
-    def forward(self, weight):
+    def forward(self, weight: Tensor) -> Any:
         if weight.ndim == 1:
             return normalize(weight, dim=0, eps=self.eps)
         matrix = as_rows(weight, self.dim)
@@ -135,11 +140,11 @@ class SpectralNorm(Module):
             self.iterate(matrix.detach(), self.n_power_iterations)
         return weight / largest_value(matrix, self._u.detach(), self._v.detach())
 
-    def right_inverse(self, value):
+    def right_inverse(self, value: Tensor) -> Any:
         return value
 
 
-def largest_value(matrix: Value, u: Value, v: Value) -> Value:
+def largest_value(matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
     """uᵀ M v: the singular value of the vectors u and v."""
     return reduce.sum(u * matmul(matrix, v))
 
@@ -171,7 +176,7 @@ def spectral_norm(
 ORTHOGONAL_MAPS = ("matrix_exp", "cayley", "householder")
 
 
-def reflections(x: Value) -> Value:
+def reflections(x: Tensor) -> Tensor:
     """The product of the reflections I - tau v vᵀ of the columns v of x below its diagonal, which
     counts as 1; the first columns of it.
 
@@ -189,7 +194,7 @@ def reflections(x: Value) -> Value:
     return first - matmul(v, t)
 
 
-def nearest_orthogonal(x: Value) -> Value:
+def nearest_orthogonal(x: Tensor) -> Tensor:
     """Q of x = QR, with the signs of R's diagonal."""
     q, r = linalg.qr(x)
     diagonal = reshape(linalg.diagonal(r), (*r.shape[:-2], 1, r.shape[-1]))
@@ -200,7 +205,9 @@ class Orthogonal(Module):
     """A matrix with orthonormal columns (or rows, if it has more columns than rows): `base` times
     the image of a matrix under the map."""
 
-    def __init__(self, weight, orthogonal_map, use_trivialization=True):
+    def __init__(
+        self, weight: Tensor, orthogonal_map: Any, use_trivialization: bool = True
+    ) -> None:
         super().__init__()
         self.shape, self.map = tuple(weight.shape), orthogonal_map
         self.based = use_trivialization
@@ -209,19 +216,19 @@ class Orthogonal(Module):
             one = zeros((*self.shape[:-2], size, size), dtype=weight.dtype)
             self.register_buffer("base", one)
 
-    def forward(self, X):
+    def forward(self, X: Any) -> Any:
         transposed = X.shape[-2] < X.shape[-1]
         X = matrix_transpose(X) if transposed else X
         Q = self.reflected(X) if self.map == "householder" else self.turned(X)
         Q = matmul(self.base, Q) if self.based else Q
         return matrix_transpose(Q) if transposed else Q
 
-    def reflected(self, X):
+    def reflected(self, X: Any) -> Any:
         """Reflections, with the diagonal's whole numbers as signs."""
         signs = cast(cast(linalg.diagonal(X), int32), X.dtype)
         return reflections(X) * reshape(signs, (*X.shape[:-2], 1, X.shape[-1]))
 
-    def turned(self, X):
+    def turned(self, X: Any) -> Any:
         """The first columns of the image of the skew-symmetric matrix that X's lower part makes."""
         n, k = X.shape[-2:]
         X = pad(tril(X), ((0, 0),) * (X.ndim - 1) + ((0, n - k),))
@@ -231,7 +238,7 @@ class Orthogonal(Module):
         one = eye(n, dtype=X.dtype)
         return linalg.solve(one - A * 0.5, one + A * 0.5)[..., :k]
 
-    def right_inverse(self, Q):
+    def right_inverse(self, Q: Any) -> Any:
         if Q.shape != self.shape:
             raise ShapeError("orthogonal", f"a matrix {self.shape}", Q.shape, "Keep its shape.")
         transposed = Q.shape[-2] < Q.shape[-1]
@@ -239,7 +246,7 @@ class Orthogonal(Module):
         X = self.rebased(Q) if self.based else self.columns(Q)
         return matrix_transpose(X) if transposed else X
 
-    def rebased(self, Q):
+    def rebased(self, Q: Any) -> Any:
         """The matrix that the base, now the orthogonal matrix nearest to Q, is the image of."""
         n, k = Q.shape[-2:]
         if k < n:
@@ -248,7 +255,7 @@ class Orthogonal(Module):
         self.base.copy_(nearest_orthogonal(Q))
         return zeros((*Q.shape[:-2], n, k), dtype=Q.dtype) - eye(n, k, dtype=Q.dtype)
 
-    def columns(self, Q):
+    def columns(self, Q: Any) -> Any:
         """The reflections that make Q below the diagonal, with the signs of its columns on it."""
         if self.map != "householder":
             expected = "a map that can be assigned to without a base"

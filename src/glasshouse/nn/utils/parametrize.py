@@ -1,8 +1,9 @@
 """Parametrizations: a parameter that is a function of others, computed whenever it is read."""
 
 import copyreg
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
@@ -10,13 +11,14 @@ from glasshouse.dispatch import Value
 from glasshouse.nn.containers import ModuleDict, ModuleList
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.ops.checks import check_type
+from glasshouse.tensor import Tensor
 
 cache: dict[tuple[int, str], Value] = {}
 caching = [0]  # how many `cached` contexts are open
 
 
 @contextmanager
-def cached():
+def cached() -> Iterator[None]:
     """A context in which each parametrized tensor is computed once.
 
     Example:
@@ -38,7 +40,7 @@ class ParametrizationList(ModuleList):
     """The parametrizations of one tensor, applied one after the other to `original` (or
     `original0`, `original1` … where the first one takes several)."""
 
-    def __init__(self, modules, original, unsafe: bool = False):
+    def __init__(self, modules: list[Module], original: Tensor, unsafe: bool = False) -> None:
         super().__init__(modules)
         self.unsafe = unsafe
         inner = inverted(self, original)
@@ -62,11 +64,11 @@ class ParametrizationList(ModuleList):
         """The names of what the parametrizations are applied to."""
         return [f"original{i}" for i in range(self.count)] if self.count else ["original"]
 
-    def originals(self) -> list:
+    def originals(self) -> list[Any]:
         """The tensors that the first parametrization is applied to."""
         return [getattr(self, name) for name in self.names()]
 
-    def right_inverse(self, value) -> None:
+    def right_inverse(self, value: Tensor) -> None:
         """Change the originals so that the parametrized tensor becomes `value`."""
         with no_grad():
             inner = inverted(self, value)
@@ -75,7 +77,7 @@ class ParametrizationList(ModuleList):
             for original, new in zip(self.originals(), values, strict=True):
                 original.rebind(new.detach())
 
-    def forward(self):
+    def forward(self) -> Tensor:
         first, *rest = self._modules.values()
         y = first(*self.originals())
         for parametrization in rest:
@@ -83,7 +85,7 @@ class ParametrizationList(ModuleList):
         return y
 
 
-def inverted(chain, value):
+def inverted(chain: Module, value: Tensor) -> Any:
     """Originals from which the parametrizations of `chain` compute `value`: a tensor, or several
     as a tuple. Applies each `right_inverse`, the last one first."""
     for parametrization in reversed(list(chain)):
@@ -103,7 +105,7 @@ def inverted(chain, value):
     return value
 
 
-def check_like(chain: ParametrizationList, original) -> None:
+def check_like(chain: ParametrizationList, original: Tensor) -> None:
     with no_grad():
         value = chain()
     check_type(
@@ -193,20 +195,20 @@ def append(chain: ParametrizationList, parametrization: Module, unsafe: bool) ->
 class Parametrized:
     """Marks the classes that `show_as` makes; `before` is the module's own."""
 
-    before: type
+    before: type[Any]
     names: tuple[str, ...] = ()
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Tensor) -> None:
         if name in self.names:
             object.__setattr__(self, name, value)  # its property's
         else:
             super().__setattr__(name, value)
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         return rebuilt, (self.before, self.names), self.__dict__
 
 
-def parametrized_class(before: type, names: tuple[str, ...]) -> type:
+def parametrized_class(before: type[Any], names: tuple[str, ...]) -> type[Any]:
     """A class of modules of the class `before` in which these tensors are computed."""
     members = {name: parametrized_property(name) for name in names}
     about = {"__module__": before.__module__, "__doc__": before.__doc__}
@@ -236,7 +238,7 @@ def show_as(module: Module, names: tuple[str, ...]) -> None:
     object.__setattr__(module, "__class__", parametrized_class(before, names) if names else before)
 
 
-def rebuilt(before: type, names: tuple[str, ...]) -> Module:
+def rebuilt(before: type[Any], names: tuple[str, ...]) -> Module:
     """A parametrized module as copies and pickles begin."""
     return copyreg.__newobj__(parametrized_class(before, names))
 
@@ -248,7 +250,7 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     return tensor_name is None or tensor_name in module.names
 
 
-def type_before_parametrizations(module: Module) -> type:
+def type_before_parametrizations(module: Module) -> type[Any]:
     """The class that a module had before it was parametrized.
 
     Example:

@@ -2,16 +2,17 @@
 
 from abc import ABC, abstractmethod
 from numbers import Integral, Real
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest
-from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn.module import Module
 from glasshouse.nn.utils.parametrizations import others
 from glasshouse.nn.utils.recomputed import Recomputed, check_parameter, recomputed_by
 from glasshouse.ops.checks import check_type
 from glasshouse.ops.index import scatter_set
-from glasshouse.tensor import abs, concat, linalg, ones_like, random, topk, zeros
+from glasshouse.tensor import Tensor, abs, concat, linalg, ones_like, random, topk, zeros
 from glasshouse.tensor.standard import reduce
 
 TYPES = ("global", "structured", "unstructured")
@@ -28,18 +29,18 @@ class BasePruningMethod(Recomputed, ABC):
     name = ""
 
     @abstractmethod
-    def compute_mask(self, t: Value, default_mask: Value) -> Value:
+    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The mask that follows `default_mask`, by the importance `t` of each element."""
 
-    def compute(self, module: Module):
+    def compute(self, module: Module) -> Any:
         return self.apply_mask(module)
 
-    def apply_mask(self, module: Module) -> Value:
+    def apply_mask(self, module: Module) -> Tensor:
         """The pruned parameter: `name`_orig · `name`_mask."""
         original = getattr(module, f"{self.name}_orig")
         return cast(getattr(module, f"{self.name}_mask"), original.dtype) * original
 
-    def prune(self, t, default_mask=None, importance_scores=None) -> Value:
+    def prune(self, t: Any, default_mask: Any = None, importance_scores: Any = None) -> Tensor:
         """The tensor `t` pruned, without changing it.
 
         Raises: ShapeError for scores or a mask of another shape.
@@ -50,7 +51,9 @@ class BasePruningMethod(Recomputed, ABC):
         return t * cast(self.compute_mask(scores, mask), t.dtype)
 
     @classmethod
-    def apply(cls, module: Module, name: str, *args, importance_scores=None, **kwargs):
+    def apply(
+        cls, module: Module, name: str, *args: Any, importance_scores: Any = None, **kwargs: Any
+    ) -> Any:
         """The method, built from the other arguments, that prunes a parameter from now on. One that
         was pruned before is pruned further."""
         method = cls(*args, **kwargs)
@@ -88,7 +91,7 @@ class BasePruningMethod(Recomputed, ABC):
         module.register_parameter(self.name, original)
 
 
-def same_shape(what: str, t: Value, value, default: Value) -> Value:
+def same_shape(what: str, t: Tensor, value: Tensor | None, default: Tensor) -> Tensor:
     if value is None:
         return default
     value = as_value(value, where="prune")
@@ -106,8 +109,8 @@ def pruning_of(module: Module, name: str) -> BasePruningMethod | None:
 class PruningContainer(BasePruningMethod):
     """Methods that prune a parameter one after the other, each the elements still left."""
 
-    def __init__(self, *args):
-        self.methods: tuple = ()
+    def __init__(self, *args: Any) -> None:
+        self.methods: tuple[Any, ...] = ()
         for method in args:
             if isinstance(method, PruningContainer):
                 self.methods += method.methods
@@ -115,7 +118,7 @@ class PruningContainer(BasePruningMethod):
             else:
                 self.add_pruning_method(method)
 
-    def add_pruning_method(self, method) -> None:
+    def add_pruning_method(self, method: Any) -> None:
         """Append a method to the others.
 
         Raises: OptionError for a method of another parameter.
@@ -126,7 +129,7 @@ class PruningContainer(BasePruningMethod):
             raise OptionError("prune", f"a method of the parameter {self.name!r}", got, "Make one.")
         self.methods, self.name = (*self.methods, method), method.name
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
         method = self.methods[-1]
         remaining = default_mask != 0
         if method.PRUNING_TYPE == "structured":
@@ -145,22 +148,22 @@ class PruningContainer(BasePruningMethod):
         part = method.compute_mask(flat.take(places), mask.take(places))
         return reshape(scatter_set(mask, places, part, axis=0), t.shape)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.methods)
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self.methods)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self.methods[index]
 
 
-def places_of(mask: Value) -> Value:
+def places_of(mask: Tensor) -> Tensor:
     """The indices of the True elements."""
     return mask.nonzero()[0]
 
 
-def check_amount(amount) -> None:
+def check_amount(amount: Any) -> None:
     whole = isinstance(amount, Integral) and not isinstance(amount, bool)
     if not (whole and amount >= 0) and not (isinstance(amount, float) and 0 <= amount <= 1):
         kind = DTypeError if not isinstance(amount, Real) else OptionError
@@ -169,7 +172,7 @@ def check_amount(amount) -> None:
         )
 
 
-def number_of(amount, size: int) -> int:
+def number_of(amount: Any, size: int) -> int:
     """How many of `size` to prune."""
     if isinstance(amount, Integral):
         if amount > size:
@@ -181,7 +184,7 @@ def number_of(amount, size: int) -> int:
 class KeepAll(BasePruningMethod):
     """Prunes nothing."""
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
         return default_mask
 
 
@@ -191,15 +194,15 @@ Identity = KeepAll
 class RandomUnstructured(BasePruningMethod):
     """Prunes random elements."""
 
-    def __init__(self, amount):
+    def __init__(self, amount: float | str) -> None:
         check_amount(amount)
         self.amount = amount
 
-    def scores(self, t: Value) -> Value:
+    def scores(self, t: Tensor) -> Tensor:
         """The importance of each element; the least important are pruned."""
         return random.uniform(t.shape)
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
         count = number_of(self.amount, t.size)
         if not count:
             return default_mask
@@ -210,11 +213,11 @@ class RandomUnstructured(BasePruningMethod):
 class L1Unstructured(RandomUnstructured):
     """Prunes the elements of least absolute value."""
 
-    def scores(self, t):
+    def scores(self, t: Any) -> Any:
         return abs(t)
 
 
-def masked(mask: Value, places: Value) -> Value:
+def masked(mask: Tensor, places: Tensor) -> Tensor:
     """The mask with 0 at these places of it as one row."""
     flat = reshape(mask, (mask.size,))
     gone = zeros(places.shape, dtype=mask.dtype)
@@ -226,15 +229,15 @@ class RandomStructured(BasePruningMethod):
 
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount, dim=-1):
+    def __init__(self, amount: int, dim: int = -1) -> None:
         check_amount(amount)
         self.amount, self.dim = amount, dim
 
-    def scores(self, t: Value, axis: int) -> Value:
+    def scores(self, t: Tensor, axis: int) -> Tensor:
         """How important each index of the axis is."""
         return random.uniform((t.shape[axis],))
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
         if t.ndim < 2:
             fix = "Prune its elements instead."
             raise ShapeError("prune", "a parameter of 2 axes or more", t.shape, fix)
@@ -252,17 +255,17 @@ class RandomStructured(BasePruningMethod):
 class LnStructured(RandomStructured):
     """Prunes the indices of the axis `dim` whose elements have the least norm of order n."""
 
-    def __init__(self, amount, n, dim=-1):
+    def __init__(self, amount: int, n: int, dim: int = -1) -> None:
         super().__init__(amount, dim)
         self.n = n
 
-    def scores(self, t, axis):
+    def scores(self, t: Any, axis: Any) -> Any:
         if self.n in ("fro", "nuc"):
             return norms_of_slices(t, axis, self.n)
         return linalg.vector_norm(t, axis=others(t, axis), ord=self.n)
 
 
-def norms_of_slices(t: Value, axis: int, order: str) -> Value:
+def norms_of_slices(t: Tensor, axis: int, order: str) -> Tensor:
     """The Frobenius or nuclear norm of each slice, which is a matrix for the latter."""
     if order == "fro":
         return linalg.vector_norm(t, axis=others(t, axis))
@@ -276,10 +279,10 @@ class CustomFromMask(BasePruningMethod):
 
     PRUNING_TYPE = "global"
 
-    def __init__(self, mask):
+    def __init__(self, mask: Tensor) -> None:
         self.mask = as_value(mask, where="prune")
 
-    def compute_mask(self, t, default_mask):
+    def compute_mask(self, t: Any, default_mask: Any) -> Any:
         if self.mask.shape != default_mask.shape:
             fix = "Reshape it."
             raise ShapeError("prune", f"a mask of shape {default_mask.shape}", self.mask.shape, fix)
@@ -292,7 +295,7 @@ def identity(module: Module, name: str) -> Module:
     return module
 
 
-def random_unstructured(module: Module, name: str, amount) -> Module:
+def random_unstructured(module: Module, name: str, amount: Any) -> Module:
     """`module` with `amount` (a number, or a share as a float) random elements of the parameter
     `name` pruned.
 
@@ -302,7 +305,9 @@ def random_unstructured(module: Module, name: str, amount) -> Module:
     return module
 
 
-def l1_unstructured(module: Module, name: str, amount, importance_scores=None) -> Module:
+def l1_unstructured(
+    module: Module, name: str, amount: float | str, importance_scores: Any = None
+) -> Module:
     """`module` with the `amount` elements of the parameter `name` pruned that have the least
     absolute value (or score, if scores are given).
 
@@ -318,7 +323,7 @@ def l1_unstructured(module: Module, name: str, amount, importance_scores=None) -
     return module
 
 
-def random_structured(module: Module, name: str, amount, dim: int) -> Module:
+def random_structured(module: Module, name: str, amount: int, dim: int) -> Module:
     """`module` with `amount` random indices of the axis `dim` of the parameter `name` pruned.
 
     Raises: OptionError for an unknown name or amount; ShapeError for an axis that is not there.
@@ -327,7 +332,9 @@ def random_structured(module: Module, name: str, amount, dim: int) -> Module:
     return module
 
 
-def ln_structured(module: Module, name: str, amount, n, dim: int, importance_scores=None) -> Module:
+def ln_structured(
+    module: Module, name: str, amount: int, n: int, dim: int, importance_scores: Any = None
+) -> Module:
     """`module` with the `amount` indices of the axis `dim` of the parameter `name` pruned that have
     the least norm of order n.
 
@@ -338,7 +345,12 @@ def ln_structured(module: Module, name: str, amount, n, dim: int, importance_sco
     return module
 
 
-def global_unstructured(parameters, pruning_method, importance_scores=None, **kwargs) -> None:
+def global_unstructured(
+    parameters: list[tuple[Module, str]],
+    pruning_method: type[Any],
+    importance_scores: Any = None,
+    **kwargs: Any,
+) -> None:
     """Prune elements of several parameters together, by one order of importance. `parameters` are
     pairs (module, name); `importance_scores` may have a tensor for each of them.
 
@@ -378,7 +390,7 @@ def global_unstructured(parameters, pruning_method, importance_scores=None, **kw
         start += value.size
 
 
-def custom_from_mask(module: Module, name: str, mask) -> Module:
+def custom_from_mask(module: Module, name: str, mask: Tensor) -> Module:
     """`module` with the parameter `name` pruned where `mask` is 0.
 
     Raises: OptionError for an unknown name; ShapeError for a mask of another shape.

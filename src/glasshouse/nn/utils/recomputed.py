@@ -1,13 +1,15 @@
 """Weights that a hook computes before each forward, from parameters with other names: weight and
 spectral norm as older programs have them. New ones use `parametrizations`."""
 
+from typing import Any
+
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.norm import normalize
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.nn.utils import parametrizations
-from glasshouse.tensor import matmul
+from glasshouse.tensor import Tensor, matmul
 
 __all__ = ["remove_spectral_norm", "remove_weight_norm", "spectral_norm", "weight_norm"]
 
@@ -17,13 +19,13 @@ class Recomputed:
 
     name: str
 
-    def compute(self, module: Module):
+    def compute(self, module: Module) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: expected compute; got none. Define it.")
 
-    def __call__(self, module: Module, inputs) -> None:
+    def __call__(self, module: Module, inputs: tuple[Any, ...]) -> None:
         setattr(module, self.name, self.compute(module))
 
-    def attach(self, where: str, module: Module):
+    def attach(self, where: str, module: Module) -> Tensor:
         """Register the hook, and take the parameter away, which is returned."""
         taken_parameter = check_parameter(where, module, self.name)
         del module._parameters[self.name]
@@ -31,7 +33,7 @@ class Recomputed:
         return taken_parameter
 
     @classmethod
-    def detach(cls, where: str, module: Module, name: str):
+    def detach(cls, where: str, module: Module, name: str) -> Any:
         """The hook of this class for `name`, no longer registered."""
         for handle, hook in module._forward_pre_hooks.items():
             if isinstance(hook.function, cls) and hook.function.name == name:
@@ -55,7 +57,7 @@ def check_parameter(where: str, module: Module, name: str) -> Parameter:
     return module._parameters[name]
 
 
-def restore(module: Module, name: str, value, *gone: str) -> Module:
+def restore(module: Module, name: str, value: Tensor, *gone: str) -> Module:
     """`module` with this value as parameter `name`, without the tensors it was computed from."""
     for other in gone:
         delattr(module, other)
@@ -67,10 +69,10 @@ def restore(module: Module, name: str, value, *gone: str) -> Module:
 class RecomputedWeightNorm(Recomputed):
     """g · v / ‖v‖ of the parameters `name`_g and `name`_v."""
 
-    def __init__(self, name: str, dim: int | None):
+    def __init__(self, name: str, dim: int | None) -> None:
         self.name, self.dim = name, None if dim == -1 else dim
 
-    def compute(self, module: Module):
+    def compute(self, module: Module) -> Any:
         g, v = getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v")
         return parametrizations.scaled_direction(v, g, self.dim)
 
@@ -107,15 +109,15 @@ class RecomputedSpectralNorm(Recomputed):
     """weight / σ of the parameter `name`_orig; the buffers `name`_u and `name`_v are its singular
     vectors, which move on in each forward while training."""
 
-    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float):
+    def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         check_positive("spectral_norm", n_power_iterations=n_power_iterations)
         self.name, self.n_power_iterations = name, n_power_iterations
         self.dim, self.eps = dim, eps
 
-    def compute(self, module: Module):
+    def compute(self, module: Module) -> Any:
         return self.normed(module, module.training)
 
-    def normed(self, module: Module, moves: bool):
+    def normed(self, module: Module, moves: bool) -> Any:
         weight = getattr(module, f"{self.name}_orig")
         u, v = getattr(module, f"{self.name}_u"), getattr(module, f"{self.name}_v")
         matrix = parametrizations.as_rows(weight, self.dim)

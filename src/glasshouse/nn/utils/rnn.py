@@ -1,13 +1,13 @@
 """Sequences of several lengths in one tensor: padded to one length, or packed step by step."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.ops.checks import check_option
-from glasshouse.tensor import asarray, concat, full, stack, swapaxes, take
+from glasshouse.tensor import Tensor, asarray, concat, full, stack, swapaxes, take
 from glasshouse.tensor import where as choose
 
 
@@ -35,7 +35,13 @@ class PackedSequence(PackedFields):
         ([1, 4, 2, 5, 3], [2, 2, 1])
     """
 
-    def __new__(cls, data, batch_sizes=None, sorted_indices=None, unsorted_indices=None):
+    def __new__(
+        cls,
+        data: Any,
+        batch_sizes: Any = None,
+        sorted_indices: Any = None,
+        unsorted_indices: Any = None,
+    ) -> Self:
         if batch_sizes is None:
             fix = "Make it with pack_padded_sequence."
             raise OptionError("PackedSequence", "batch_sizes", "None", fix)
@@ -43,7 +49,7 @@ class PackedSequence(PackedFields):
             unsorted_indices = inverse(sorted_indices)
         return super().__new__(cls, data, batch_sizes, sorted_indices, unsorted_indices)
 
-    def to(self, *args, **kwargs) -> "PackedSequence":
+    def to(self, *args: Any, **kwargs: Any) -> "PackedSequence":
         """The same sequences with `data.to(…)`; the indices stay integers."""
         return self._replace(data=self.data.to(*args, **kwargs))
 
@@ -60,12 +66,12 @@ class PackedSequence(PackedFields):
         return self.to("float16")
 
 
-def inverse(order) -> Value:
+def inverse(order: Any) -> Tensor:
     """Where each place of a permutation went."""
     return asarray(np.argsort(np.asarray(order), kind="stable"))
 
 
-def checked_lengths(where: str, lengths, most: int, count: int) -> np.ndarray:
+def checked_lengths(where: str, lengths: list[float], most: int, count: int) -> np.ndarray:
     """Lengths of `count` sequences as integers from 1 to `most`."""
     numbers = np.asarray(lengths.numpy() if isinstance(lengths, Value) else lengths)
     if numbers.dtype.kind not in "iu":
@@ -78,7 +84,9 @@ def checked_lengths(where: str, lengths, most: int, count: int) -> np.ndarray:
     return numbers.astype(np.int64)
 
 
-def pack_padded_sequence(input, lengths, batch_first=False, enforce_sorted=True) -> PackedSequence:
+def pack_padded_sequence(
+    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+) -> PackedSequence:
     """The PackedSequence of padded sequences, without what lies past each length.
     `lengths` are numbers that are known at the call. Unless `enforce_sorted`, the sequences may
     be in any order.
@@ -121,7 +129,12 @@ def step_and_place(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return step, np.arange(sizes.sum()) - starts[step]
 
 
-def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_length=None):
+def pad_packed_sequence(
+    sequence: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: Any = None,
+) -> Any:
     """(padded sequences in their first order, their lengths) of a PackedSequence.
 
     Shapes: -> (T, B, *), or (B, T, *) if batch_first, T being `total_length` or the longest length;
@@ -163,7 +176,12 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     return choose(inside, rows, full((), padding_value, dtype=data.dtype)), asarray(lengths)
 
 
-def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="right") -> Value:
+def pad_sequence(
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
     """Sequences stacked after they were padded to the longest length.
 
     Shapes: each (L_i, *) -> (T, B, *), or (B, T, *) if batch_first.
@@ -184,7 +202,7 @@ def pad_sequence(sequences, batch_first=False, padding_value=0.0, padding_side="
     return stack(rows, axis=0 if batch_first else 1)
 
 
-def checked_sequences(where: str, sequences) -> list[Value]:
+def checked_sequences(where: str, sequences: list[Tensor]) -> list[Tensor]:
     if isinstance(sequences, Value) and sequences.ndim == 0:
         raise ShapeError(where, "sequences", "a 0-d tensor", "Pass a list of tensors.")
     xs = [as_value(x, where=where) for x in sequences]
@@ -197,7 +215,7 @@ def checked_sequences(where: str, sequences) -> list[Value]:
     return xs
 
 
-def unpad_sequence(padded_sequences, lengths, batch_first=False) -> list[Value]:
+def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """The sequences of a padded tensor, each cut to its length.
 
     Shapes: (T, B, *), or (B, T, *) if batch_first, and lengths (B,) -> B times (L_i, *).
@@ -216,7 +234,7 @@ def unpad_sequence(padded_sequences, lengths, batch_first=False) -> list[Value]:
     return [x[i, :length] for i, length in enumerate(numbers.tolist())]
 
 
-def pack_sequence(sequences, enforce_sorted=True) -> PackedSequence:
+def pack_sequence(sequences: Any, enforce_sorted: bool = True) -> PackedSequence:
     """The PackedSequence of a list of sequences; see `pack_padded_sequence`.
 
     Shapes: each (L_i, *).
@@ -229,7 +247,7 @@ def pack_sequence(sequences, enforce_sorted=True) -> PackedSequence:
     return pack_padded_sequence(pad_sequence(xs), lengths, enforce_sorted=enforce_sorted)
 
 
-def unpack_sequence(packed_sequences) -> list[Value]:
+def unpack_sequence(packed_sequences: Any) -> list[Tensor]:
     """The sequences of a PackedSequence, in their first order.
 
     Shapes: -> B times (L_i, *).

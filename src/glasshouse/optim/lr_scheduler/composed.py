@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
 from glasshouse.ops.checks import check_integer, check_option, check_range
@@ -10,6 +11,10 @@ from glasshouse.optim.lr_scheduler.schedule import (
     check_optimizer,
     per_group,
 )
+
+if TYPE_CHECKING:
+    from glasshouse.optim.optimizer import Optimizer
+
 
 __all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
 
@@ -28,7 +33,13 @@ class SequentialLR(LRScheduler):
         [0.5]
     """
 
-    def __init__(self, optimizer, schedulers, milestones, last_epoch: int = -1):
+    def __init__(
+        self,
+        optimizer: "Optimizer",
+        schedulers: list[Any],
+        milestones: list[Any],
+        last_epoch: int = -1,
+    ) -> None:
         check_optimizer("SequentialLR", optimizer)
         self.schedulers = check_parts("SequentialLR", schedulers, optimizer)
         self.milestones = list(milestones)
@@ -45,16 +56,16 @@ class SequentialLR(LRScheduler):
             group["lr"] = group["initial_lr"]
         super().__init__(optimizer, last_epoch)
 
-    def at(self, step: int):
+    def at(self, step: int) -> Any:
         """(the schedule in force, its own step)."""
         which = bisect_right(self.milestones, step)
         return self.schedulers[which], step - (self.milestones[which - 1] if which else 0)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         part, own_step = self.at(step)
         return part.lr_at(own_step, index)
 
-    def momentum_at(self, step, index):
+    def momentum_at(self, step: Any, index: Any) -> Any:
         part, own_step = self.at(step)
         return part.momentum_at(own_step, index)
 
@@ -72,7 +83,7 @@ class ChainedScheduler(LRScheduler):
         [0.25]
     """
 
-    def __init__(self, schedulers, optimizer=None):
+    def __init__(self, schedulers: list[Any], optimizer: Any = None) -> None:
         self.schedulers = list(schedulers)
         if not self.schedulers:
             raise OptionError("ChainedScheduler", "at least one schedule", "none", "Pass some.")
@@ -88,14 +99,14 @@ class ChainedScheduler(LRScheduler):
     def last_epoch(self) -> int:
         return self.schedulers[0].last_epoch
 
-    def step(self, epoch=None):
+    def step(self, epoch: Any = None) -> None:
         for part in self.schedulers:
             part.step(epoch)
 
-    def state_dict(self):
+    def state_dict(self) -> Any:
         return {"schedulers": [part.state_dict() for part in self.schedulers]}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Any) -> None:
         states = (
             state.get("schedulers", state.get("_schedulers")) if isinstance(state, dict) else None
         )
@@ -113,7 +124,7 @@ class ChainedScheduler(LRScheduler):
             raise
 
 
-def check_parts(where: str, schedulers, optimizer) -> list[LRScheduler]:
+def check_parts(where: str, schedulers: list[Any], optimizer: Any) -> list[LRScheduler]:
     """Check the parts of a schedule: of the same optimizer, and of the step alone."""
     parts = list(schedulers)
     for part in parts:
@@ -139,16 +150,16 @@ class ReduceLROnPlateau(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
+        optimizer: "Optimizer",
         mode: str = "min",
         factor: float = 0.1,
         patience: int = 10,
         threshold: float = 1e-4,
         threshold_mode: str = "rel",
         cooldown: int = 0,
-        min_lr=0.0,
+        min_lr: float = 0.0,
         eps: float = 1e-8,
-    ):
+    ) -> None:
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))
@@ -166,7 +177,7 @@ class ReduceLROnPlateau(LRScheduler):
         """Note the rates; only `reduce` changes them."""
         self.last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
-    def step(self, metrics, epoch: int | None = None) -> None:
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Take in the metric of one step, and lower the rates if it is time."""
         try:
             metric = float(metrics)
@@ -202,11 +213,11 @@ class ReduceLROnPlateau(LRScheduler):
         margin = self.threshold * (abs(self.best) if self.threshold_mode == "rel" else 1)
         return sign * (metric - self.best) > margin
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         names = ("best", "num_bad_steps", "cooldown_left")
         return {**super().state_dict(), **{name: getattr(self, name) for name in names}}
 
-    def fill_state(self, current, state):
+    def fill_state(self, current: Any, state: Any) -> Any:
         """PyTorch's best is infinite before the first metric."""
         filled = super().fill_state(current, state)
         return {**filled, "best": filled["best"] if math.isfinite(filled["best"]) else None}

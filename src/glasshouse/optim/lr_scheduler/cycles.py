@@ -1,6 +1,7 @@
 """Schedules that rise and fall, once or again and again."""
 
 import math
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import DTypeError, OptionError
 from glasshouse.ops.checks import check_integer, check_option, check_range
@@ -12,10 +13,16 @@ from glasshouse.optim.lr_scheduler.schedule import (
     per_group,
 )
 
+if TYPE_CHECKING:
+    from glasshouse.optim.optimizer import Optimizer
+
+
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR", "SWALR"]
 
 
-def momenta_of(where: str, optimizer, base_momentum, max_momentum) -> list[tuple[float, float]]:
+def momenta_of(
+    where: str, optimizer: "Optimizer", base_momentum: Any, max_momentum: Any
+) -> list[tuple[float, float]]:
     """The least and the largest momentum of each group, for schedules that move it.
 
     Raises: OptionError for a momentum outside [0, 1], or an optimizer without.
@@ -48,15 +55,20 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     scaled = False
 
     def __init__(
-        self, optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
-    ):
+        self,
+        optimizer: "Optimizer",
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
         where = "CosineAnnealingWarmRestarts"
         self.T_0 = check_integer(where, "T_0", T_0, 1)
         self.T_mult = check_integer(where, "T_mult", T_mult, 1)
         self.eta_min = check_range(where, "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         length = self.T_0
         if self.T_mult == 1:
             step %= length
@@ -89,20 +101,20 @@ class CyclicLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
-        base_lr,
-        max_lr,
+        optimizer: "Optimizer",
+        base_lr: Any,
+        max_lr: Any,
         step_size_up: int = 2000,
         step_size_down: int | None = None,
         mode: str = "triangular",
         gamma: float = 1.0,
-        scale_fn=None,
+        scale_fn: Any = None,
         scale_mode: str = "cycle",
         cycle_momentum: bool = True,
-        base_momentum=0.8,
-        max_momentum=0.9,
+        base_momentum: float = 0.8,
+        max_momentum: float = 0.9,
         last_epoch: int = -1,
-    ):
+    ) -> None:
         where = "CyclicLR"
         check_optimizer(where, optimizer)
         count = len(optimizer.param_groups)
@@ -137,11 +149,11 @@ class CyclicLR(LRScheduler):
             return up * self.scale_fn(cycle if self.scales_cycles else step)
         return up * CYCLIC_MODES[self.mode](self.gamma, cycle, step)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         start, peak = self.ranges[index]
         return start + (peak - start) * self.height(step)
 
-    def momentum_at(self, step, index):
+    def momentum_at(self, step: Any, index: Any) -> Any:
         if not self.momenta:
             return None
         least, most = self.momenta[index]
@@ -166,12 +178,12 @@ class SWALR(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
-        swa_lr,
+        optimizer: "Optimizer",
+        swa_lr: int,
         anneal_epochs: int = 10,
         anneal_strategy: str = "cos",
         last_epoch: int = -1,
-    ):
+    ) -> None:
         check_optimizer("SWALR", optimizer)
         count = len(optimizer.param_groups)
         rates = per_group("SWALR", "swa_lr", swa_lr, count)
@@ -185,7 +197,7 @@ class SWALR(LRScheduler):
         """The fraction of the way that is done after `step` steps."""
         return self.anneal(0.0, 1.0, max(0.0, min(1.0, step / max(1, self.anneal_epochs))))
 
-    def get_lr(self):
+    def get_lr(self) -> Any:
         step = self.last_epoch if self.anneal_epochs else max(1, self.last_epoch)
         before, now = self.share(step - 1), self.share(step)
         rates = []
@@ -211,21 +223,21 @@ class OneCycleLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
-        max_lr,
+        optimizer: "Optimizer",
+        max_lr: float,
         total_steps: int | None = None,
         epochs: int | None = None,
         steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
         cycle_momentum: bool = True,
-        base_momentum=0.85,
-        max_momentum=0.95,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
         three_phase: bool = False,
         last_epoch: int = -1,
-    ):
+    ) -> None:
         check_optimizer("OneCycleLR", optimizer)
         count = len(optimizer.param_groups)
         self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
@@ -258,14 +270,14 @@ class OneCycleLR(LRScheduler):
         share = (step - start) / (end - start) if end != start else 1.0
         return self.anneal(values[phase - 1], values[phase], share)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         return self.between(self.rates[index], step)
 
-    def momentum_at(self, step, index):
+    def momentum_at(self, step: Any, index: Any) -> Any:
         return self.between(self.momenta[index], step) if self.momenta else None
 
 
-def count_steps(total_steps, epochs, steps_per_epoch) -> int:
+def count_steps(total_steps: int | None, epochs: Any, steps_per_epoch: Any) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:

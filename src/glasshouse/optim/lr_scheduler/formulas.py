@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.ops.checks import check_integer, check_range, check_several
@@ -10,6 +11,10 @@ from glasshouse.optim.lr_scheduler.schedule import (
     anneal_cosine,
     check_functions,
 )
+
+if TYPE_CHECKING:
+    from glasshouse.optim.optimizer import Optimizer
+
 
 __all__ = ["ConstantLR", "CosineAnnealingLR", "ExponentialLR", "InverseSqrtLR", "LambdaLR",
            "LinearLR", "MultiStepLR", "MultiplicativeLR", "PolynomialLR", "StepLR",
@@ -21,23 +26,23 @@ class LambdaLR(LRScheduler):
 
     scaled = False
 
-    def __init__(self, optimizer, lr_lambda, last_epoch: int = -1):
+    def __init__(self, optimizer: "Optimizer", lr_lambda: Any, last_epoch: int = -1) -> None:
         self.fns = check_functions("LambdaLR", optimizer, lr_lambda)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         return self.base_lrs[index] * self.fns[index](step)
 
 
 class MultiplicativeLR(LRScheduler):
     """lr = initial_lr * fn(1) * ... * fn(step); one function, or a list of one per group."""
 
-    def __init__(self, optimizer, lr_lambda, last_epoch: int = -1):
+    def __init__(self, optimizer: "Optimizer", lr_lambda: Any, last_epoch: int = -1) -> None:
         self.fns = check_functions("MultiplicativeLR", optimizer, lr_lambda)
         self.products = [[1.0] for _ in self.fns]  # up to each step that was asked for
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         products = self.products[index]
         for k in range(len(products), step + 1):
             products.append(products[-1] * self.fns[index](k))
@@ -50,12 +55,14 @@ class StepLR(LRScheduler):
     Raises: OptionError out of range.
     """
 
-    def __init__(self, optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
+    def __init__(
+        self, optimizer: "Optimizer", step_size: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         self.step_size = check_integer("StepLR", "step_size", step_size, 1)
         self.gamma = check_range(type(self).__name__, "gamma", gamma, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: int, index: int) -> float:
         return self.base_lrs[index] * self.gamma ** (step // self.step_size)
 
 
@@ -65,13 +72,15 @@ class MultiStepLR(LRScheduler):
     Raises: OptionError if a value is negative.
     """
 
-    def __init__(self, optimizer, milestones, gamma: float = 0.1, last_epoch: int = -1):
+    def __init__(
+        self, optimizer: "Optimizer", milestones: int, gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
         steps = check_several("MultiStepLR", milestones, "a list of milestones", "Pass [30, 80].")
         self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in steps)
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         return self.base_lrs[index] * self.gamma ** bisect_right(self.milestones, step)
 
 
@@ -81,7 +90,7 @@ class ExponentialLR(StepLR):
     Raises: OptionError if gamma is negative.
     """
 
-    def __init__(self, optimizer, gamma: float, last_epoch: int = -1):
+    def __init__(self, optimizer: "Optimizer", gamma: float, last_epoch: int = -1) -> None:
         super().__init__(optimizer, 1, gamma, last_epoch)
 
 
@@ -95,12 +104,12 @@ class LinearLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
+        optimizer: "Optimizer",
         start_factor: float = 1 / 3,
         end_factor: float = 1.0,
         total_iters: int = 5,
         last_epoch: int = -1,
-    ):
+    ) -> None:
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")
@@ -108,7 +117,7 @@ class LinearLR(LRScheduler):
         self.total_iters = check_integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         fraction = min(step, self.total_iters) / self.total_iters
         factor = self.start_factor + (self.end_factor - self.start_factor) * fraction
         return self.base_lrs[index] * factor
@@ -121,12 +130,14 @@ class CosineAnnealingLR(LRScheduler):
     Source: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts).
     """
 
-    def __init__(self, optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
+    def __init__(
+        self, optimizer: "Optimizer", T_max: int, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
         self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
         self.eta_min = check_range("CosineAnnealingLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         return anneal_cosine(self.base_lrs[index], self.eta_min, step / self.T_max)
 
 
@@ -137,13 +148,17 @@ class ConstantLR(LRScheduler):
     """
 
     def __init__(
-        self, optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1
-    ):
+        self,
+        optimizer: "Optimizer",
+        factor: float = 1 / 3,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
         self.factor = check_range("ConstantLR", "factor", factor, 0, 1)
         self.total_iters = check_integer("ConstantLR", "total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         return self.base_lrs[index] * (self.factor if step < self.total_iters else 1.0)
 
 
@@ -153,12 +168,14 @@ class PolynomialLR(LRScheduler):
     Raises: OptionError for total_iters below 1.
     """
 
-    def __init__(self, optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
+    def __init__(
+        self, optimizer: "Optimizer", total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
+    ) -> None:
         self.total_iters = check_integer("PolynomialLR", "total_iters", total_iters, 1)
         self.power = check_range("PolynomialLR", "power", power, -math.inf, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         remaining = 1 - min(step, self.total_iters) / self.total_iters
         return self.base_lrs[index] * remaining**self.power
 
@@ -179,19 +196,19 @@ class WarmupCosineLR(LRScheduler):
 
     def __init__(
         self,
-        optimizer,
+        optimizer: "Optimizer",
         warmup_steps: int,
         total_steps: int,
         eta_min: float = 0.0,
         last_epoch: int = -1,
-    ):
+    ) -> None:
         self.warmup_steps = check_integer("WarmupCosineLR", "warmup_steps", warmup_steps)
         least = self.warmup_steps + 1
         self.total_steps = check_integer("WarmupCosineLR", "total_steps", total_steps, least)
         self.eta_min = check_range("WarmupCosineLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: Any, index: Any) -> Any:
         most, warmup = self.base_lrs[index], self.warmup_steps
         if step < warmup:
             return most * step / warmup
@@ -206,11 +223,11 @@ class InverseSqrtLR(LRScheduler):
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 3, with initial_lr as the largest rate.
     """
 
-    def __init__(self, optimizer, warmup_steps: int, last_epoch: int = -1):
+    def __init__(self, optimizer: "Optimizer", warmup_steps: int, last_epoch: int = -1) -> None:
         self.warmup_steps = check_integer("InverseSqrtLR", "warmup_steps", warmup_steps, 1)
         super().__init__(optimizer, last_epoch)
 
-    def lr_at(self, step, index):
+    def lr_at(self, step: int, index: int) -> float:
         warmup = self.warmup_steps
         factor = step / warmup if step < warmup else math.sqrt(warmup / step)
         return self.base_lrs[index] * factor

@@ -6,6 +6,7 @@ factor on everything that follows, so schedules on one optimizer multiply."""
 
 import math
 import numbers
+from typing import Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError
 from glasshouse.ops.checks import check_integer, check_type
@@ -30,7 +31,7 @@ class LRScheduler:
 
     scaled = True  # whether a rate changed from outside lasts, as a factor
 
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1):
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         where = type(self).__name__
         check_optimizer(where, optimizer)
         self.optimizer = optimizer
@@ -92,7 +93,7 @@ class LRScheduler:
         """The rates set last, one per group."""
         return list(self.last_lr)
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[Any, Any]:
         """How far the schedule is, as plain numbers."""
         return {
             "last_epoch": self.last_epoch,
@@ -101,7 +102,7 @@ class LRScheduler:
             "last_lr": list(self.last_lr),
         }
 
-    def load_state_dict(self, state: dict) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Continue from `state`, which may be a PyTorch schedule's, and set its rates.
 
         Raises: CheckpointError if it does not fit this schedule; nothing is changed then.
@@ -116,7 +117,7 @@ class LRScheduler:
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
 
-    def fill_state(self, current: dict, state: dict) -> dict:
+    def fill_state(self, current: dict[Any, Any], state: dict[Any, Any]) -> dict[Any, Any]:
         """The state that says what PyTorch's says; a rate that is not the formula's is a factor."""
         named = {TORCH_NAMES.get(name, name): value for name, value in state.items()}
         filled = {name: named.get(name, value) for name, value in current.items()}
@@ -126,11 +127,11 @@ class LRScheduler:
             filled["scales"] = [lr / rate if rate else 1.0 for lr, rate in pairs]
         return filled
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{type(self).__name__}(step {self.last_epoch}, lr {self.last_lr})"
 
 
-def has_form(like, value) -> bool:
+def has_form(like: Any, value: Any) -> bool:
     """Whether `value` has the names, lengths and numbers of `like`; "best" may also be None."""
     if isinstance(like, dict):
         fits = isinstance(value, dict) and value.keys() == like.keys()
@@ -142,11 +143,11 @@ def has_form(like, value) -> bool:
     return isinstance(value, numbers.Real)
 
 
-def check_optimizer(where: str, optimizer) -> None:
+def check_optimizer(where: str, optimizer: Optimizer) -> None:
     check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
 
 
-def per_group(where: str, name: str, value, count: int) -> list:
+def per_group(where: str, name: str, value: Any, count: int) -> list[Any]:
     """`value` for each of `count` groups: a list of as many, or one for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count
     if len(values) != count:
@@ -156,7 +157,7 @@ def per_group(where: str, name: str, value, count: int) -> list:
     return values
 
 
-def check_functions(where: str, optimizer, functions) -> list:
+def check_functions(where: str, optimizer: Optimizer, functions: Any) -> list[Any]:
     """A function of the step for each group."""
     check_optimizer(where, optimizer)
     fns = per_group(where, "lr_lambda", functions, len(optimizer.param_groups))

@@ -78,7 +78,7 @@ class Evidence:
     """Steady steps of a recording, as the rules of advice read them (or the steps in `spans`), one
     right after the other. Memory covers the whole `recording`."""
 
-    def __init__(self, recording: Trace, spans: Spans | None = None):
+    def __init__(self, recording: Trace, spans: Spans | None = None) -> None:
         self.recording, self.steps = recording, LoopSteps(recording)
         self.spans = self.steps.steady if spans is None else spans
         self.plain = excerpt(recording, self.spans) if len(self.steps) else recording

@@ -1,7 +1,7 @@
 """A piece of advice: what to do, where, why, and what to expect of it."""
 
 import linecache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.profile.advice.evidence import short
 from glasshouse.profile.text import milliseconds, scaled
@@ -68,10 +68,10 @@ class Advice(NamedTuple):
             f"{'Try it, for' if self.is_bound else 'Expect'} {self.gain}: {self.arithmetic}."
         )
 
-    def as_dict(self) -> dict:
+    def as_dict(self) -> dict[Any, Any]:
         """All of it, as JSON can hold it."""
         derived = {name: getattr(self, name) for name in ("share", "code", "gain", "text")}
         return self._asdict() | derived
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text

@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from glasshouse.compile.lowering.source_map import ReferenceSteps, StepInfo
+from glasshouse.compile.programs.executable import Program
 from glasshouse.compile.steps.work import REFERENCE
 from glasshouse.profile.advice.evidence import CallGroup, Evidence, short
 from glasshouse.profile.advice.finding import Advice
@@ -228,7 +230,7 @@ def recompilation(e: Evidence) -> Iterator[Advice]:
         )
 
 
-def sizes_of(program) -> tuple[str, ...]:
+def sizes_of(program: Program | ReferenceSteps) -> tuple[str, ...]:
     """Calls of a Program with their shapes, which identify it among Programs of its kind."""
     sources = [s for info in program.step_infos() for s in info.sources]
     return tuple(sorted(repr(s.call) for s in sources))
@@ -271,7 +273,7 @@ def host_steps(e: Evidence) -> Iterator[Advice]:
         )
 
 
-def is_double(info) -> bool:
+def is_double(info: StepInfo) -> bool:
     """Whether a step works in double precision."""
     return any(spec.dtype.name == "float64" for s in info.sources for spec in s.call.specs)
 

@@ -7,10 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.flags import flags
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.value import as_value
 from glasshouse.profile.advice.evidence import CallGroup, Evidence
 from glasshouse.profile.advice.finding import Advice
@@ -185,7 +187,7 @@ def fills_badly(g: CallGroup) -> bool:
 
 
 @functools.cache
-def seconds_of_convs(call, *channels: tuple[int, int]) -> list[float]:
+def seconds_of_convs(call: Any, *channels: tuple[int, int]) -> list[float]:
     """Seconds a FLOP of convolutions like `call`, by channels in and out: the least of several
     rounds, in which they take turns, so that what else the machine does slows all of them."""
     (n, _, *size), (_, _, *kernel) = (spec.shape for spec in call.specs)
@@ -268,7 +270,7 @@ def small_batches(e: Evidence) -> Iterator[Advice]:
     )
 
 
-def thinnest(call) -> int:
+def thinnest(call: Call) -> int:
     """The smallest of a product's three sizes."""
     shapes = [s.shape for s in call.specs if len(s.shape) == 2][-2:]
     return min(min(shape) for shape in shapes) if len(shapes) == 2 else FEW + 1

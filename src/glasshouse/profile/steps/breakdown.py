@@ -3,10 +3,11 @@
 The parts of a step add up to the median steady step, those of a recording to all of it."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE
 from glasshouse.dispatch.watch import LOOKING, RECEIVING, WAITING
 from glasshouse.profile.at_once import with_kernels
@@ -56,7 +57,7 @@ class Breakdown(Tabular):
     Units: ns.
     """
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.plain, self.trace = trace, with_kernels(trace)
 
     @cached_property
@@ -155,7 +156,7 @@ class Breakdown(Tabular):
             text += "\n" + parts_table("the recording", list(self.recording.items()))
         return text
 
-    def data_of_steps(self) -> dict:
+    def data_of_steps(self) -> dict[Any, Any]:
         """The steps of the median as JSON."""
         steps = self.steps
         return {
@@ -186,7 +187,9 @@ class Breakdown(Tabular):
         return f"recording costs {', '.join(costs)}; advice is without that" if costs else ""
 
 
-def shares_of_spans(parts: dict[str, tuple], begins, ends) -> dict[str, np.ndarray]:
+def shares_of_spans(
+    parts: dict[str, tuple[Any, ...]], begins: Any, ends: np.ndarray
+) -> dict[str, np.ndarray]:
     """Time of each part in each span from `begins` to `ends`; `parts` has the (begins, ends) of
     each. Where several run at once, the moment belongs to the first."""
     earlier, ns_of, before = [], {}, np.zeros(len(begins), np.int64)
@@ -224,7 +227,7 @@ def spans_by_part(spans: PartSpans) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: (spans.begin[mask], spans.end[mask]) for name, mask in chosen.items()}
 
 
-def part_of(info) -> str:
+def part_of(info: StepInfo) -> str:
     """Return the part of a step of a Program."""
     kind = info.step_kind
     if kind == COLLECTIVE or info.group:

@@ -4,7 +4,9 @@ Steps that compile, capture, or run for the first time say nothing about later o
 a step, and the gain of a change, come from the steady steps alone."""
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +24,13 @@ LATER = 0.25  # of the steps without compiling: so many have to follow the last 
 class LoopSteps:
     """The steps of a recording's loop: `spans`, and which of them are steady."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace) -> None:
         self.trace = trace
         steps = np.array(trace.loop_steps(), np.int64).reshape(-1, 3)
         self.spans = Spans(steps[:, 1], steps[:, 2])
         self.is_marked = len(trace.marks) > 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.spans.begins)
 
     @property
@@ -135,7 +137,7 @@ def kernels_within(trace: Trace, spans: Spans) -> Trace:
     return other
 
 
-def moved(runs: list, spans: Spans, places: np.ndarray) -> list:
+def moved(runs: list[Any], spans: Spans, places: np.ndarray) -> list[Any]:
     """Move runs of Programs to the clock of some spans, with their events' new places (the last of
     which is -1)."""
     if not runs:
@@ -160,7 +162,7 @@ def moved(runs: list, spans: Spans, places: np.ndarray) -> list:
     ]
 
 
-def moved_device(device, spans: Spans):
+def moved_device(device: Any, spans: Spans) -> Any:
     """A device's times on the clock of some spans."""
     if device is None:
         return None
@@ -168,6 +170,6 @@ def moved_device(device, spans: Spans):
     return device._replace(**{name: spans.clock(getattr(device, name)) for name in times})
 
 
-def apart(arrays: list[np.ndarray], fn) -> list[np.ndarray]:
+def apart(arrays: list[np.ndarray], fn: Callable[..., Any]) -> list[np.ndarray]:
     """A function of arrays, called once on all of them."""
     return np.split(fn(np.concatenate(arrays)), np.cumsum([len(x) for x in arrays])[:-1])

@@ -3,6 +3,7 @@
 All shares are of the median steady step, as those of `Breakdown` are."""
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -45,12 +46,12 @@ class StepTimes(Tabular):
     Units: ns.
     """
 
-    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.breakdown = breakdown or Breakdown(trace)
         self.steps = self.breakdown.steps
         self.number = [number for number, _, _ in trace.loop_steps()]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.steps)
 
     @property
@@ -75,7 +76,7 @@ class StepTimes(Tabular):
         parts = self.breakdown.within(self.steps.spans)
         return {name: ns for name, ns in parts.items() if ns.any()}
 
-    def to_dict(self, most: int = MOST_STEPS) -> dict:
+    def to_dict(self, most: int = MOST_STEPS) -> dict[Any, Any]:
         """The series as what JSON can hold; of more than `most` steps some at equal distances."""
         places = np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64))
         return {
@@ -110,7 +111,7 @@ class InputPipeline(Tabular):
     Units: ns.
     """
 
-    def __init__(self, trace: Trace, breakdown: Breakdown | None = None):
+    def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.breakdown = breakdown or Breakdown(trace)
         self.steps = self.breakdown.steps
 
@@ -187,7 +188,7 @@ class InputPipeline(Tabular):
         parts = ", ".join(f"{name} {milliseconds(ns)}" for name, ns in self.parts.items())
         return f"The input pipeline takes {percent(self.ns, self.step_ns)} of {whole}: {parts}."
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[Any, Any]:
         """All of it as what JSON can hold."""
         return {
             "sentence": self.sentence,
@@ -233,7 +234,7 @@ class InputPipeline(Tabular):
         return table(["in a mean step", *done], lines)
 
 
-def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple]:
+def annotations_within(trace: Trace, waits: Spans) -> dict[str, tuple[Any, ...]]:
     """(begins, ends) of the regions that the user named within waits for data, by name; shorter
     ones come first, because they lie in the others."""
     events = trace.events[trace.events["kind"] == ANNOTATION]

@@ -1,7 +1,7 @@
 """Utilisation over time: the activity of each thread and each stream of a device in slices."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class Utilisation(Tabular):
     Units: ns since the recording began, for `edges_ns`.
     """
 
-    def __init__(self, trace: Trace, slices: int = 60, steady: bool = False):
+    def __init__(self, trace: Trace, slices: int = 60, steady: bool = False) -> None:
         check_least("utilisation", "slices", slices, 1, "Give a count of slices.")
         self.trace = with_kernels(with_transfers(trace))
         spans = LoopSteps(trace).steady
@@ -82,7 +82,14 @@ class Utilisation(Tabular):
                 lanes.append(self.lane(name, spans, inside, nothing, False))
         return lanes
 
-    def lane(self, name: str, spans: PartSpans, inside, thread_spans: tuple, is_main: bool) -> Lane:
+    def lane(
+        self,
+        name: str,
+        spans: PartSpans,
+        inside: np.ndarray,
+        thread_spans: tuple[Any, ...],
+        is_main: bool,
+    ) -> Lane:
         """A lane of the spans in `inside`; `thread_spans` are the events of its thread."""
         begins, ends = self.edges[:-1], self.edges[1:]
         parts = spans_by_part(PartSpans(*(column[inside] for column in spans)))
@@ -93,7 +100,7 @@ class Utilisation(Tabular):
             ns_of[PYTHON], ns_of[IDLE] = ns_of[PYTHON] + rest, 0 * rest
         return Lane(name, {kind: ns / np.maximum(1, ends - begins) for kind, ns in ns_of.items()})
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[Any, Any]:
         """The slices and lanes as what JSON can hold, without kinds that took no time."""
         return {
             "edges_ns": self.edges_ns.tolist(),

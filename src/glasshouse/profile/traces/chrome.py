@@ -17,16 +17,18 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.profile import record as recorded
 from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces.recording_data import recording_data
 from glasshouse.profile.transfers import Transfer, with_transfers
+
 
 ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
@@ -45,7 +47,7 @@ class Slice(NamedTuple):
     end: int
     name: str
     category: str
-    args: dict
+    args: dict[str, Any]
 
 
 class KernelSlice(NamedTuple):
@@ -57,24 +59,24 @@ class KernelSlice(NamedTuple):
 
 
 class Exporter:
-    def __init__(self, trace: Trace, shapes: bool):
+    def __init__(self, trace: Trace, shapes: bool) -> None:
         self.recording, self.trace, self.shapes = trace, with_transfers(trace), shapes
         self.pid = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
-        self.args_of_step: dict[tuple[int, int], dict] = {}
+        self.args_of_step: dict[tuple[int, int], dict[str, Any]] = {}
         self.flows = 0
 
     def name_of_call(self, name: str) -> str:
         return name
 
-    def time(self, ns: int):
+    def time(self, ns: int) -> float:
         return int(ns) / 1000
 
-    def duration(self, begin: int, end: int):
+    def duration(self, begin: int, end: int) -> float:
         return self.time(end - begin)
 
-    def records(self) -> Iterator[dict]:
+    def records(self) -> Iterator[dict[str, Any]]:
         slices = self.host_slices()
         if self.trace.with_stack:
             slices += self.stack_slices()
@@ -94,7 +96,7 @@ class Exporter:
         """The records as text."""
         return map(json.JSONEncoder().encode, self.records())
 
-    def write(self, path) -> Path:
+    def write(self, path: Any) -> Path:
         more = {"recording": recording_data(self.recording)}
         return write(path, head_of(self.trace, self.shapes), self.lines(), more)
 
@@ -113,14 +115,14 @@ class Exporter:
             self.place[i] = slices[-1]
         return slices
 
-    def event_text(self, e) -> tuple[str, str, dict]:
+    def event_text(self, e: Any) -> tuple[str, str, dict[str, Any]]:
         """Name, category and args of an event, but for its numbers."""
         name, category = self.trace.name_of(e), CATEGORIES[e["kind"]]
         if e["kind"] > recorded.COMPUTED:
             return name, category, {}
         return self.name_of_call(name), category, self.call_args(e)
 
-    def call_args(self, e) -> dict:
+    def call_args(self, e: Any) -> dict[str, Any]:
         trace, call = self.trace, recorded.calls[e["what"]]
         cost = call.cost
         args = {"FLOPs": cost.flops, "bytes": cost.bytes, "pass": trace.phases[e["phase"]]}
@@ -198,7 +200,7 @@ class Exporter:
             yield self.shown(kernel, self.trace.info(steps.program[row], steps.step[row]))
 
     @cached_property
-    def shares_of_step(self) -> dict[tuple[int, int], list]:
+    def shares_of_step(self) -> dict[tuple[int, int], list[Any]]:
         """Calls that each step of each Program works for."""
         shares: dict[tuple[int, int], list] = {}
         for share in self.trace.shares:
@@ -238,7 +240,7 @@ class Exporter:
             call_events = {events[place] for place in places.get(tuple(step), ())}
             yield sorted(call_events - {-1})
 
-    def shown(self, kernel: KernelSlice, info) -> KernelSlice:
+    def shown(self, kernel: KernelSlice, info: Any) -> KernelSlice:
         return kernel
 
     def beside_kernels(self, kernels: list[KernelSlice]) -> list[Slice]:
@@ -256,7 +258,7 @@ class Exporter:
             slices.append(Slice(int(steps.thread[row]) + 1, *times, name, "launch", args))
         return slices
 
-    def slice_record(self, s: Slice) -> dict:
+    def slice_record(self, s: Slice) -> dict[str, Any]:
         return {
             "ph": "X",
             "cat": s.category,
@@ -268,11 +270,13 @@ class Exporter:
             "args": s.args,
         }
 
-    def meta(self, what: str, tid: int, args: dict, pid: int | None = None) -> dict:
+    def meta(
+        self, what: str, tid: int, args: dict[str, Any], pid: int | None = None
+    ) -> dict[str, Any]:
         pid = self.pid if pid is None else pid
         return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
-    def names(self, tracks: set[int]) -> Iterator[dict]:
+    def names(self, tracks: set[int]) -> Iterator[dict[str, Any]]:
         yield self.meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
         yield self.meta("process_labels", 0, {"labels": "CPU"})
         yield self.meta("process_sort_index", 0, {"sort_index": self.trace.rank})
@@ -291,7 +295,7 @@ class Exporter:
 
     # -- arrows and counters -------------------------------------------------------------------
 
-    def arrow(self, category: str, start: Slice, end: Slice) -> Iterator[dict]:
+    def arrow(self, category: str, start: Slice, end: Slice) -> Iterator[dict[str, Any]]:
         self.flows += 1
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
@@ -314,7 +318,9 @@ class Exporter:
         joined = [(call, pull_of[number]) for call, number in pairs if number in pull_of]
         return [(call, pull) for call, pull in joined if begin[call] < begin[pull]]
 
-    def kernel_arrows(self, kernels: list[KernelSlice], beside: list[Slice]) -> Iterator[dict]:
+    def kernel_arrows(
+        self, kernels: list[KernelSlice], beside: list[Slice]
+    ) -> Iterator[dict[str, Any]]:
         launch_of = {s.args["correlation"]: s for s in beside}
         for k in kernels:
             starts = [self.place[event] for event in k.events]
@@ -323,7 +329,7 @@ class Exporter:
             for start in starts:
                 yield from self.arrow("ac2g", start, k.slice)
 
-    def memory_records(self) -> Iterator[dict]:
+    def memory_records(self) -> Iterator[dict[str, Any]]:
         trace = self.trace
         for row in trace.memory:
             common = {"pid": self.pid, "ts": self.time(int(row["time"]) - trace.begin_ns)}
@@ -345,13 +351,15 @@ class Exporter:
                 yield instant | {"tid": 1, "args": args, **common}
 
 
-def makes_node(kind):
+def makes_node(kind: np.ndarray) -> np.ndarray:
     """Whether events of a kind (or of each kind in an array) may make a node of autograd: calls and
     compiled graphs."""
     return (kind <= recorded.COMPUTED) | (kind == recorded.REGION)
 
 
-def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
+def kernel_args(
+    trace: Trace, info: StepInfo, shares: Any, program: int, step: int
+) -> dict[str, Any]:
     lines = sorted({trace.line(program, share.place) for share in shares} - {""})
     calls = [share for share in shares if share.call is not None]
     return {
@@ -397,7 +405,7 @@ def nested_tracks(tracks: list[int], begins: list[int], ends: list[int]) -> list
     return placed
 
 
-def head_of(trace: Trace, shapes: bool) -> dict:
+def head_of(trace: Trace, shapes: bool) -> dict[str, Any]:
     """Metadata of a trace; readers that stream stop at the events, so it comes first."""
     return {
         "schemaVersion": 1,
@@ -416,13 +424,15 @@ def head_of(trace: Trace, shapes: bool) -> dict:
     }
 
 
-def open_text(path: Path, mode: str):
+def open_text(path: Path, mode: str) -> Any:
     if path.suffix == ".gz":
         return gzip.open(path, mode + "t", compresslevel=5, encoding="utf-8")
     return path.open(mode, encoding="utf-8")
 
 
-def write(path, head: dict, lines: Iterable[str], more: dict | None = None) -> Path:
+def write(
+    path: Any, head: dict[str, Any], lines: Iterable[str], more: dict[str, Any] | None = None
+) -> Path:
     """Write a trace file of the records on these lines, whole or not at all; `more` comes last."""
     path = writable("export_chrome_trace", path, ENDINGS)
     part = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
@@ -448,7 +458,7 @@ def batched(lines: Iterable[str], count: int) -> Iterator[list[str]]:
         yield some
 
 
-def read_recording(path) -> dict | None:
+def read_recording(path: str | Path) -> dict[str, Any] | None:
     """The data of the recording in a trace that we wrote, without reading its events; None if there
     is none."""
     with open_text(Path(path), "r") as file:
@@ -459,12 +469,12 @@ def read_recording(path) -> dict | None:
     return json.loads("{" + last[0].removeprefix(start))["recording"]
 
 
-def read(path) -> dict:
+def read(path: Any) -> dict[str, Any]:
     with open_text(Path(path), "r") as file:
         return json.load(file)
 
 
-def check(data: dict) -> list[str]:
+def check(data: dict[str, Any]) -> list[str]:
     """List the faults of a trace: slices that overlap, arrows without an end or a slice. An empty
     list means that every reader shows it as it is."""
     wrong, tracks, starts, flows = [], {}, set(), {}

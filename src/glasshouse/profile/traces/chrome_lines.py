@@ -6,12 +6,16 @@ about ten times as fast."""
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.profile.grouping import groups_of
 from glasshouse.profile.traces.chrome import Exporter, Slice, nested_tracks
+
+if TYPE_CHECKING:
+    from glasshouse.profile.trace import Trace
+
 
 ROWS = 1 << 15  # lines that are made at once
 EVENT_FIELDS = ("kind", "what", "scope", "phase", "stack", "thread")
@@ -32,10 +36,10 @@ class SliceColumns(NamedTuple):
 class LineExporter(Exporter):
     """Writes the text of `Exporter`, faster."""
 
-    def __init__(self, trace, shapes: bool):
+    def __init__(self, trace: "Trace", shapes: bool) -> None:
         super().__init__(trace, shapes)
         self.texts: list[tuple[str, str]] = []  # in front of the track, at the end of a line
-        self.place_of_text: dict[tuple, int] = {}
+        self.place_of_text: dict[tuple[Any, ...], int] = {}
         self.encode = json.JSONEncoder().encode
 
     def lines(self) -> Iterator[str]:
@@ -122,7 +126,7 @@ class LineExporter(Exporter):
         record = self.slice_record(s)
         return self.add_text(record, record["args"], has_numbers)
 
-    def add_text(self, record: dict, args: dict, has_numbers: bool) -> int:
+    def add_text(self, record: dict[Any, Any], args: dict[Any, Any], has_numbers: bool) -> int:
         """The place of the texts of a record with these args."""
         head = self.encode({name: record[name] for name in ("ph", "cat", "name", "pid")})
         tail = (", " if has_numbers and args else "") + self.encode(args)[1:]
@@ -162,7 +166,9 @@ class LineExporter(Exporter):
 
     # -- arrows --------------------------------------------------------------------------------
 
-    def arrow_lines(self, category: str, track, begin, pairs: np.ndarray) -> Iterator[str]:
+    def arrow_lines(
+        self, category: str, track: np.ndarray, begin: np.ndarray, pairs: np.ndarray
+    ) -> Iterator[str]:
         """Two lines for each arrow from a slice to another, by their places."""
         fields = f'"cat": "{category}", "name": "{category}", "pid"'
         for first in range(0, len(pairs), ROWS):
@@ -177,6 +183,6 @@ class LineExporter(Exporter):
                 yield f'{{"ph": "s", {named}: {pid}, "tid": {tid}, "ts": {ts}}}'
                 yield f'{{"ph": "f", {named}: {to_pid}, "tid": {to_tid}, "ts": {to_ts}, "bp": "e"}}'
 
-    def processes(self, places: np.ndarray) -> list:
+    def processes(self, places: np.ndarray) -> list[Any]:
         """The process of each of these slices."""
         return [self.encode(self.pid)] * len(places)

@@ -9,6 +9,7 @@ one does), or by its Program's run. Counters are the cards'."""
 
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class HtaExporter(Exporter):
         """Name a call for HTA; PyTorch's names have their namespace already."""
         return name if "::" in name else f"aten::{name}"
 
-    def __init__(self, trace, shapes: bool):
+    def __init__(self, trace: Any, shapes: bool) -> None:
         super().__init__(with_kernels(trace), shapes)
         self.recording = trace
         trace = self.trace
@@ -56,7 +57,7 @@ class HtaExporter(Exporter):
             if "stream" in k.slice.args:
                 yield k
 
-    def shown(self, kernel: KernelSlice, info) -> KernelSlice:
+    def shown(self, kernel: KernelSlice, info: Any) -> KernelSlice:
         """Add the stream, and name a copy or collective as HTA does."""
         steps, (s, events, row) = self.trace.steps, kernel
         program = self.trace.programs[int(steps.program[row])]
@@ -106,7 +107,7 @@ class HtaExporter(Exporter):
                 for ran in streams.values():
                     yield from region([s for at, s in ran if host.begin <= at < host.end], host)
 
-    def slice_record(self, s: Slice) -> dict:
+    def slice_record(self, s: Slice) -> dict[Any, Any]:
         record = super().slice_record(s)
         if s.category in DEVICE:
             moved = OVERLAPS <= s.track < DEVICES
@@ -115,7 +116,7 @@ class HtaExporter(Exporter):
             record["args"] = {}  # a slice with a stream counts as a kernel
         return record
 
-    def names(self, tracks: set[int]) -> Iterator[dict]:
+    def names(self, tracks: set[int]) -> Iterator[dict[Any, Any]]:
         steps = self.trace.steps
         yield from super().names({t for t in tracks if t < EXECUTION or t >= 2 * EXECUTION})
         places = zip(steps.device, steps.stream)
@@ -129,7 +130,9 @@ class HtaExporter(Exporter):
 
     # -- launches ------------------------------------------------------------------------------
 
-    def kernel_arrows(self, kernels: list[KernelSlice], beside: list[Slice]) -> Iterator[dict]:
+    def kernel_arrows(
+        self, kernels: list[KernelSlice], beside: list[Slice]
+    ) -> Iterator[dict[Any, Any]]:
         """Arrows from calls, and counters of kernels; HTA pairs launches by their numbers."""
         yield from super().kernel_arrows(kernels, [])
         for k in kernels:
@@ -190,7 +193,7 @@ class HtaExporter(Exporter):
         run = self.trace.runs[steps.run[row]]
         return run.begin_ns, run.end_ns
 
-    def collective_args(self, info, row: int) -> dict:
+    def collective_args(self, info: Any, row: int) -> dict[Any, Any]:
         out = info.sources[0].call.out if info.sources else None
         return {
             "Collective name": info.name,
@@ -204,7 +207,7 @@ class HtaExporter(Exporter):
         }
 
 
-def launch_name(info, category: str) -> str:
+def launch_name(info: Any, category: str) -> str:
     """The name of the launch of a kernel of this category."""
     return LAUNCHES.get("collective" if info.group else category, "cudaLaunchKernel")
 
@@ -217,7 +220,7 @@ def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
         yield Slice(ran[0].track, begin, end, host.name, REGION, args)
 
 
-def counters(info, s: Slice) -> dict:
+def counters(info: Any, s: Slice) -> dict[Any, Any]:
     ns = max(1, s.end - s.begin)
     return {
         "flops": info.flops,

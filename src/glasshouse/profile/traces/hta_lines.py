@@ -3,6 +3,7 @@ an object of every slice (`chrome_lines.py` does so for other traces)."""
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from glasshouse.profile.traces.hta import (
 class HtaLineExporter(HtaExporter, LineExporter):
     """Writes the text of `HtaExporter`, faster."""
 
-    def __init__(self, trace, shapes: bool):
+    def __init__(self, trace: Any, shapes: bool) -> None:
         super().__init__(trace, shapes)
         self.first_texts: list[str] = []  # first in the args of slices without an event
 
@@ -223,7 +224,7 @@ class HtaLineExporter(HtaExporter, LineExporter):
         is_moved = (track >= OVERLAPS) & (track < DEVICES)
         return np.where((self.stream_of >= 0) & ~is_moved, self.stream_of, track)
 
-    def processes(self, places: np.ndarray) -> list:
+    def processes(self, places: np.ndarray) -> list[Any]:
         pid = self.encode(self.pid)
         return [pid if device < 0 else device for device in self.device_of[places].tolist()]
 

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.profile.traces.chrome import read, write
 
 
-def merge(paths, path) -> Path:
+def merge(paths: list[str | Path], path: str | Path) -> Path:
     """Merge trace files of several processes or ranks into one. Clocks of different hosts are
     aligned by the moment at which all ranks of a world had met.
 
@@ -30,7 +31,7 @@ def merge(paths, path) -> Path:
     return write(path, head, map(json.JSONEncoder().encode, merged(files, begins)))
 
 
-def begins_of(files: list[dict]) -> list[int]:
+def begins_of(files: list[dict[Any, Any]]) -> list[int]:
     """When each trace began, in ns by the clock of the first."""
     first, begins = files[0], []
     for file in files:
@@ -42,7 +43,7 @@ def begins_of(files: list[dict]) -> list[int]:
     return begins
 
 
-def merged(files: list[dict], begins: list[int]) -> Iterator[dict]:
+def merged(files: list[dict[Any, Any]], begins: list[int]) -> Iterator[dict[Any, Any]]:
     """Events of all files: times since the first began, with separate processes and arrows."""
     flows, pids = 0, {}  # processes as numbers, for not all readers know others
     for number, (file, begin) in enumerate(zip(files, begins, strict=True)):

@@ -11,6 +11,7 @@ import importlib.util
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,12 +84,12 @@ class ReadLine(NamedTuple):
     co_firstlineno: int
     co_name: str
 
-    def co_lines(self):
+    def co_lines(self) -> Any:
         return ((0, 1 << 30, self.co_firstlineno),)
 
 
 @cache
-def cost_reader():
+def cost_reader() -> Any:
     """Return the reader of costs of PyTorch's operators; None where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         return None
@@ -103,7 +104,7 @@ class ReadSlice(NamedTuple):
     name: str
     category: str
     thread: Any
-    args: dict
+    args: dict[Any, Any]
 
 
 class Running(NamedTuple):
@@ -112,7 +113,7 @@ class Running(NamedTuple):
     end: int
     scope: str
     phase: str
-    stack: tuple
+    stack: tuple[Any, ...]
     whole: bool  # an operator that computes: slices within it are left out
 
 
@@ -122,14 +123,14 @@ class ReadRecording:
     dropped_memory = dropped_runs = begin_ns = existing_bytes = 0
     bytes_before = 0, 0
 
-    def __init__(self, data: dict):
+    def __init__(self, data: dict[Any, Any]) -> None:
         records = [e for e in data["traceEvents"] if "ts" in e and e.get("ph") in ("X", "i")]
         start_us = min((e["ts"] for e in records), default=0)
         self.began_at_ns = data.get("baseTimeNanoseconds", 0)
         self.met_at_ns = data.get("metTimeNanoseconds", 0)
         slices = sorted((slice_of(e, start_us) for e in records), key=lambda s: (s.begin, -s.end))
         self.end_ns = max((s.end for s in slices), default=0)
-        self.rows: list[tuple] = []
+        self.rows: list[tuple[Any, ...]] = []
         self.names, self.tags, self.thread_numbers = (
             recorded.Numbers(),
             recorded.Numbers(),
@@ -137,8 +138,8 @@ class ReadRecording:
         )
         self.stack_numbers = recorded.Numbers({(): 0})
         self.runs: list[recorded.RecordedRun] = []
-        self.messages: list = []
-        self.live: dict = {}
+        self.messages: list[Any] = []
+        self.live: dict[Any, Any] = {}
         self.functions, self.function_names = np.zeros(0, TIMED_CALL), []
         self.with_functions = False
         self.inner_operators, self.inner_names = self.functions, []
@@ -166,7 +167,9 @@ class ReadRecording:
 
     def read_host(self, slices: list[ReadSlice]) -> None:
         self.event_of: dict[int, int] = {}  # by External id, also of what lies within operators
-        self.forward: dict[int, tuple[str, tuple]] = {}  # (module, stack) by number of the node
+        self.forward: dict[
+            int, tuple[str, tuple[Any, ...]]
+        ] = {}  # (module, stack) by number of the node
         by_thread: dict[Any, list[ReadSlice]] = defaultdict(list)
         for s in slices:
             if s.category in HOST_CATEGORIES:
@@ -230,7 +233,7 @@ class ReadRecording:
         return outer._replace(end=s.end)
 
     def read_operator(
-        self, thread, s: ReadSlice, outer: Running, has_inner: bool, number
+        self, thread: int, s: ReadSlice, outer: Running, has_inner: bool, number: int
     ) -> Running:
         whole = not is_composite(s.name, has_inner)
         call = call_of(s, whole)
@@ -286,7 +289,9 @@ class ReadRecording:
             row = self.rows[owner]
             self.rows[owner] = (*row[:7], recorded.RECORDED, row[8])
 
-    def program_of(self, s: ReadSlice, owner: int, has_call: bool, programs: dict) -> SingleCall:
+    def program_of(
+        self, s: ReadSlice, owner: int, has_call: bool, programs: dict[Any, Any]
+    ) -> SingleCall:
         scope, phase, what = "", "other", -1
         if owner >= 0:
             _, _, what, number, _, _, _, _, pass_number = self.rows[owner]
@@ -329,7 +334,7 @@ class ReadRecording:
         return np.array(rows, recorded.MEMORY)
 
 
-def slice_of(e: dict, start_us: float) -> ReadSlice:
+def slice_of(e: dict[Any, Any], start_us: float) -> ReadSlice:
     begin = round((e["ts"] - start_us) * 1000)
     end = begin + round(e.get("dur", 0) * 1000)
     place = e.get("pid"), e.get("tid")
@@ -362,7 +367,7 @@ def is_composite(name: str, has_inner: bool) -> bool:
     return has_inner if composite is None else composite and has_inner
 
 
-read_calls: dict[tuple, Call] = {}
+read_calls: dict[tuple[Any, ...], Call] = {}
 
 
 def call_of(s: ReadSlice, whole: bool) -> Call:
@@ -380,7 +385,7 @@ def call_of(s: ReadSlice, whole: bool) -> Call:
     return read_calls[key]
 
 
-def specs_of(dims, types):
+def specs_of(dims: tuple[Any, ...], types: tuple[Any, ...]) -> Iterator[Any]:
     for shape, dtype in zip(dims, types):
         if dtype in KNOWN_DTYPES and all(isinstance(n, int) for n in shape):
             yield Spec(tuple(shape), as_dtype(KNOWN_DTYPES[dtype]))
@@ -388,11 +393,11 @@ def specs_of(dims, types):
             yield from (Spec(tuple(part), float32) for part in shape if isinstance(part, list))
 
 
-def attrs_of(concrete) -> dict:
+def attrs_of(concrete: tuple[Any, ...]) -> dict[Any, Any]:
     return {f"argument {i}": value for i, value in enumerate(concrete) if value != ""}
 
 
-def read_trace(path, rank: int = 0) -> Trace:
+def read_trace(path: Any, rank: int = 0) -> Trace:
     """Read a trace that torch.profiler wrote (`export_chrome_trace`), packed or not; of one that we
     wrote the whole recording.
 

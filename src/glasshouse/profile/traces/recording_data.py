@@ -6,6 +6,7 @@ refer to their places."""
 
 import base64
 import zlib
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from glasshouse.base import Spec, as_dtype
 from glasshouse.base.dtype import DType
 from glasshouse.compile.lowering.source_map import StepInfo, StoredValue
+from glasshouse.compile.programs.executable import Program
 from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE, StepKind
 from glasshouse.dispatch.call import Call, Cost, NamedPrimitive
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
@@ -41,20 +43,20 @@ KINDS = {"collective": COLLECTIVE, "reference": REFERENCE}
 WORDS = (bool, int, float, str, type(None))
 
 
-def pack(array: np.ndarray) -> dict:
+def pack(array: np.ndarray) -> dict[Any, Any]:
     """An array of numbers as text."""
     array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     text = base64.b64encode(zlib.compress(array.tobytes(), 1)).decode("ascii")
     return {"dtype": array.dtype.str, "zlib": text}
 
 
-def unpack(data: dict) -> np.ndarray:
+def unpack(data: dict[Any, Any]) -> np.ndarray:
     """The array that `pack` was called on."""
     array = np.frombuffer(zlib.decompress(base64.b64decode(data["zlib"])), data["dtype"])
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def records_of(data: dict, dtype: np.dtype) -> np.ndarray:
+def records_of(data: dict[Any, Any], dtype: np.dtype) -> np.ndarray:
     """Records from packed columns; no records where there are no columns."""
     columns = {name: unpack(column) for name, column in data.items()}
     rows = np.zeros(max(map(len, columns.values()), default=0), dtype)
@@ -66,11 +68,11 @@ def records_of(data: dict, dtype: np.dtype) -> np.ndarray:
 class WrittenOnce(dict):
     """Place of each object in a list of descriptions."""
 
-    def __init__(self, describe):
+    def __init__(self, describe: Any) -> None:
         super().__init__()
         self.describe, self.entries, self.alive = describe, [], []
 
-    def of(self, thing) -> int:
+    def of(self, thing: Any) -> int:
         """Return the place of an object, which is described at its first use."""
         if id(thing) not in self:
             self[id(thing)] = len(self.entries)
@@ -82,7 +84,7 @@ class WrittenOnce(dict):
 # -- writing -----------------------------------------------------------------------------------
 
 
-def recording_data(trace: Trace) -> dict:
+def recording_data(trace: Trace) -> dict[Any, Any]:
     """All of a recording."""
     calls, codes = WrittenOnce(call_data), WrittenOnce(code_data)
     events, scopes = event_columns(trace, calls)
@@ -117,7 +119,7 @@ def recording_data(trace: Trace) -> dict:
     }
 
 
-def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict, list[str]]:
+def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict[Any, Any], list[str]]:
     """The events, with the places of their calls and scopes, and the scopes."""
     events = trace.events.copy()
     numbers, place = np.unique(events["what"][trace.is_op], return_inverse=True)
@@ -128,7 +130,7 @@ def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict, list[str]]:
     return columns, [trace.scopes[scope] for scope in scope_numbers.tolist()]
 
 
-def holders_data(trace: Trace) -> dict:
+def holders_data(trace: Trace) -> dict[Any, Any]:
     """Tensors that models and optimizers held, as JSON: (address, tag, spec) at each look and of
     those that existed before, (Program, place, tag, spec) of calls in Programs."""
     holders, numbers = trace.holders, trace.number_of
@@ -145,7 +147,7 @@ def holders_data(trace: Trace) -> dict:
     }
 
 
-def call_data(call: Call) -> dict:
+def call_data(call: Call) -> dict[Any, Any]:
     return {
         "name": call.name,
         "library": library_of(call),
@@ -158,11 +160,11 @@ def call_data(call: Call) -> dict:
     }
 
 
-def spec_data(spec: Spec) -> list:
+def spec_data(spec: Spec) -> list[Any]:
     return [list(spec.shape), spec.dtype.name]
 
 
-def value_data(value) -> Any:
+def value_data(value: Any) -> Any:
     """Describe an attr: a value without a JSON form is marked, an unreadable one is its text."""
     if type(value) in WORDS:
         return value
@@ -171,11 +173,11 @@ def value_data(value) -> Any:
     return {"dtype": value.name} if isinstance(value, DType) else {"text": repr(value)}
 
 
-def code_data(code) -> list:
+def code_data(code: CodeType) -> list[Any]:
     return [code.co_filename, code.co_firstlineno, code.co_name]
 
 
-def program_data(program, infos: list[StepInfo], calls: WrittenOnce) -> dict:
+def program_data(program: Program, infos: list[StepInfo], calls: WrittenOnce) -> dict[Any, Any]:
     texts = {i: program.sources[i] for i in {x.number for x in infos} if i in program.sources}
     return {
         "arena_bytes": program.arena_bytes,
@@ -185,7 +187,7 @@ def program_data(program, infos: list[StepInfo], calls: WrittenOnce) -> dict:
     }
 
 
-def step_data(info: StepInfo, calls: WrittenOnce) -> dict:
+def step_data(info: StepInfo, calls: WrittenOnce) -> dict[Any, Any]:
     kind = info.step_kind
     return info._asdict() | {
         "step_kind": {
@@ -197,7 +199,7 @@ def step_data(info: StepInfo, calls: WrittenOnce) -> dict:
     }
 
 
-def runs_data(trace: Trace) -> dict:
+def runs_data(trace: Trace) -> dict[Any, Any]:
     runs = trace.runs
     columns = {
         "program": [trace.number_of[id(run.program)] for run in runs],
@@ -236,7 +238,7 @@ class ShownValue(str):
 class StoredKind(StepKind):
     """A kind of step from a file: only the label of its lowerer is known."""
 
-    def __init__(self, label: str, is_host: bool):
+    def __init__(self, label: str, is_host: bool) -> None:
         self.label, self.is_host = label, is_host
 
 
@@ -248,7 +250,7 @@ class StoredCode(NamedTuple):
     co_name: str
     lines: tuple[int, ...]
 
-    def co_lines(self):
+    def co_lines(self) -> Any:
         return ((line, line + 1, line) for line in self.lines)
 
 
@@ -264,7 +266,7 @@ class StoredText(NamedTuple):
 class StoredProgram:
     """A Program that was read."""
 
-    def __init__(self, data: dict, calls: list[Call]):
+    def __init__(self, data: dict[Any, Any], calls: list[Call]) -> None:
         self.arena_bytes, self.lines = data["arena_bytes"], dict(data["lines"])
         self.sources = {i: StoredText(text) for i, text in data["sources"]}
         self.infos = [step_of(step, calls) for step in data["steps"]]
@@ -289,7 +291,7 @@ class ReadThreads(NamedTuple):
 class ReadStacks(NamedTuple):
     """Stacks, by number."""
 
-    stacks: list[list[tuple]]
+    stacks: list[list[tuple[Any, ...]]]
 
 
 class StoredRecording:
@@ -297,7 +299,7 @@ class StoredRecording:
 
     room = existing_bytes = 0
 
-    def __init__(self, data: dict):
+    def __init__(self, data: dict[Any, Any]) -> None:
         self.data = data
         calls = [call_of(call) for call in data["calls"]]
         recorded.calls.update({call.number: call for call in calls})
@@ -343,7 +345,7 @@ class StoredRecording:
         return records_of(self.data["memory"], recorded.MEMORY)
 
 
-def trace_of(data: dict) -> Trace:
+def trace_of(data: dict[Any, Any]) -> Trace:
     """The recording that `recording_data` was called on."""
     trace = Trace(StoredRecording(data), data["rank"])
     for name in ("met_at_ns", "pid", "host"):
@@ -352,7 +354,7 @@ def trace_of(data: dict) -> Trace:
     return trace
 
 
-def call_of(data: dict) -> Call:
+def call_of(data: dict[Any, Any]) -> Call:
     """Read a call: with its card, if there is one and all attrs were written."""
     attrs = {name: value_of(value) for name, value in data["attrs"].items()}
     is_whole = not data["library"] and not any(map(is_shown, attrs.values()))
@@ -364,12 +366,12 @@ def call_of(data: dict) -> Call:
     return call
 
 
-def spec_of(data: list) -> Spec:
+def spec_of(data: list[Any]) -> Spec:
     shape, dtype = data
     return Spec(tuple(shape), as_dtype(dtype))
 
 
-def value_of(data) -> Any:
+def value_of(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     (form, value), *_ = data.items()
@@ -378,12 +380,12 @@ def value_of(data) -> Any:
     return as_dtype(value) if form == "dtype" else ShownValue(value)
 
 
-def is_shown(value) -> bool:
+def is_shown(value: Any) -> bool:
     """Whether only the text of a value, or of a part of it, is known."""
     return isinstance(value, ShownValue) or (isinstance(value, tuple) and any(map(is_shown, value)))
 
 
-def step_of(data: dict, calls: list[Call]) -> StepInfo:
+def step_of(data: dict[Any, Any], calls: list[Call]) -> StepInfo:
     kind = data["step_kind"]
     sources = [Node(calls[call], (), Origin(*origin)) for call, origin in data["sources"]]
     step_kind = KINDS.get(kind["name"]) or StoredKind(kind["label"], kind["is_host"])
@@ -392,16 +394,16 @@ def step_of(data: dict, calls: list[Call]) -> StepInfo:
     return StepInfo(**data | changed | stored | {"group": tuple(data["group"])})
 
 
-def stored_value(data: list) -> StoredValue:
+def stored_value(data: list[Any]) -> StoredValue:
     value = StoredValue(*data)
     return value._replace(origin=Origin(*value.origin))
 
 
-def message_of(data: list) -> list:
+def message_of(data: list[Any]) -> list[Any]:
     return [tuple(x) if isinstance(x, list) else x for x in data]
 
 
-def stacks_of(data: dict) -> list[list[tuple]]:
+def stacks_of(data: dict[Any, Any]) -> list[list[tuple[Any, ...]]]:
     lines: list[set[int]] = [set() for _ in data["codes"]]
     for stack in data["stacks"]:
         for code, line in stack:
@@ -413,7 +415,7 @@ def stacks_of(data: dict) -> list[list[tuple]]:
     return [[(codes[code], line) for code, line in stack] for stack in data["stacks"]]
 
 
-def runs_of(data: dict, programs: list[StoredProgram]) -> list[RecordedRun]:
+def runs_of(data: dict[Any, Any], programs: list[StoredProgram]) -> list[RecordedRun]:
     columns = {name: unpack(column) for name, column in data["counts"].items()}
     ends, events = (
         np.split(unpack(data["arrays"][name]), np.cumsum(columns[count])[:-1])
@@ -442,7 +444,7 @@ def runs_of(data: dict, programs: list[StoredProgram]) -> list[RecordedRun]:
     ]
 
 
-def holders_of(data: dict, programs: list[StoredProgram]) -> Holders:
+def holders_of(data: dict[Any, Any], programs: list[StoredProgram]) -> Holders:
     holders = Holders()
     for rows, blocks in data["blocks"]:
         tensors = {address: HeldTensor(Tag(*tag), spec) for address, tag, spec in blocks}
@@ -454,7 +456,7 @@ def holders_of(data: dict, programs: list[StoredProgram]) -> Holders:
     return holders
 
 
-def fallbacks_of(data: dict) -> FallbackCounter:
+def fallbacks_of(data: dict[Any, Any]) -> FallbackCounter:
     fallbacks = data["fallbacks"]
     rows = {Fallback(*row): count for *row, count in fallbacks["rows"]}
     return FallbackCounter(fallbacks["cards"], rows=rows, uncompiled=fallbacks["uncompiled"])

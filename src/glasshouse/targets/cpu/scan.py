@@ -162,7 +162,7 @@ class LoopCall(NativeCall):
         return LoadedCall(function, ctypes.addressof(run), (run, table, parts, keep))
 
 
-def fill_entry(entry: RunnerStep, step: Any, addresses: Any) -> tuple:
+def fill_entry(entry: RunnerStep, step: Any, addresses: Any) -> tuple[Any, ...]:
     """Describe a step of a body to the runner; returns what must stay alive. A kernel takes the
     next of the addresses."""
     args = array_of(ctypes.c_int64, step.args)

@@ -31,7 +31,7 @@ class CpuTarget(Target):
 
     threads = 0  # that Programs are made for: where they are told apart by it
 
-    def settings(self) -> tuple:
+    def settings(self) -> tuple[Any, ...]:
         switched_off = (name for name in ALGORITHMS if not getattr(flags, name))
         return tuple(f"no {name}" for name in switched_off)
 

@@ -54,7 +54,7 @@ def makes_leaves(fn: Callable[..., Any]) -> Any:
     return call
 
 
-def eval(*tensors: "Tensor") -> None:
+def eval(*tensors: Any) -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
 
     Example:

@@ -47,7 +47,7 @@ class IndexPlan:
         return -(-(stop - start) // step)
 
 
-def expand_key(key: Any, ndim: int) -> list:
+def expand_key(key: Any, ndim: int) -> list[Any]:
     """The key with an entry for every axis: slices after `...`, indices in place of masks."""
     items: list = []
     for item in key if isinstance(key, tuple) else (key,):
@@ -89,7 +89,7 @@ def is_mask(item: Any) -> bool:
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
-def mask_indices(mask: "Tensor") -> list:
+def mask_indices(mask: "Tensor") -> list[Any]:
     """The index arrays that a boolean mask stands for; a lone bool adds an axis of size 0 or 1."""
     mask = np.asarray(mask.numpy() if isinstance(mask, Value) else mask)
     if mask.ndim == 0:

@@ -208,7 +208,7 @@ def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> "Tensor
 
 
 @composed
-def broadcast_to(x: ArrayLike, /, shape: tuple[int, ...]) -> "Tensor":
+def broadcast_to(x: ArrayLike, /, shape: Any) -> "Tensor":
     """x repeated along new leading axes and axes of size 1 to fill `shape`.
 
     Shapes: x (...) -> shape.

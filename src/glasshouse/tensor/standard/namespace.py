@@ -162,7 +162,7 @@ def astype(
 class NamespaceInfo:
     """Capabilities of this namespace, with its devices and dtypes."""
 
-    def capabilities(self) -> dict:
+    def capabilities(self) -> dict[Any, Any]:
         """Boolean indexing and data-dependent shapes work; tensors have up to 64 axes."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 

@@ -107,7 +107,7 @@ def ravel(x: ArrayLike, /) -> "Tensor":
 
 
 @composed
-def unflatten(x: ArrayLike, axis: int, sizes: Any) -> Any:
+def unflatten(x: Any, axis: int, sizes: Any) -> Any:
     """x with one axis split into several; one size of -1 is worked out.
 
     Shapes: (..., a · b · …, ...) -> (..., a, b, …, ...).

@@ -317,7 +317,7 @@ def initial_seed() -> int:
     return random.default_generator().initial_seed()
 
 
-def get_rng_state() -> dict:
+def get_rng_state() -> dict[Any, Any]:
     """The state of the default generator, as `Generator.state` gives it: a dict.
 
     Source: PyTorch.
@@ -325,7 +325,7 @@ def get_rng_state() -> dict:
     return random.default_generator().state()
 
 
-def set_rng_state(state: dict) -> None:
+def set_rng_state(state: dict[Any, Any]) -> None:
     """Continue from what get_rng_state returned.
 
     Raises: OptionError if it is no such state.

@@ -4,8 +4,11 @@ The step is that of a user of `gh.optimize(step)`: forward pass, backward pass a
 graph, whose calls run as Programs. It is captured on tensors without contents, by the same hook,
 interpreter and compiler as in a real run; its Programs are planned, and compute nothing."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from glasshouse.capture.decorator import OptimizeDecorator, front
 from glasshouse.capture.programs.program_compiler import compile_to_program
@@ -35,7 +38,9 @@ class WholeStep(CompiledStep):
     captured = None
 
     @contextmanager
-    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+    def running(
+        self, mode: ContentlessMode, optimizer: torch.optim.Optimizer, inputs: list[Any]
+    ) -> Iterator[None]:
         """Inside, the step has been captured, and its Programs are planned."""
         self.simulation = Simulation(mode)
         self.capture = Capture(compile_to_program, front)
@@ -47,7 +52,7 @@ class WholeStep(CompiledStep):
             finally:
                 self.captured = None
 
-    def learn(self, optimizer, inputs: list) -> None:
+    def learn(self, optimizer: torch.optim.Optimizer, inputs: list[Any]) -> None:
         """Run steps until two do the same: those that make gradients and the optimizer's state, one
         that compiles, and another, after which nothing of the compiling is held."""
         before, now, runs = None, None, self.simulation.runs
@@ -58,13 +63,15 @@ class WholeStep(CompiledStep):
             runs.clear()
             self.run(optimizer, inputs)
 
-    def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
+    def watch(
+        self, ledger: Ledger, steps: int, optimizer: torch.optim.Optimizer, inputs: list[Any]
+    ) -> tuple[Any, ...]:
         """The peak of each step, and the FlopCounter of the last. An extra step comes first, in
         which the graph's own tensors are first seen."""
         peaks, counter = super().watch(ledger, steps + 1, optimizer, inputs)
         return peaks[1:], counter
 
-    def run(self, optimizer, inputs: list) -> None:
+    def run(self, optimizer: Any, inputs: list[Any]) -> None:
         """One captured step."""
         self.captured(self, optimizer, inputs)
 

@@ -5,7 +5,9 @@ backward pass are Programs, the loss function and the optimizer are PyTorch's. I
 without contents through TorchDynamo, AOTAutograd and our lowering as in a real run. Each Program is
 planned, takes its arena and results from a simulated manager, and computes nothing."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 
@@ -28,10 +30,12 @@ class CompiledStep(EagerStep):
 
     convention = "exact"
     simulation: Simulation
-    options: dict | None = None  # of torch.compile
+    options: dict[Any, Any] | None = None  # of torch.compile
 
     @contextmanager
-    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+    def running(
+        self, mode: ContentlessMode, optimizer: torch.optim.Optimizer, inputs: list[Any]
+    ) -> Iterator[None]:
         """Inside, the model is compiled and its Programs are planned. TorchDynamo's entries of it
         are removed afterwards."""
         model = uncompiled(self.model)
@@ -46,7 +50,13 @@ class CompiledStep(EagerStep):
             finally:
                 self.forward = self.model
 
-    def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
+    def note_all(
+        self,
+        ledger: Ledger,
+        modules: list[Any],
+        optimizer: torch.optim.Optimizer,
+        inputs: list[Any],
+    ) -> None:
         """Report all tensors that exist before the first step."""
         super().note_all(ledger, modules, optimizer, inputs)
         self.simulation.storages = [thread_mode.mode.storages[ledger]]
@@ -62,7 +72,7 @@ class CompiledStep(EagerStep):
 
 
 @contextmanager
-def own_entries():
+def own_entries() -> Iterator[None]:
     """Inside, TorchDynamo has no limit of recompilations. Afterwards it forgets the functions that
     it had not compiled before."""
     met: dict = {}

@@ -4,9 +4,10 @@ The step runs on tensors without contents through PyTorch's own Python, autograd
 The mode below autograd that reports operators to our counter and profiler also reports allocations
 and frees, so each storage lives as long as in eager."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from traceback import extract_tb
+from typing import Any
 
 import torch
 
@@ -38,7 +39,14 @@ class EagerStep:
     output: object = None  # the held output
     micro_batches = 1  # batches whose gradients are added up before an update
 
-    def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        loss: Callable[..., Any] | None,
+        optimizer: Any,
+        inputs: list[Any],
+        autocast: str | None,
+    ) -> None:
         if not callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
             fix = "Pass torch.optim.SGD(model.parameters(), …), or a function that makes it."
             raise OptionError("step", "an optimizer of torch.optim", type_name(optimizer), fix)
@@ -47,7 +55,7 @@ class EagerStep:
         is_alone = isinstance(inputs, (torch.Tensor, dict))
         self.inputs = [inputs] if is_alone else list(inputs)
 
-    def run(self, optimizer, inputs: list) -> None:
+    def run(self, optimizer: torch.optim.Optimizer, inputs: list[Any]) -> None:
         """Run one step, as users write it: output and loss live until it ends."""
         optimizer.zero_grad()
         first, *targets = inputs
@@ -61,18 +69,18 @@ class EagerStep:
             loss.backward()
         optimizer.step()
 
-    def casting(self):
+    def casting(self) -> Any:
         if self.autocast is None:
             return nullcontext()
         return torch.autocast("cpu", getattr(torch, self.autocast))
 
-    def call(self, first):
+    def call(self, first: Any) -> Any:
         """The model's output: a dict has its arguments by name, a tuple by position."""
         if isinstance(first, dict):
             return self.forward(**first)
         return self.forward(*first) if isinstance(first, tuple) else self.forward(first)
 
-    def loss_of(self, output, targets: list) -> torch.Tensor:
+    def loss_of(self, output: Any, targets: list[Any]) -> torch.Tensor:
         """The loss: of the loss function, or of the model's output."""
         if self.loss is not None:
             return self.loss(output, *targets)
@@ -84,7 +92,9 @@ class EagerStep:
         return loss
 
     @contextmanager
-    def running(self, mode: ContentlessMode, optimizer, inputs: list):
+    def running(
+        self, mode: ContentlessMode, optimizer: torch.optim.Optimizer, inputs: list[Any]
+    ) -> Iterator[None]:
         """Inside, the model runs eagerly; compiled functions run as plain ones."""
         with mode, torch.compiler.set_stance("force_eager"):
             yield
@@ -93,11 +103,11 @@ class EagerStep:
         """Begin another step."""
         ledger.begin_step()
 
-    def runs(self) -> list:
+    def runs(self) -> list[Any]:
         """The Programs of the last step."""
         return []
 
-    def breaks(self) -> list:
+    def breaks(self) -> list[Any]:
         """The places where the step leaves a captured graph."""
         return []
 
@@ -122,11 +132,13 @@ class EagerStep:
         source, runs = TorchSource(ledger, self.convention), self.runs()
         return StepAnalysis(source, runs, peaks, counter, machine, breaks=self.breaks())
 
-    def modules(self) -> list:
+    def modules(self) -> list[Any]:
         """The model, and the loss function where that is a module."""
         return [x for x in (self.model, self.loss) if isinstance(x, torch.nn.Module)]
 
-    def watch(self, ledger: Ledger, steps: int, optimizer, inputs: list) -> tuple:
+    def watch(
+        self, ledger: Ledger, steps: int, optimizer: torch.optim.Optimizer, inputs: list[Any]
+    ) -> tuple[Any, ...]:
         """The peak of each step, and the FlopCounter of the last."""
         peaks, counter = [], None
         end = observe(ledger, self.model)
@@ -142,7 +154,13 @@ class EagerStep:
             end()
         return peaks, counter
 
-    def note_all(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
+    def note_all(
+        self,
+        ledger: Ledger,
+        modules: list[Any],
+        optimizer: torch.optim.Optimizer,
+        inputs: list[Any],
+    ) -> None:
         """Report all tensors that exist before the first step."""
         storages = thread_mode.mode.storages[ledger]
         tensors = [x for module in modules for x in (*module.parameters(), *module.buffers())]
@@ -151,7 +169,13 @@ class EagerStep:
         storages.operands([*tensors, *leaves])
         self.name_owners(ledger, modules, optimizer, inputs)
 
-    def name_owners(self, ledger: Ledger, modules: list, optimizer, inputs: list) -> None:
+    def name_owners(
+        self,
+        ledger: Ledger,
+        modules: list[Any],
+        optimizer: torch.optim.Optimizer,
+        inputs: list[Any],
+    ) -> None:
         """Name the owners of storages: parameters, gradients, buffers, the optimizer, inputs."""
         owners: dict[torch.Tensor, tuple[str, str]] = {}  # path and module of each parameter
         for module in modules:
@@ -173,7 +197,7 @@ class EagerStep:
                 ledger.name(x, "inputs", "", "an input")
 
     @contextmanager
-    def explaining(self, mode: ContentlessMode):
+    def explaining(self, mode: ContentlessMode) -> Iterator[None]:
         """Inside, errors of operators without contents or sizes name the operator and its place."""
         try:
             yield
@@ -195,7 +219,7 @@ class EagerStep:
             mode.error = None
 
 
-def place_of(mode: ContentlessMode, error: Exception, model) -> str:
+def place_of(mode: ContentlessMode, error: Exception, model: torch.nn.Module) -> str:
     """The operator that failed, its module and the user's line."""
     operator, module = mode.failed
     operator = operator or str(getattr(error, "func", error))

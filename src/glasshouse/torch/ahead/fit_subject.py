@@ -4,6 +4,7 @@ ZeRO is not run. A second pass through the ledger of an analysed step divides sh
 number of ranks, and adds gathered ones."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -46,7 +47,7 @@ class TorchSubject(StepSubject):
     autocast_code = 'with torch.autocast("cpu", torch.bfloat16):'
     zero_code = "stage {stage} of ZeRO, as FSDP or DeepSpeed"
 
-    def __init__(self, model, loss, optimizer, inputs, options):
+    def __init__(self, model: Any, loss: Any, optimizer: Any, inputs: Any, options: Any) -> None:
         model = uncompiled(model)
         inputs = [inputs] if isinstance(inputs, (torch.Tensor, dict)) else list(inputs)
         super().__init__(model, loss, optimizer, inputs, options)
@@ -86,7 +87,7 @@ class TorchSubject(StepSubject):
         with self.checkpoints(model) if variant.checkpoints else nullcontext():
             return step.analyse(STEPS, self.options["machine"])
 
-    def checkpoints(self, model):
+    def checkpoints(self, model: Any) -> Any:
         """A context in which blocks are checkpointed, by transformers' own models in their way."""
         if getattr(model, "supports_gradient_checkpointing", False):
             return own_checkpoints(model)
@@ -114,7 +115,7 @@ class SharedLedger:
 
     added   extra bytes of a rank while a pass runs, by kind"""
 
-    def __init__(self, ledger: Ledger, stage: int, ranks: int):
+    def __init__(self, ledger: Ledger, stage: int, ranks: int) -> None:
         self.ledger, self.ranks = ledger, ranks
         self.kinds = ("optimizer state", "gradients", "parameters")[:stage]
         self.added: dict[str, Counter[str]] = defaultdict(Counter)
@@ -142,13 +143,13 @@ class SharedLedger:
         return most, dict(kinds.most_common())
 
 
-def checkpointed(path: str, module):
+def checkpointed(path: str, module: Any) -> Any:
     """The forward of a block, as a checkpoint."""
     return partial(checkpoint, module.forward, use_reentrant=False)
 
 
 @contextmanager
-def own_checkpoints(model):
+def own_checkpoints(model: Any) -> Iterator[None]:
     """Inside, a model of transformers uses its own checkpoints, and no cache of keys and values."""
     before = model.is_gradient_checkpointing
     model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -159,12 +160,12 @@ def own_checkpoints(model):
             model.gradient_checkpointing_disable()
 
 
-def bytes_in(module, itemsize: int | None) -> int:
+def bytes_in(module: Any, itemsize: int | None) -> int:
     """Bytes of a module's parameters, with elements of `itemsize`, by default their own."""
     return sum(p.numel() * (itemsize or p.itemsize) for p in module.parameters())
 
 
-def bare_copy(model, optimizer, dtype: torch.dtype) -> tuple:
+def bare_copy(model: Any, optimizer: Any, dtype: torch.dtype) -> tuple[Any, ...]:
     """Model and optimizer copied to the meta device, with floats in a dtype."""
     memo: dict[int, Any] = {}
     for x in (*model.parameters(), *model.buffers()):
@@ -180,7 +181,7 @@ def bare_copy(model, optimizer, dtype: torch.dtype) -> tuple:
     return copied, deepcopy(optimizer, memo)
 
 
-def contentless_inputs(inputs: list) -> list:
+def contentless_inputs(inputs: list[Any]) -> list[Any]:
     """The inputs as tensors without contents."""
     mode = ContentlessMode()
     contentless = Contentless(mode)
@@ -188,7 +189,7 @@ def contentless_inputs(inputs: list) -> list:
         return [contentless.input_of(x) for x in inputs]
 
 
-def narrowed_inputs(inputs: list, dtype: torch.dtype) -> list:
+def narrowed_inputs(inputs: list[Any], dtype: torch.dtype) -> list[Any]:
     """The inputs with their floats in a dtype, on the meta device."""
 
     def narrowed(x):

@@ -1,6 +1,7 @@
 """Models of Hugging Face's transformers, made from a configuration on the meta device."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from glasshouse.base.errors import BackendError, OptionError, optional, type_name
 
@@ -15,7 +16,7 @@ INPUTS = ("input_ids", "pixel_values")
 WHERE = "fits"
 
 
-def build(config, batch) -> tuple:
+def build(config: Any, batch: Any) -> tuple[Any, ...]:
     """(model, inputs) for a configuration and a batch: a number of examples, or (examples, tokens);
     other inputs are returned as they are.
 
@@ -31,7 +32,7 @@ def build(config, batch) -> tuple:
     return model, inputs_of(model, config, batch)
 
 
-def load_transformers():
+def load_transformers() -> Any:
     """The library.
 
     Raises: BackendError where it is missing
@@ -45,7 +46,7 @@ def load_transformers():
     return transformers
 
 
-def as_config(transformers, config):
+def as_config(transformers: Any, config: Any) -> Any:
     """The configuration as an object.
 
     Raises: OptionError for a type of model that transformers does not know
@@ -60,7 +61,7 @@ def as_config(transformers, config):
         raise OptionError(WHERE, expected, repr(config["model_type"]), f"{error}") from error
 
 
-def class_of(transformers, config):
+def class_of(transformers: Any, config: Any) -> Any:
     """The function that makes the model: the first of `architectures`, else a fitting head.
 
     Raises: OptionError
@@ -77,14 +78,14 @@ def class_of(transformers, config):
     raise OptionError(WHERE, expected, type_name(config), fix)
 
 
-def is_other(name: str, config) -> bool:
+def is_other(name: str, config: Any) -> bool:
     """Whether a head is for models of another kind than the configuration's."""
     if name == "AutoModelForSeq2SeqLM":
         return not config.is_encoder_decoder
     return name == "AutoModelForMaskedLM" and getattr(config, "is_decoder", False)
 
 
-def inputs_of(model, config, batch):
+def inputs_of(model: Any, config: Any, batch: Any) -> Any:
     """The model's inputs with labels, so that the model returns its loss.
 
     Raises: OptionError for a model whose input is neither tokens nor images

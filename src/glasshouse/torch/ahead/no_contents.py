@@ -2,6 +2,7 @@
 and shared memory are kept; afterwards the contents are back."""
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -46,13 +47,19 @@ class ContentlessMode(FakeTensorMode):
 
     computes = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self.failed: tuple[str, str] = "", ""
         self.error: Exception | None = None
         self.remembered = RememberedResults(self)
 
-    def dispatch(self, func, types, args=(), kwargs=None):
+    def dispatch(
+        self,
+        func: Any,
+        types: tuple[type[Any], ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         """The results of an operator."""
         try:
             return self.results_of(func, types, args, kwargs or {})
@@ -60,7 +67,9 @@ class ContentlessMode(FakeTensorMode):
             self.failed, self.error = (str(func), path_of(state.scope)), error
             raise
 
-    def results_of(self, func, types, args, named: dict):
+    def results_of(
+        self, func: Any, types: tuple[type[Any], ...], args: tuple[Any, ...], named: dict[Any, Any]
+    ) -> Any:
         if not self.computes or not all_known((*args, *named.values())):
             if func is GROUPED_PRODUCT:
                 with self:
@@ -89,13 +98,13 @@ class ContentlessMode(FakeTensorMode):
 class Contentless:
     """Makes for each tensor one contentless copy on the processor."""
 
-    def __init__(self, mode: ContentlessMode):
+    def __init__(self, mode: ContentlessMode) -> None:
         self.mode = mode
         self.tensors: dict[int, Tensor] = {}  # by id
         self.memories: dict[int, Tensor] = {}  # the first of each storage, by address
         self.originals: list[Tensor] = []  # keeps their ids in use
 
-    def of(self, x):
+    def of(self, x: Any) -> Any:
         """The contentless copy of a tensor; any other value as it is."""
         if not isinstance(x, Tensor):
             return x
@@ -104,7 +113,7 @@ class Contentless:
             self.tensors[id(x)] = self.make(x)
         return self.tensors[id(x)]
 
-    def all_of(self, x):
+    def all_of(self, x: Any) -> Any:
         """A value with its tensors, those in tuples too, replaced by contentless copies."""
         return tuple(map(self.all_of, x)) if type(x) is tuple else self.of(x)
 
@@ -160,7 +169,7 @@ class Contentless:
         with having(self.mode, computes=False), self.mode:
             return torch.empty(shape, dtype=dtype, device="cpu")
 
-    def input_of(self, x):
+    def input_of(self, x: Any) -> Any:
         """An input from a tensor, (shape, dtype), or an object with both, also in containers."""
         if isinstance(x, Tensor):
             return self.of(x)
@@ -174,7 +183,9 @@ class Contentless:
         return x
 
 
-def grouped_product(a, b, offs=None, bias=None, out_dtype=None) -> Tensor:
+def grouped_product(
+    a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None
+) -> Tensor:
     """The result of a grouped product on the processor; PyTorch's own rule takes bfloat16 only.
     Rows begin at multiples of 16 bytes."""
     groups = (len(offs),) if a.dim() == b.dim() == 2 else ()
@@ -187,7 +198,7 @@ def grouped_product(a, b, offs=None, bias=None, out_dtype=None) -> Tensor:
     return torch.empty_strided(size, strides, dtype=dtype, device=a.device)
 
 
-def with_batch(inputs, batch: int):
+def with_batch(inputs: Any, batch: int) -> Any:
     """The inputs with another batch size; examples of whole numbers are repeated."""
     if isinstance(inputs, Tensor):
         if not inputs.dim():
@@ -217,7 +228,7 @@ def may_be_known(x: Tensor) -> bool:
     return is_whole and x.untyped_storage().nbytes() <= KNOWN_BYTES
 
 
-def all_known(args) -> bool:
+def all_known(args: Any) -> bool:
     """Whether the tensors among arguments are whole numbers with contents."""
     for x in args:
         if isinstance(x, Tensor):
@@ -228,12 +239,12 @@ def all_known(args) -> bool:
     return True
 
 
-def is_pair_of_torch(x) -> bool:
+def is_pair_of_torch(x: Any) -> bool:
     """Whether a value is (shape, dtype) with a PyTorch dtype."""
     return isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], torch.dtype)
 
 
-def dtype_of(dtype) -> torch.dtype:
+def dtype_of(dtype: str | torch.dtype) -> torch.dtype:
     """PyTorch's dtype of this name, or of this dtype of ours or NumPy's.
 
     Raises: OptionError for what is none
@@ -245,7 +256,9 @@ def dtype_of(dtype) -> torch.dtype:
 
 
 @contextmanager
-def without_contents(modules: list, optimizer, contentless: Contentless):
+def without_contents(
+    modules: list[Any], optimizer: torch.optim.Optimizer | None, contentless: Contentless
+) -> Iterator[None]:
     """Inside, the tensors of modules and an optimizer have no contents. Afterwards all is restored,
     the state of random numbers too."""
     parts = [part for module in modules for part in module.modules()]

@@ -3,8 +3,10 @@
 PyTorch's hooks say what a node saves for its backward pass. In the convention "colossal",
 ColossalAI's formulas count both passes."""
 
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod, sqrt
+from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -44,17 +46,23 @@ ELEMENTWISE = {
 class ColossalMode(DispatchMode):
     """Adds up the FLOPs of operators, a multiply-add as 1."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.total = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type[Any], ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, bool] | None = None,
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         self.total += colossal_flops(func, args, result)
         return result
 
 
-def colossal_flops(func, args, result) -> int:
+def colossal_flops(func: Any, args: tuple[Any, ...], result: torch.device | torch.Tensor) -> int:
     """The FLOPs of one operator by ColossalAI's formulas."""
     name = schema_of(func).name.partition("::")[2].rstrip("_")
     plain = name.removeprefix("_").removesuffix("_data").removesuffix("_backward")
@@ -80,12 +88,20 @@ def colossal_flops(func, args, result) -> int:
     return args[0].numel() if plain in ELEMENTWISE and not is_view(func) else 0
 
 
-def of_convolution(out, weight, is_transposed: bool, x) -> int:
+def of_convolution(out: Any, weight: Any, is_transposed: bool, x: Any) -> int:
     """Multiply-adds of a convolution; its two gradients take as many each."""
     return (x if is_transposed else out).shape.numel() * prod(weight.shape[1:])
 
 
-def unfused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **_):
+def unfused_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **_: Any,
+) -> Any:
     """Attention as PyTorch 1.12 composed it, of operators that save their operands. A mask changes
     the count only by its addition."""
     query = query / sqrt(query.shape[-1])
@@ -98,7 +114,7 @@ def unfused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causa
     return torch.matmul(scores, value)
 
 
-def separate_projections(q, k, v, w, b=None):
+def separate_projections(q: Any, k: Any, v: Any, w: Any, b: Any = None) -> Any:
     """Packed projections as PyTorch 1.12 composed them: query, key and value have separate memory;
     later versions return parts of one tensor."""
     linear, width = torch.nn.functional.linear, q.shape[-1]
@@ -125,7 +141,9 @@ class TorchGraph(ProfiledGraph, Interpreter):
     parameter_type = torch.nn.Parameter
     unknown = ()  # nodes of which only the shape is known
 
-    def __init__(self, module: torch.fx.GraphModule, is_colossal: bool, machine: MachineProfile):
+    def __init__(
+        self, module: torch.fx.GraphModule, is_colossal: bool, machine: MachineProfile
+    ) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
         self.keeps_results = not is_colossal
@@ -140,14 +158,16 @@ class TorchGraph(ProfiledGraph, Interpreter):
 
     @staticmethod
     @contextmanager
-    def without_contents(module: torch.fx.GraphModule, is_colossal: bool):
+    def without_contents(
+        module: torch.fx.GraphModule, is_colossal: bool
+    ) -> Iterator[Callable[..., Any]]:
         """Inside, a model has no contents; yields a function that makes arguments so."""
         with contentless([module]) as maker, torch.enable_grad(), ExitStack() as patched:
             for place, compose in FORMER if is_colossal else ():
                 patched.enter_context(place.holding(compose))
             yield maker.input_of
 
-    def run_node(self, n: torch.fx.Node):
+    def run_node(self, n: torch.fx.Node) -> torch.Tensor:
         """The value of a node, cut off from those before it."""
         operands = [x for node in n.all_input_nodes for x in tensors_in(self.env[node])]
         return self.profiler.run(n, super().run_node, operands)
@@ -160,13 +180,19 @@ class TorchGraph(ProfiledGraph, Interpreter):
         shape = str(spec) if spec is not None else ""
         return NodeCost(node.name, node.op, name, node.meta.get("module", ""), "", shape)
 
-    def tensors_in(self, value) -> list[torch.Tensor]:
+    def tensors_in(self, value: torch.Tensor) -> list[torch.Tensor]:
         return tensors_in(value)
 
-    def counter(self):
+    def counter(self) -> Any:
         return ColossalMode() if self.is_colossal else FlopCounter()
 
-    def run_saving(self, compute, node: torch.fx.Node, operands: list, save):
+    def run_saving(
+        self,
+        compute: Callable[..., Any],
+        node: torch.fx.Node,
+        operands: list[Any],
+        save: Callable[..., Any],
+    ) -> torch.Tensor:
         def pack(x: torch.Tensor) -> torch.Tensor:
             if storage(x) not in self.member_storages:
                 save(storage(x), self.bytes_of(x))
@@ -180,13 +206,15 @@ class TorchGraph(ProfiledGraph, Interpreter):
         """Bytes of a tensor's memory; to ColossalAI, of its elements."""
         return x.nbytes if self.is_colossal else x.untyped_storage().nbytes()
 
-    def new_storages(self, results: list, operands: list, saved: dict) -> dict[int, int]:
+    def new_storages(
+        self, results: list[Any], operands: list[Any], saved: dict[Any, Any]
+    ) -> dict[int, int]:
         """Bytes of new storages; for ColossalAI, all results that are not saved yet are new."""
         old = saved.keys() if self.is_colossal else set(map(storage, operands))
         old = old | self.member_storages
         return {storage(x): self.bytes_of(x) for x in results if storage(x) not in old}
 
-    def pull(self, node: torch.fx.Node, results: list, operands: list) -> int:
+    def pull(self, node: torch.fx.Node, results: list[Any], operands: list[Any]) -> int:
         """Run a node's backward pass; returns the bytes of gradients. ColossalAI counts a gradient
         for each tensor argument, repeated ones too; otherwise only existing gradients count."""
         outputs = [x for x in results if x.requires_grad and x.grad_fn is not None]
@@ -201,18 +229,20 @@ class TorchGraph(ProfiledGraph, Interpreter):
             x.grad = None
         return sum(x.nbytes for x in with_gradients if not isinstance(x, torch.nn.Parameter))
 
-    def flops(self, node: torch.fx.Node, forward, backward, operands: list) -> tuple[int, int]:
+    def flops(
+        self, node: torch.fx.Node, forward: Any, backward: Any, operands: list[Any]
+    ) -> tuple[int, int]:
         if self.is_colossal:
             return forward.total, backward.total
         return super().flops(node, forward, backward, operands)
 
-    def is_kernel(self, call) -> bool:
+    def is_kernel(self, call: Any) -> bool:
         return call.primitive.kind != "movement"
 
-    def module_parameters(self, node: torch.fx.Node) -> list:
+    def module_parameters(self, node: torch.fx.Node) -> list[Any]:
         return list(self.fetch_attr(node.target).parameters())
 
-    def detached(self, value):
+    def detached(self, value: torch.Tensor) -> torch.Tensor:
         return tree_map(alone, value)
 
 
@@ -226,7 +256,7 @@ def same(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-def alone(x):
+def alone(x: torch.Tensor) -> torch.Tensor:
     """A value as a leaf of a new autograd graph."""
     if not isinstance(x, torch.Tensor) or isinstance(x, torch.nn.Parameter):
         return x

@@ -6,13 +6,14 @@ So sizes, dtypes and known whole numbers have values, and need no nodes."""
 import functools
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from glasshouse.base import Spec
 from glasshouse.base.errors import BackendError, DTypeError, OptionError, check_known, type_name
 from glasshouse.torch.ahead.eager import place_of
 from glasshouse.torch.ahead.no_contents import (
@@ -37,11 +38,11 @@ CREATING = {  # functions that make a tensor from no tensors
 class ValueProxy(torch.fx.Proxy):
     """A proxy in the trace, with its contentless `value`."""
 
-    def __init__(self, node: torch.fx.Node, tracer: "ForwardTracer"):
+    def __init__(self, node: torch.fx.Node, tracer: "ForwardTracer") -> None:
         super().__init__(node, tracer)
         self.value: Any = None
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.value, name)
         if callable(attribute) and isinstance(self.value, torch.Tensor):
             return functools.partial(self.tracer.create_method, name, self)
@@ -49,30 +50,30 @@ class ValueProxy(torch.fx.Proxy):
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
         return attribute
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return (self[i] for i in range(len(self.value)))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.value)
 
-    def __contains__(self, key):
+    def __contains__(self, key: Any) -> bool:
         return key in self.value
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.value)
 
-    def __int__(self):
+    def __int__(self) -> int:
         return int(self.value)
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self.value)
 
     __index__ = __int__
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: Any, value: Any) -> None:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
 
-    def keys(self):
+    def keys(self) -> Any:
         """The keys of a mapping."""
         return self.value.keys()
 
@@ -80,11 +81,17 @@ class ValueProxy(torch.fx.Proxy):
 class CreatingMode(TorchFunctionMode):
     """Records functions that make tensors as nodes."""
 
-    def __init__(self, tracer: "ForwardTracer"):
+    def __init__(self, tracer: "ForwardTracer") -> None:
         super().__init__()
         self.tracer = tracer
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type[Any], ...],
+        args: tuple[torch.Tensor, ...] = (),
+        kwargs: Any = None,
+    ) -> Any:
         if func in CREATING and not self.tracer.is_inside:
             return self.tracer.create_proxy("call_function", func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
@@ -95,7 +102,9 @@ class ForwardTracer(torch.fx.Tracer):
 
     proxy_buffer_attributes = True
 
-    def __init__(self, inputs: dict[str, Any], is_leaf: Callable | None, mode: ContentlessMode):
+    def __init__(
+        self, inputs: dict[str, Any], is_leaf: Callable[..., Any] | None, mode: ContentlessMode
+    ) -> None:
         super().__init__()
         self.inputs, self.is_leaf, self.mode = inputs, is_leaf, mode
         self.is_inside = False  # whether a node's call runs
@@ -107,11 +116,17 @@ class ForwardTracer(torch.fx.Tracer):
         """The proxy of a node's value in the model's code."""
         return ValueProxy(node, self)
 
-    def is_leaf_module(self, m, module_qualified_name: str) -> bool:
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one node."""
         return self.is_leaf(m) if self.is_leaf else super().is_leaf_module(m, module_qualified_name)
 
-    def call_module(self, m, forward, args, kwargs):
+    def call_module(
+        self,
+        m: torch.nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[ValueProxy, ...],
+        kwargs: dict[Any, Any],
+    ) -> ValueProxy:
         """A call of a module."""
         if self.is_inside:
             return forward(*args, **kwargs)
@@ -121,13 +136,20 @@ class ForwardTracer(torch.fx.Tracer):
         finally:
             self.paths.pop()
 
-    def getattr(self, attr: str, attr_val, parameter_proxy_cache):
+    def getattr(
+        self,
+        attr: str,
+        attr_val: torch.nn.Module | torch.Tensor,
+        parameter_proxy_cache: dict[Any, Any],
+    ) -> Any:
         """A parameter or buffer that a module reads."""
         if self.is_inside:
             return attr_val
         return super().getattr(attr, attr_val, parameter_proxy_cache)
 
-    def create_args_for_root(self, root_fn, is_module, concrete_args=None):
+    def create_args_for_root(
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
+    ) -> tuple[Callable[..., Any], list[torch.nn.Module]]:
         """The forward, and its arguments: placeholders for values with tensors."""
         parameters = list(inspect.signature(root_fn).parameters.values())[1:]
         args, named = [self.root], {}
@@ -138,7 +160,16 @@ class ForwardTracer(torch.fx.Tracer):
             named[parameter.name] = value
         return functools.partial(root_fn, **named), args
 
-    def create_proxy(self, kind, target, args, kwargs, name=None, type_expr=None, *_):
+    def create_proxy(
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[ValueProxy, ...],
+        kwargs: dict[Any, Any],
+        name: Any = None,
+        type_expr: Any = None,
+        *_: Any,
+    ) -> ValueProxy:
         """The result of a call: a proxy where it has tensors, else the value itself."""
         if kind in ("placeholder", "output"):
             return super().create_proxy(kind, target, args, kwargs, name, type_expr)
@@ -154,11 +185,11 @@ class ForwardTracer(torch.fx.Tracer):
 
     # -- calls of nodes ------------------------------------------------------------------------
 
-    def create_method(self, name: str, *args, **named):
+    def create_method(self, name: str, *args: Any, **named: Any) -> Any:
         """The result of a method's call, as `create_proxy` gives it."""
         return self.create_proxy("call_method", name, args, named)
 
-    def argument(self, name: str, value):
+    def argument(self, name: str, value: torch.Tensor) -> ValueProxy:
         """A placeholder for a value with tensors; any other value as it is."""
         if not any(isinstance(x, torch.Tensor) for x in tree_leaves(value)):
             return value
@@ -167,7 +198,7 @@ class ForwardTracer(torch.fx.Tracer):
         proxy.node.meta |= {"module": "", "value": value, "spec": specs_in(value)}
         return proxy
 
-    def run_call(self, kind: str, target, args, named: dict):
+    def run_call(self, kind: str, target: Any, args: Any, named: dict[Any, Any]) -> torch.Tensor:
         """The result of a call on tensors without contents."""
         self.is_inside = True
         try:
@@ -182,14 +213,14 @@ class ForwardTracer(torch.fx.Tracer):
             self.is_inside = False
 
 
-def value_of(x):
+def value_of(x: ValueProxy) -> torch.Tensor:
     """The value of a proxy, in slices too; any other value as it is."""
     if isinstance(x, slice):
         return slice(value_of(x.start), value_of(x.stop), value_of(x.step))
     return x.value if isinstance(x, ValueProxy) else x
 
 
-def specs_in(value):
+def specs_in(value: torch.Tensor) -> Spec:
     """Shapes and dtypes of tensors in a value; None for a dtype that we do not have."""
 
     def of(x):
@@ -199,7 +230,7 @@ def specs_in(value):
     return tree_map(of, value)
 
 
-def arguments_of(model, inputs, concrete: dict) -> dict[str, Any]:
+def arguments_of(model: torch.nn.Module, inputs: Any, concrete: dict[Any, Any]) -> dict[str, Any]:
     """The arguments of the forward, by name.
 
     Raises: OptionError for a name that it does not have
@@ -219,14 +250,14 @@ def arguments_of(model, inputs, concrete: dict) -> dict[str, Any]:
     return {**inputs, **concrete}
 
 
-def is_named_pair(x) -> bool:
+def is_named_pair(x: list[tuple[tuple[Any, ...], str]]) -> bool:
     """Whether a value is (shape, dtype) with the name of a dtype."""
     is_pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], (tuple, list))
     return is_pair and isinstance(x[1], str)
 
 
 @contextmanager
-def contentless(modules: list):
+def contentless(modules: list[Any]) -> Iterator[Contentless]:
     """Inside, modules have no contents; yields the maker of such arguments. Errors name the
     place."""
     mode = ContentlessMode()
@@ -243,8 +274,8 @@ def contentless(modules: list):
 
 def traced(
     model: torch.nn.Module,
-    meta_args=None,
-    concrete_args: dict | None = None,
+    meta_args: list[tuple[tuple[Any, ...], str]] | None = None,
+    concrete_args: dict[Any, Any] | None = None,
     is_leaf: Callable[[torch.nn.Module], bool] | None = None,
 ) -> torch.fx.GraphModule:
     """The graph of a model's forward, as torch.fx has it; `meta` of a node has its "spec" and its

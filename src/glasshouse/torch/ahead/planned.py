@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,7 +41,7 @@ from glasshouse.torch.tensors.layout import lying
 class PlannedProgram:
     """The plan of a Program that is not built, with a Program's attributes."""
 
-    def __init__(self, recording: Recording):
+    def __init__(self, recording: Recording) -> None:
         with no_collection():
             self.plan = ProgramPlan(rewritten(graph_of(recording)))
         self.outputs = outputs_of(self.plan)
@@ -63,7 +63,7 @@ class Simulation:
     """The memory of Programs that are only planned. `runs` lists them; `storages` get their
     allocations and frees."""
 
-    def __init__(self, mode: FakeTensorMode):
+    def __init__(self, mode: FakeTensorMode) -> None:
         self.mode, self.manager = mode, memory.current().simulate()
         self.runs: list[PlannedRun] = []
         self.storages: list[StorageWatch] = []
@@ -92,7 +92,7 @@ class Simulation:
         for storages in self.storages:
             storages.tell("free", buffer.address, nbytes, ARENA_TAG)
 
-    def result(self, spec: tuple, what: tuple) -> torch.Tensor:
+    def result(self, spec: tuple[Any, ...], what: tuple[Any, ...]) -> torch.Tensor:
         """A tensor for an output of a Program; a large one owns memory of the manager."""
         nbytes, tag = spec[3:]
         dtype, sizes, strides, _ = what
@@ -115,7 +115,7 @@ class Simulation:
         tensors = [torch.empty(x.shape, dtype=TO_TORCH[x.dtype], device="cpu") for x in specs]
         note(results_in_torch(operator, arguments, orders, tensors, note))
 
-    def note(self, tensors, name: str) -> None:
+    def note(self, tensors: Any, name: str) -> None:
         """Report tensors that PyTorch itself would make."""
         for storages in self.storages:
             storages.results(tensors, name)
@@ -140,12 +140,12 @@ def simulating(simulation: Simulation) -> Iterator[Simulation]:
         current.simulation = before
 
 
-def reporting_operators():
+def reporting_operators() -> Any:
     """A context in which operators are reported to watchers, as in a real run."""
     return thread_mode.mode if current.simulation and thread_mode.mode else nullcontext()
 
 
-def are_contentless(inputs) -> bool:
+def are_contentless(inputs: list[torch.Tensor]) -> bool:
     """Whether a graph with these inputs can only be planned."""
     return current.simulation is not None or any(isinstance(x, FakeTensor) for x in inputs)
 
@@ -154,7 +154,9 @@ class PlannedVariant(ProgramVariant):
     """A graph that is planned, for inputs without contents."""
 
     @staticmethod
-    def view(tensor, sizes, strides, offset):
+    def view(
+        tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...], offset: int
+    ) -> torch.Tensor:
         """A tensor of another one's memory."""
         return tensor.detach().as_strided(sizes, strides, tensor.storage_offset() + offset)
 
@@ -162,7 +164,7 @@ class PlannedVariant(ProgramVariant):
         """The plan of a graph."""
         return PlannedProgram(lowered.recording)
 
-    def run(self, args) -> list:
+    def run(self, args: list[torch.Tensor]) -> list[Any]:
         """The results, with allocations and frees in the order of a real run."""
         simulation = current.simulation or simulation_of(args)
         with simulation.contentless():
@@ -189,7 +191,7 @@ class PlannedVariant(ProgramVariant):
         with reporting_operators():
             return super().spread(tensor, out)
 
-    def take_memory(self, simulation: Simulation, args: list) -> list[torch.Tensor]:
+    def take_memory(self, simulation: Simulation, args: list[Any]) -> list[torch.Tensor]:
         """The tensors that the Program would write to, made segment by segment if it has any."""
         pairs = list(zip(self.specs_out, self.tensors_out(), strict=True))
         if not self.segments:
@@ -207,13 +209,13 @@ class PlannedVariant(ProgramVariant):
                 args[number] = None
         return [tensors.get(at) for at in range(len(pairs))]
 
-    def keep(self, manager) -> None:
+    def keep(self, manager: Any) -> None:
         """Take the memory of what the first run makes for later ones."""
         if self.stable and not self.kept_buffers:
             specs = self.program.output_specs[self.count_results() :]
             self.kept_buffers = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
 
 
-def simulation_of(args) -> Simulation:
+def simulation_of(args: Any) -> Simulation:
     """A simulation for a call with contentless tensors outside of any other simulation."""
     return Simulation(next(x.fake_mode for x in args if isinstance(x, FakeTensor)))

@@ -4,6 +4,7 @@ An analysed step makes the same few calls for each layer and each parameter. One
 computed serves the others: a view is made at once, an update in place returns its operand, and new
 tensors have known sizes and strides. PyTorch computes all other results each time."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,11 +23,13 @@ class RememberedResults:
     """A cache of results by operator, sizes and numbers. `makers` has for each kind of call a
     function that makes its result; None where PyTorch must compute it."""
 
-    def __init__(self, mode: FakeTensorMode):
+    def __init__(self, mode: FakeTensorMode) -> None:
         self.mode = mode
-        self.makers: dict[tuple, Any] = {}
+        self.makers: dict[tuple[Any, ...], Any] = {}
 
-    def result(self, func, args, named: dict, compute):
+    def result(
+        self, func: Any, args: tuple[Any, ...], named: dict[Any, Any], compute: Callable[..., Any]
+    ) -> Any:
         """The result of a call; `compute` makes it if it is not known."""
         key = key_of(func, args, named)
         if key is None:
@@ -39,7 +42,7 @@ class RememberedResults:
             return result
         return compute() if make is None else make(func, args, named)
 
-    def maker_of(self, func, args, result):
+    def maker_of(self, func: Any, args: tuple[Any, ...], result: Any) -> Callable[..., Any] | None:
         """A function that makes the result of such a call again; None where that is not simple."""
         if type(result) is not FakeTensor or result.constant is not None:
             return None
@@ -61,13 +64,13 @@ class RememberedResults:
             return None
         return self.new_tensor(result)
 
-    def view(self, func, args, named):
+    def view(self, func: Any, args: tuple[Any, ...], named: dict[Any, Any]) -> torch.Tensor:
         """A view, made by PyTorch's own kernel."""
         with in_kernel(self.mode):
             tensor = func(*args, **named)
         return FakeTensor(self.mode, tensor, args[0].fake_device)
 
-    def new_tensor(self, like: FakeTensor):
+    def new_tensor(self, like: FakeTensor) -> Callable[..., Any]:
         """A function that makes tensors with memory of their own."""
         shape, strides = tuple(like.shape), like.stride()
         dtype, device = like.dtype, like.fake_device
@@ -80,17 +83,19 @@ class RememberedResults:
         return make
 
 
-def first_operand(func, args, named):
+def first_operand(
+    func: Any, args: tuple[float | torch.Tensor, ...], named: dict[str, float]
+) -> torch.Tensor:
     """The result of an update in place: its first operand."""
     return args[0]
 
 
-def bytes_of(x) -> int:
+def bytes_of(x: torch.Tensor) -> int:
     """Bytes of a tensor that lies without gaps."""
     return x.numel() * x.itemsize
 
 
-def key_of(func, args, named: dict) -> tuple | None:
+def key_of(func: Any, args: tuple[Any, ...], named: dict[Any, Any]) -> tuple[Any, ...] | None:
     """The cache key of a result; None where it depends on more than sizes and numbers."""
     key: list = [func, torch.get_default_dtype()]
     for x in args:
@@ -103,7 +108,7 @@ def key_of(func, args, named: dict) -> tuple | None:
     return tuple(key)
 
 
-def add_to(key: list, x) -> bool:
+def add_to(key: list[Any], x: Any) -> bool:
     """Add an argument to a key, if that can be."""
     kind = type(x)
     if kind is FakeTensor:

@@ -1,7 +1,9 @@
 """The source of an analysed step of PyTorch: a ledger of storages, and counted operators."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from glasshouse.analyze import MachineProfile
 from glasshouse.analyze.arena import arena_rows
 from glasshouse.analyze.step_costs import (
     KernelCost,
@@ -11,8 +13,10 @@ from glasshouse.analyze.step_costs import (
     StepSource,
     rows_of,
 )
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.planning.plan import ARENA_TAG
 from glasshouse.compile.steps.work import FLAT, StepKind, StepWork
+from glasshouse.dispatch.call import Call
 from glasshouse.memory import Tag
 from glasshouse.profile.counter import Sums
 from glasshouse.torch.observe.ledger import Ledger
@@ -28,7 +32,7 @@ class OperatorKind(StepKind):
 
     label = "operator"
 
-    def work_of(self, info) -> StepWork:
+    def work_of(self, info: StepInfo) -> StepWork:
         """The work of the call, from which its time is predicted."""
         (source,) = info.sources
         cost, name = source.call.cost, source.call.name
@@ -39,7 +43,7 @@ class OperatorKind(StepKind):
         what = self, f"{product} {source.call.specs[0].dtype.name}"
         return StepWork(what, [info.bytes, others, cost.matrix_flops])
 
-    def estimate(self, products, numbers, machine) -> float:
+    def estimate(self, products: list[str], numbers: list[int], machine: MachineProfile) -> float:
         return CALL_NS + super().estimate(products, numbers, machine)
 
 
@@ -69,7 +73,7 @@ class TorchSource(StepSource):
     def new_bytes(self) -> int:
         return sum(self.ledger.new_bytes().values())
 
-    def memory(self, runs: list) -> list[MemoryRow]:
+    def memory(self, runs: list[Any]) -> list[MemoryRow]:
         sums = Sums()
         for allocation in self.ledger.alive_at_peak():
             if allocation.tag == ARENA_TAG:
@@ -81,13 +85,13 @@ class TorchSource(StepSource):
         rows = rows_of((key, nbytes) for key, (nbytes,) in sums.items() if nbytes)
         return sorted(rows, key=lambda row: -row.nbytes)
 
-    def run_at_peak(self, runs: list):
+    def run_at_peak(self, runs: list[Any]) -> Any:
         """The Program whose arena was allocated last before the peak."""
         events = self.ledger.events[: self.ledger.peak_place]
         count = sum(allocation.tag == ARENA_TAG and nbytes > 0 for allocation, nbytes in events)
         return [run for run in runs if run.arena][count - 1]
 
-    def timeline(self, runs: list) -> list[Moment]:
+    def timeline(self, runs: list[Any]) -> list[Moment]:
         """Bytes in use after each allocation."""
         now, moments = sum(x.nbytes for x in self.ledger.began), []
         for allocation, nbytes in self.ledger.events:
@@ -125,7 +129,7 @@ class TorchSource(StepSource):
         title = TITLES[self.convention]
         return f"{title}: {analysis.peaks_by_step()}, {where}{arena}\n{analysis.work()}\n"
 
-    def to_dict(self, analysis: StepAnalysis) -> dict:
+    def to_dict(self, analysis: StepAnalysis) -> dict[Any, Any]:
         peak_at, new_bytes = self.peak_at._asdict(), self.new_bytes
         fields = {"convention": self.convention, "peak_at": peak_at, "new_bytes": new_bytes}
         if self.convention != "torch":
@@ -135,6 +139,6 @@ class TorchSource(StepSource):
         return fields
 
 
-def is_torchs(call) -> bool:
+def is_torchs(call: Call) -> bool:
     """Whether a call is one of PyTorch's operators."""
     return isinstance(call.primitive, Operator)

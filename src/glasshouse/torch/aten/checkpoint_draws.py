@@ -3,6 +3,8 @@
 PyTorch's graphs save the state of its generator, and draw with that. We save the key of a draw
 instead, 16 bytes, also where PyTorch computes the backward graph."""
 
+from typing import Any
+
 import torch
 
 from glasshouse.base import having
@@ -18,7 +20,7 @@ SAVES = torch.ops.higher_order.run_and_save_rng_state
 DRAWS_AGAIN = torch.ops.higher_order.run_with_rng_state
 
 
-def is_ours(tensor) -> bool:
+def is_ours(tensor: Any) -> bool:
     """Whether a saved state of a generator is a key of ours."""
     return isinstance(tensor, torch.Tensor) and tensor.dtype == TO_TORCH[KEY.dtype]
 
@@ -33,7 +35,7 @@ def keep_keys(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule) -> 
             node.meta["val"] = torch.empty(KEY.shape, dtype=TO_TORCH[KEY.dtype])
 
 
-def draw_with_key(key: Value, target, arguments, fakes):
+def draw_with_key(key: Value, target: Any, arguments: Any, fakes: Any) -> Any:
     """The results of an operator that draws with a key. `arguments` are those by position and by
     name, `fakes` the same as PyTorch has them.
 
@@ -48,7 +50,7 @@ def draw_with_key(key: Value, target, arguments, fakes):
         return call_entry(entry, args, named, (*fake_args, *fake_named.values()))
 
 
-def draw_again(saved: torch.Tensor, target, *args, **named):
+def draw_again(saved: torch.Tensor, target: Any, *args: Any, **named: Any) -> Any:
     """The numbers that an operator draws again, from a key of ours or PyTorch's generator state."""
     if not is_ours(saved):
         return DRAWS_AGAIN(saved, target, *args, **named)

@@ -1,16 +1,19 @@
 """Convolutions and their gradients."""
 
+from typing import Any
+
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.functional.conv import on_batch
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.movement import slice_
 from glasshouse.torch.aten.shape import reshape, spread
 from glasshouse.torch.aten.table import aten
 
 
-def options_of(w: Value, stride, padding, dilation, groups: int) -> dict:
+def options_of(w: Value, stride: Any, padding: Any, dilation: Any, groups: int) -> dict[Any, Any]:
     count = w.ndim - 2
     return {
         "stride": spread(stride, count),
@@ -21,7 +24,17 @@ def options_of(w: Value, stride, padding, dilation, groups: int) -> dict:
 
 
 @aten("convolution")
-def convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups):
+def convolution(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Any:
     count = w.ndim - 2
 
     def convolve_batch(x: Value) -> Value:
@@ -42,7 +55,9 @@ def convolution(x, w, bias, stride, padding, dilation, transposed, output_paddin
     return on_batch(x, count, convolve_batch)
 
 
-def without_more_steps(g: Value, output_padding, options: dict) -> tuple[Value, dict]:
+def without_more_steps(
+    g: Value, output_padding: Any, options: dict[Any, Any]
+) -> tuple[Value, dict[Any, Any]]:
     """(g, options) whose convolution has the size of a transposed convolution's input: where its
     result was padded by a stride or more, there is room for extra steps."""
     paddings = []
@@ -58,8 +73,18 @@ def without_more_steps(g: Value, output_padding, options: dict) -> tuple[Value, 
 
 @aten("convolution_backward")
 def convolution_backward(
-    g, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
-):
+    g: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> tuple[Tensor | None, ...]:
     """The gradients that `mask` asks for, of data, weights and bias."""
     options = options_of(w, stride, padding, dilation, groups)
     grad_x = grad_w = grad_bias = None

@@ -1,6 +1,8 @@
 """Random keys of traced programs: words of PyTorch's generator, drawn at each call."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ KEY = Spec((4,), as_dtype("uint32"))
 class KeyInputs(Generator):
     """A generator whose keys are inputs of the traced program."""
 
-    def __init__(self, make_input):
+    def __init__(self, make_input: Any) -> None:
         super().__init__(0)
         self.make_input, self.keys = make_input, []
 
@@ -29,7 +31,7 @@ class KeyInputs(Generator):
 class OneKey(Generator):
     """A generator that gives one key once."""
 
-    def __init__(self, key: Value):
+    def __init__(self, key: Value) -> None:
         super().__init__(0)
         self.keys = [key]
 
@@ -56,7 +58,7 @@ def generator() -> KeyInputs:
 
 
 @contextmanager
-def keys_from(generator: KeyInputs):
+def keys_from(generator: KeyInputs) -> Iterator[None]:
     """Inside, draws take their keys from this generator."""
     before, Tracing.generator = Tracing.generator, generator
     try:

@@ -1,12 +1,17 @@
 """Elementwise operators: arithmetic, comparisons, functions, activations and their gradients."""
 
 import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.base import as_dtype
+from glasshouse.base import DType, as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.nn.functional.activation import scaled_elu
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import typed
 from glasshouse.torch.aten.table import DEFAULT, KEEP, TO_BOOL, TO_FLOAT, aten
 from glasshouse.torch.tensors.dtypes import FROM_TORCH
@@ -14,13 +19,13 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH
 functional = nn.functional
 
 
-def values_of(*operands):
+def values_of(*operands: Any) -> list[Tensor]:
     """The operands as values: a number takes the dtype of the other operand, and shape ()."""
     like = next(x for x in operands if isinstance(x, Value))
     return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]
 
 
-def divided_by(x, y):
+def divided_by(x: Any, y: Any) -> Any:
     """Both operands as values, for a division. Dividing whole numbers by 0 is an error in PyTorch:
     we then index a table out of range, so that PyTorch runs the call and raises its error."""
     divisor = y
@@ -35,41 +40,41 @@ def divided_by(x, y):
 
 
 @aten("add.Tensor", "add.Scalar", promotion=DEFAULT)
-def add(x, y, alpha=1):
+def add(x: Any, y: Tensor | float, alpha: float = 1) -> Tensor:
     x, y = values_of(x, y)
     return x + y if alpha == 1 else x + y * alpha
 
 
 @aten("sub.Tensor", "sub.Scalar", promotion=DEFAULT)
-def subtract(x, y, alpha=1):
+def subtract(x: Tensor, y: Tensor, alpha: int = 1) -> Tensor:
     x, y = values_of(x, y)
     return x - y if alpha == 1 else x - y * alpha
 
 
 @aten("rsub.Tensor", "rsub.Scalar", promotion=DEFAULT)
-def subtract_from(x, y, alpha=1):
+def subtract_from(x: Any, y: Any, alpha: int = 1) -> Any:
     return subtract(y, x, alpha)
 
 
 @aten("mul.Tensor", "mul.Scalar", promotion=DEFAULT)
-def multiply(x, y):
+def multiply(x: Tensor, y: Tensor | float) -> Tensor:
     x, y = values_of(x, y)
     return x * y
 
 
 @aten("div.Tensor", "div.Scalar", promotion=TO_FLOAT)
-def divide(x, y):
+def divide(x: Tensor, y: Tensor | float) -> Tensor:
     x, y = values_of(x, y)
     return x / y
 
 
-def promotion_of_division(named: dict):
+def promotion_of_division(named: dict[Any, Any]) -> Any:
     """A rounded quotient of integers is an integer."""
     return TO_FLOAT if named.get("rounding_mode") is None else DEFAULT
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode", promotion=promotion_of_division)
-def divide_rounded(x, y, rounding_mode=None):
+def divide_rounded(x: Any, y: Any, rounding_mode: Any = None) -> Any:
     if rounding_mode is None:
         x, y = values_of(x, y)
         return x / y
@@ -79,7 +84,7 @@ def divide_rounded(x, y, rounding_mode=None):
     return gh.div(x, y, rounding_mode=rounding_mode)
 
 
-def floor_quotient(x, y):
+def floor_quotient(x: Any, y: Any) -> Any:
     """The largest whole number not above x / y, as in Python: NaN for an infinite x, and -1 for any
     small negative x / y. Our `x // y` follows the array API standard, which differs there."""
     if not x.dtype.is_floating:
@@ -91,39 +96,39 @@ def floor_quotient(x, y):
 
 
 @aten("floor_divide.default", "floor_divide.Scalar", promotion=DEFAULT)
-def floor_divide(x, y):
+def floor_divide(x: Any, y: Any) -> Any:
     return floor_quotient(*divided_by(x, y))
 
 
 @aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", promotion=DEFAULT)
-def modulo(x, y):
+def modulo(x: Any, y: Any) -> Any:
     return gh.remainder(*divided_by(x, y))
 
 
 @aten("fmod.Tensor", "fmod.Scalar", promotion=DEFAULT)
-def fmod(x, y):
+def fmod(x: Any, y: Any) -> Any:
     return gh.fmod(*divided_by(x, y))
 
 
 @aten("neg", promotion=KEEP)
-def negate(x):
+def negate(x: Tensor) -> Tensor:
     return -x
 
 
 @aten("reciprocal", promotion=TO_FLOAT)
-def reciprocal(x):
+def reciprocal(x: Any) -> Any:
     return 1 / x
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar", promotion=DEFAULT)
-def power(x, y):
+def power(x: Tensor, y: int) -> Tensor:
     if isinstance(y, (int, float)) and not isinstance(y, bool):
         return power_of_number(x, y)
     x, y = values_of(x, y)
     return gh.pow(x, y)
 
 
-def power_of_number(x: Value, y):
+def power_of_number(x: Value, y: int) -> Tensor:
     """x to a constant power; small whole ones multiply, a half is a square root, as in ATen."""
     if y == 2:
         return x * x
@@ -141,37 +146,37 @@ def power_of_number(x: Value, y):
 
 
 @aten("addcmul", promotion=DEFAULT)
-def add_product(x, y, z, value=1):
+def add_product(x: Tensor, y: Tensor, z: Tensor, value: float = 1) -> Tensor:
     return x + value * y * z
 
 
 @aten("addcdiv", promotion=TO_FLOAT)
-def add_quotient(x, y, z, value=1):
+def add_quotient(x: Tensor, y: Tensor, z: Tensor, value: float = 1) -> Tensor:
     return x + value * y / z
 
 
 @aten("prims.fma", promotion=DEFAULT)
-def fused_product(x, y, z):
+def fused_product(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
 @aten("lerp.Scalar", "lerp.Tensor", promotion=DEFAULT)
-def interpolate(x, y, weight):
+def interpolate(x: Tensor, y: Tensor, weight: Tensor | float) -> Tensor:
     return gh.lerp(x, y, weight)
 
 
 @aten("maximum", promotion=KEEP)
-def maximum(x, y):
+def maximum(x: Tensor, y: Tensor) -> Tensor:
     return gh.maximum(x, y)
 
 
 @aten("minimum", promotion=KEEP)
-def minimum(x, y):
+def minimum(x: Any, y: Any) -> Any:
     return gh.minimum(x, y)
 
 
 @aten("clamp.default", "clamp.Tensor", promotion=DEFAULT)
-def clamp(x, min=None, max=None):
+def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     bounds = [bound for bound in (min, max) if bound is not None]
     x, *bounds = values_of(x, *bounds)
     if min is not None:
@@ -180,19 +185,19 @@ def clamp(x, min=None, max=None):
 
 
 @aten("clamp_min.default", "clamp_min.Tensor", promotion=DEFAULT)
-def clamp_min(x, min):
+def clamp_min(x: Any, min: Any) -> Any:
     return clamp(x, min)
 
 
 @aten("clamp_max.default", "clamp_max.Tensor", promotion=DEFAULT)
-def clamp_max(x, max):
+def clamp_max(x: Any, max: Any) -> Any:
     return clamp(x, None, max)
 
 
 # -- comparisons and logic --------------------------------------------------------------------
 
 
-def compare(name: str, symbol):
+def compare(name: str, symbol: Callable[..., Any]) -> Callable[..., Any]:
     @aten(f"{name}.Tensor", f"{name}.Scalar", promotion=TO_BOOL)
     def entry(x, y):
         return symbol(*values_of(x, y))
@@ -209,65 +214,65 @@ compare("ge", lambda x, y: x >= y)
 
 
 @aten("logical_and", promotion=TO_BOOL)
-def logical_and(x, y):
+def logical_and(x: Any, y: Any) -> Any:
     return gh.logical_and(x, y)
 
 
 @aten("logical_or", promotion=TO_BOOL)
-def logical_or(x, y):
+def logical_or(x: Any, y: Any) -> Any:
     return gh.logical_or(x, y)
 
 
 @aten("logical_xor", promotion=TO_BOOL)
-def logical_xor(x, y):
+def logical_xor(x: Any, y: Any) -> Any:
     return gh.logical_xor(x, y)
 
 
 @aten("logical_not", promotion=TO_BOOL)
-def logical_not(x):
+def logical_not(x: Any) -> Any:
     return gh.logical_not(x)
 
 
 @aten("bitwise_and.Tensor", "bitwise_and.Scalar", promotion=KEEP)
-def bitwise_and(x, y):
+def bitwise_and(x: Any, y: Any) -> Any:
     x, y = values_of(x, y)
     return x & y
 
 
 @aten("bitwise_or.Tensor", "bitwise_or.Scalar", promotion=KEEP)
-def bitwise_or(x, y):
+def bitwise_or(x: Any, y: Any) -> Any:
     x, y = values_of(x, y)
     return x | y
 
 
 @aten("bitwise_xor.Tensor", "bitwise_xor.Scalar", promotion=KEEP)
-def bitwise_xor(x, y):
+def bitwise_xor(x: Any, y: Any) -> Any:
     x, y = values_of(x, y)
     return x ^ y
 
 
 @aten("bitwise_not", promotion=KEEP)
-def bitwise_not(x):
+def bitwise_not(x: Any) -> Any:
     return ~x
 
 
 @aten("isnan", promotion=TO_BOOL)
-def isnan(x):
+def isnan(x: Any) -> Any:
     return gh.isnan(x)
 
 
 @aten("isinf", promotion=TO_BOOL)
-def isinf(x):
+def isinf(x: Any) -> Any:
     return gh.isinf(x)
 
 
 @aten("where.self")
-def where(condition, x, y):
+def where(condition: Any, x: Any, y: Any) -> Any:
     return gh.where(condition, x, y)
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
-def masked_fill(x, mask, value):
+def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     if not isinstance(value, Value):
         value = full((), typed(value, x.dtype), x.dtype)
     return gh.where(mask, cast(value, x.dtype), x)
@@ -276,7 +281,7 @@ def masked_fill(x, mask, value):
 # -- functions of one operand -----------------------------------------------------------------
 
 
-def function_of_one(name: str, compute, promotion=TO_FLOAT):
+def function_of_one(name: str, compute: Callable[..., Any], promotion: Any = TO_FLOAT) -> None:
     aten(name, promotion=promotion)(lambda x: compute(x))
 
 
@@ -294,19 +299,19 @@ function_of_one("signbit", gh.signbit, TO_BOOL)
 
 
 @aten("sign", "sgn", promotion=KEEP)
-def sign(x):
+def sign(x: Any) -> Any:
     """PyTorch's sign of NaN is 0."""
     signs = gh.sign(x)
     return gh.where(gh.isnan(x), full((), 0, x.dtype), signs) if x.dtype.is_floating else signs
 
 
 @aten("atan2", promotion=TO_FLOAT)
-def atan2(x, y):
+def atan2(x: Any, y: Any) -> Any:
     return gh.atan2(x, y)
 
 
 @aten("logaddexp", promotion=TO_FLOAT)
-def logaddexp(x, y):
+def logaddexp(x: Any, y: Any) -> Any:
     return gh.logaddexp(x, y)
 
 
@@ -314,22 +319,22 @@ def logaddexp(x, y):
 
 
 @aten("relu", promotion=KEEP)
-def relu(x):
+def relu(x: Tensor) -> Tensor:
     return functional.relu(x)
 
 
 @aten("threshold_backward", promotion=DEFAULT)
-def threshold_backward(g, x, threshold):
+def threshold_backward(g: Tensor, x: Tensor, threshold: int) -> Tensor:
     return gh.where(x <= threshold, full((), 0, g.dtype), g)
 
 
 @aten("gelu", promotion=DEFAULT)
-def gelu(x, approximate="none"):
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     return functional.gelu(x, approximate=approximate)
 
 
 @aten("gelu_backward", promotion=DEFAULT)
-def gelu_backward(g, x, approximate="none"):
+def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     """Hendrycks & Gimpel 2016: Φ(x) + x · φ(x), or the derivative of its tanh form."""
     if approximate == "tanh":
         scale, cubic = math.sqrt(2 / math.pi), 0.044715
@@ -342,43 +347,43 @@ def gelu_backward(g, x, approximate="none"):
 
 
 @aten("silu", promotion=DEFAULT)
-def silu(x):
+def silu(x: Tensor) -> Tensor:
     return functional.silu(x)
 
 
 @aten("silu_backward", promotion=DEFAULT)
-def silu_backward(g, x):
+def silu_backward(g: Tensor, x: Tensor) -> Tensor:
     s = functional.sigmoid(x)
     return g * s * (1 + x * (1 - s))
 
 
 @aten("sigmoid_backward", promotion=DEFAULT)
-def sigmoid_backward(g, y):
+def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
     return g * gh.conj(y * (1 - y))
 
 
 @aten("tanh_backward", promotion=DEFAULT)
-def tanh_backward(g, y):
+def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
     return g * gh.conj(1 - y * y)
 
 
 @aten("leaky_relu", promotion=DEFAULT)
-def leaky_relu(x, negative_slope=0.01):
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
     return functional.leaky_relu(x, negative_slope)
 
 
 @aten("leaky_relu_backward", promotion=DEFAULT)
-def leaky_relu_backward(g, x, negative_slope, self_is_result):
+def leaky_relu_backward(g: Any, x: Any, negative_slope: Any, self_is_result: Any) -> Any:
     return gh.where(x > 0, g, g * negative_slope)
 
 
 @aten("elu", promotion=DEFAULT)
-def elu(x, alpha=1, scale=1, input_scale=1):
+def elu(x: Any, alpha: int = 1, scale: int = 1, input_scale: int = 1) -> Any:
     return scaled_elu(x, alpha, scale, input_scale)
 
 
 @aten("elu_backward", promotion=DEFAULT)
-def elu_backward(g, alpha, scale, input_scale, is_result, x):
+def elu_backward(g: Any, alpha: Any, scale: Any, input_scale: Any, is_result: Any, x: Any) -> Any:
     zero = full((), 0, g.dtype)
     if is_result:
         slope = (x + alpha * scale) * input_scale
@@ -388,54 +393,54 @@ def elu_backward(g, alpha, scale, input_scale, is_result, x):
 
 
 @aten("hardtanh", promotion=DEFAULT)
-def hardtanh(x, min_val=-1, max_val=1):
+def hardtanh(x: Any, min_val: int = -1, max_val: int = 1) -> Any:
     return clamp(x, min_val, max_val)
 
 
 @aten("hardtanh_backward", promotion=DEFAULT)
-def hardtanh_backward(g, x, min_val, max_val):
+def hardtanh_backward(g: Any, x: Any, min_val: Any, max_val: Any) -> Any:
     return gh.where((x > min_val) & (x < max_val), g, full((), 0, g.dtype))
 
 
 @aten("hardsigmoid", promotion=DEFAULT)
-def hardsigmoid(x):
+def hardsigmoid(x: Any) -> Any:
     return functional.hardsigmoid(x)
 
 
 @aten("hardsigmoid_backward", promotion=DEFAULT)
-def hardsigmoid_backward(g, x):
+def hardsigmoid_backward(g: Any, x: Any) -> Any:
     return gh.where((x > -3) & (x < 3), g / 6, full((), 0, g.dtype))
 
 
 @aten("hardswish", promotion=DEFAULT)
-def hardswish(x):
+def hardswish(x: Any) -> Any:
     return functional.hardswish(x)
 
 
 @aten("hardswish_backward", promotion=DEFAULT)
-def hardswish_backward(g, x):
+def hardswish_backward(g: Any, x: Any) -> Any:
     inside = g * (x / 3 + 0.5)
     return gh.where(x <= -3, full((), 0, g.dtype), gh.where(x < 3, inside, g))
 
 
 @aten("softplus", promotion=DEFAULT)
-def softplus(x, beta=1, threshold=20):
+def softplus(x: Any, beta: int = 1, threshold: int = 20) -> Any:
     return functional.softplus(x, beta, threshold)
 
 
 @aten("softplus_backward", promotion=DEFAULT)
-def softplus_backward(g, x, beta, threshold):
+def softplus_backward(g: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
     return gh.where(scaled > threshold, g, g * functional.sigmoid(scaled))
 
 
 @aten("mish", promotion=DEFAULT)
-def mish(x):
+def mish(x: Any) -> Any:
     return functional.mish(x)
 
 
 @aten("log_sigmoid_forward")
-def log_sigmoid(x):
+def log_sigmoid(x: Any) -> Any:
     wide = cast(x, as_dtype("float32")) if x.dtype.itemsize < 4 else x
     decay = gh.exp(-gh.abs(wide))
     y = gh.minimum(wide, full((), 0, wide.dtype)) - gh.log1p(decay)
@@ -446,20 +451,20 @@ def log_sigmoid(x):
 
 
 @aten("clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous")
-def same(x, memory_format=None):
+def same(x: Tensor, memory_format: torch.memory_format | None = None) -> Tensor:
     return x
 
 
 @aten("_to_copy", "to.dtype", "prims.convert_element_type")
-def to_copy(x, dtype=None, **_):
+def to_copy(x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Any:
     return x if dtype is None else converted(x, FROM_TORCH[dtype])
 
 
-def converted(x: Value, dtype) -> Value:
+def converted(x: Value, dtype: DType) -> Value:
     """x in another dtype; numbers become true where they are not 0."""
     return x != 0 if dtype.is_bool and not x.dtype.is_bool else cast(x, dtype)
 
 
 @aten("copy")
-def copy(x, source, non_blocking=False):
+def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     return gh.broadcast_to(converted(source, x.dtype), x.shape)

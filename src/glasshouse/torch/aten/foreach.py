@@ -2,6 +2,7 @@
 Those of GradScaler, too."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ UNARY = (
 ).split()
 
 
-def rule_of(function: Callable) -> Callable:
+def rule_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """A decomposition of an operator on lists: it calls `function` with the first of each list, the
     second, and so on; each call gets all arguments that are no lists."""
 
@@ -27,17 +28,17 @@ def rule_of(function: Callable) -> Callable:
     return taken_apart
 
 
-def norm(x: Tensor, order=2, dtype=None) -> Tensor:
+def norm(x: Tensor, order: int = 2, dtype: Any = None) -> Tensor:
     """The norm of all elements."""
     return torch.linalg.vector_norm(x, order, dtype=dtype)
 
 
-def with_product(x: Tensor, a: Tensor, b: Tensor, value=1) -> Tensor:
+def with_product(x: Tensor, a: Tensor, b: Tensor, value: int = 1) -> Tensor:
     """x + value · a · b."""
     return torch.addcmul(x, a, b, value=value)
 
 
-def with_quotient(x: Tensor, a: Tensor, b: Tensor, value=1) -> Tensor:
+def with_quotient(x: Tensor, a: Tensor, b: Tensor, value: int = 1) -> Tensor:
     """x + value · a / b."""
     return torch.addcdiv(x, a, b, value=value)
 
@@ -47,7 +48,7 @@ def copied(x: Tensor, source: Tensor, _non_blocking: bool = False) -> Tensor:
     return torch.ops.aten.copy(x, source)
 
 
-FUNCTIONS: list[tuple[str, tuple[str, ...], Callable]] = [
+FUNCTIONS: list[tuple[str, tuple[str, ...], Callable[..., Any]]] = [
     *((name, ("default",), getattr(torch, name)) for name in UNARY),
     ("add", (*EITHER, "Tensor"), torch.add),
     ("sub", EITHER, torch.sub),
@@ -70,7 +71,7 @@ FUNCTIONS: list[tuple[str, tuple[str, ...], Callable]] = [
 ]
 
 
-def unscaled(gradients, found_inf: Tensor, inverse: Tensor) -> tuple[list[Tensor], Tensor]:
+def unscaled(gradients: Any, found_inf: Tensor, inverse: Tensor) -> tuple[list[Tensor], Tensor]:
     """Gradients times the inverse of a scale, and whether one of them is not finite."""
     for gradient in gradients:
         found_inf = torch.where(gradient.isfinite().all(), found_inf, 1.0)
@@ -96,7 +97,7 @@ SCALING = {
 }
 
 
-def foreach_rules() -> dict:
+def foreach_rules() -> dict[Any, Any]:
     """The rule of each operator on lists that needs no value of a tensor."""
     return SCALING | {
         of_lists(name, overload): rule_of(function)

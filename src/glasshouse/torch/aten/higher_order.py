@@ -7,6 +7,7 @@ the number of iterations. Other operators are such steps too, with PyTorch's gra
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import torch
 from torch.fx import Node as FxNode
@@ -17,7 +18,7 @@ from glasshouse.torch.aten.checkpoint_draws import draw_with_key, is_ours
 from glasshouse.torch.aten.draws import KEY
 from glasshouse.torch.patches.trees import tree_map
 
-ENTRIES: dict[str, Callable] = {}
+ENTRIES: dict[str, Callable[..., Any]] = {}
 # Operators that call their graphs with plain tensors; others call them under a transform.
 CALLING = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
 numbers = count()
@@ -26,17 +27,17 @@ numbers = count()
 class Subgraph:
     """A graph among the arguments of an operator, with a unique repr."""
 
-    def __init__(self, call: Callable):
+    def __init__(self, call: Callable[..., Any]) -> None:
         self.call, self.number = call, next(numbers)
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         return self.call(*args)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<graph {self.number}>"
 
 
-def entry(*names: str) -> Callable:
+def entry(*names: str) -> Callable[..., Any]:
     """A decorator that enters a function for these operators. It takes the lowering, the node, and
     the arguments."""
 
@@ -47,13 +48,13 @@ def entry(*names: str) -> Callable:
     return enter
 
 
-def call_higher_order(lowering, node: FxNode, args, named: dict):
+def call_higher_order(lowering: Any, node: FxNode, args: Any, named: dict[Any, Any]) -> Any:
     """The results of an operator on functions."""
     lower = ENTRIES.get(node.target.name(), by_pytorch)
     return lower(lowering, node, *args, **named)
 
 
-def by_pytorch(lowering, node: FxNode, *args, **named):
+def by_pytorch(lowering: Any, node: FxNode, *args: Any, **named: Any) -> Any:
     """The result of PyTorch's operator, computed in a step of the host.
 
     Raises: BackendError under GH_STRICT
@@ -71,7 +72,7 @@ def by_pytorch(lowering, node: FxNode, *args, **named):
     return lowering.host_step(node.target, arguments, fakes, node.meta.get("val"))
 
 
-def as_function(program: Callable, graph: torch.fx.GraphModule) -> Callable:
+def as_function(program: Callable[..., Any], graph: torch.fx.GraphModule) -> Callable[..., Any]:
     """A Program as a function of tensors, with the results of its graph."""
     if program is graph:
         return graph
@@ -81,14 +82,16 @@ def as_function(program: Callable, graph: torch.fx.GraphModule) -> Callable:
 
 
 @entry("invoke_subgraph")
-def region(lowering, node: FxNode, graph, name: str, *operands):
+def region(lowering: Any, node: FxNode, graph: Any, name: str, *operands: Any) -> Any:
     """The results of a region of `nested_compile_region`."""
     output = lowering.lower(graph, lambda x, number: lowering.values.update({x: operands[number]}))
     return map_arg(output.args[0], lowering.values.__getitem__)
 
 
 @entry("with_effects")
-def with_effects(lowering, node: FxNode, token, target, *args, **named):
+def with_effects(
+    lowering: Any, node: FxNode, token: Any, target: Any, *args: Any, **named: Any
+) -> Any:
     """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
     fakes = node.meta["val"][1:]
     fake = fakes[0] if len(fakes) == 1 else fakes
@@ -98,7 +101,7 @@ def with_effects(lowering, node: FxNode, token, target, *args, **named):
 
 
 @entry("run_and_save_rng_state")
-def draw_and_save(lowering, node: FxNode, target, *args, **named):
+def draw_and_save(lowering: Any, node: FxNode, target: Any, *args: Any, **named: Any) -> Any:
     """(key, results) of an operator that draws, and whose draw is repeated later."""
     states = [user.meta.get("val") for user in node.users if user.args[1] == 0]
     if not all(map(is_ours, states)):
@@ -109,7 +112,7 @@ def draw_and_save(lowering, node: FxNode, target, *args, **named):
 
 
 @entry("run_with_rng_state")
-def draw_again(lowering, node: FxNode, key, target, *args, **named):
+def draw_again(lowering: Any, node: FxNode, key: Any, target: Any, *args: Any, **named: Any) -> Any:
     """The results of an operator that repeats an earlier draw."""
     if not isinstance(key, Value) or key.spec != KEY:
         raise LookupError("a draw whose state is PyTorch's")

@@ -1,5 +1,7 @@
 """Loops of recurrent layers: the operators of `torch/aten/recurrent_operators.py`."""
 
+from typing import Any
+
 import glasshouse as gh
 from glasshouse.dispatch.value import cast
 from glasshouse.dispatch.wide import widened
@@ -11,19 +13,19 @@ from glasshouse.torch.aten.table import aten
 from glasshouse.transforms.scan import scan
 
 
-def product(x, weight):
+def product(x: Any, weight: Any) -> Any:
     """x weight, multiplied in the weight's dtype, then widened for elementwise operations."""
     return widened(matmul(cast(x, weight.dtype), weight))
 
 
-def before_steps(outputs, first, reverse: bool):
+def before_steps(outputs: Any, first: Any, reverse: bool) -> Any:
     """The state that each step of a loop got from the step before."""
     first = gh.expand_dims(first, 0)
     return gh.concat([outputs[1:], first] if reverse else [first, outputs[:-1]], axis=0)
 
 
 @aten("glasshouse.lstm_loop")
-def lstm_loop(gates, h, c, weight, projection, reverse):
+def lstm_loop(gates: Any, h: Any, c: Any, weight: Any, projection: Any, reverse: Any) -> Any:
     def step(state, inputs):
         h, wide = state
         gates_now = widened(inputs) + product(h, matrix_transpose(weight))
@@ -37,7 +39,15 @@ def lstm_loop(gates, h, c, weight, projection, reverse):
 
 
 @aten("glasshouse.lstm_loop_backward")
-def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
+def lstm_loop_backward(
+    grad_outputs: Any,
+    grad_cells: Any,
+    stacks: Any,
+    c: Any,
+    weight: Any,
+    projection: Any,
+    reverse: Any,
+) -> Any:
     steps, batch, _ = stacks[0].shape
     before = before_steps(stacks[0], c, reverse)
     wide = widened(c).dtype
@@ -71,7 +81,7 @@ def lstm_loop_backward(grad_outputs, grad_cells, stacks, c, weight, projection, 
 
 
 @aten("glasshouse.gru_loop")
-def gru_loop(gates, h, weight, bias, reverse):
+def gru_loop(gates: Any, h: Any, weight: Any, bias: Any, reverse: Any) -> Any:
     def step(wide, inputs):
         of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
         of_state = widened(of_state if bias is None else of_state + bias)
@@ -82,7 +92,9 @@ def gru_loop(gates, h, weight, bias, reverse):
 
 
 @aten("glasshouse.gru_loop_backward")
-def gru_loop_backward(grad_outputs, outputs, stacks, h, weight, reverse):
+def gru_loop_backward(
+    grad_outputs: Any, outputs: Any, stacks: Any, h: Any, weight: Any, reverse: Any
+) -> Any:
     def step(dh, inputs):
         from_output, before, r, z, n, state_n = (widened(x) for x in inputs)
         dh = dh + from_output
@@ -99,7 +111,7 @@ def gru_loop_backward(grad_outputs, outputs, stacks, h, weight, reverse):
 
 
 @aten("glasshouse.rnn_loop")
-def rnn_loop(gates, h, weight, relu, reverse):
+def rnn_loop(gates: Any, h: Any, weight: Any, relu: Any, reverse: Any) -> Any:
     def step(h, inputs):
         h = widened(inputs) + product(h, matrix_transpose(weight))
         h = cast(rectified(h) if relu else tanh(h), gates.dtype)
@@ -109,7 +121,7 @@ def rnn_loop(gates, h, weight, relu, reverse):
 
 
 @aten("glasshouse.rnn_loop_backward")
-def rnn_loop_backward(grad_outputs, outputs, weight, relu, reverse):
+def rnn_loop_backward(grad_outputs: Any, outputs: Any, weight: Any, relu: Any, reverse: Any) -> Any:
     def step(dh, inputs):
         from_output, y = (widened(x) for x in inputs)
         dh = dh + from_output

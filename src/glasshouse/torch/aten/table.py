@@ -5,7 +5,7 @@ an entry with a kind of promotion (or a function that returns it for the named a
 are cast to the dtype that PyTorch computes in, and the result to the dtype that it promises."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -32,8 +32,8 @@ KEEP = PromotionKind.NO_OPMATH
 class TableEntry(NamedTuple):
     """The implementation of an operator: a function of our values, and its kind of promotion."""
 
-    compute: Callable
-    promotion: PromotionKind | Callable | None
+    compute: Callable[..., Any]
+    promotion: PromotionKind | Callable[..., Any] | None
 
 
 TABLE: dict[str, TableEntry] = {}
@@ -60,7 +60,9 @@ WITHOUT_ENTRY = {
 }
 
 
-def aten(*names: str, promotion: PromotionKind | Callable | None = None) -> Callable:
+def aten(
+    *names: str, promotion: PromotionKind | Callable[..., Any] | None = None
+) -> Callable[..., Any]:
     """A decorator that enters a function for these operators ("add.Tensor"; "relu" is its default
     overload)."""
 
@@ -72,7 +74,7 @@ def aten(*names: str, promotion: PromotionKind | Callable | None = None) -> Call
     return enter
 
 
-def core_operators() -> list:
+def core_operators() -> list[Any]:
     """The overloads of PyTorch's Core ATen IR, by PyTorch's own tags."""
     schemas = [x for x in all_schemas() if x.name.startswith("aten::")]
     names = {(x.name.removeprefix("aten::"), x.overload_name or "default") for x in schemas}
@@ -81,7 +83,7 @@ def core_operators() -> list:
     return [op for op in overloads if op is not None and torch.Tag.core in op.tags]
 
 
-def name_of(target) -> str:
+def name_of(target: Any) -> str:
     """The name of an overload in the table; "" unless it is an operator of ATen, prims or ours."""
     if not isinstance(target, OpOverload):
         return ""
@@ -93,14 +95,18 @@ def name_of(target) -> str:
     return f"{name}.{overload_name(target)}" if target.namespace == "aten" else ""
 
 
-def promoted_dtypes(kind: PromotionKind, fakes) -> tuple[DType, DType]:
+def promoted_dtypes(
+    kind: PromotionKind, fakes: tuple[float | torch.Tensor, ...]
+) -> tuple[DType, DType]:
     """(dtype of the computation, dtype of the result) for PyTorch's operands."""
     operands = [x for x in fakes if isinstance(x, (torch.Tensor, bool, int, float, complex))]
     computed, result = promoted(*operands, type_promotion_kind=kind)
     return FROM_TORCH[computed], FROM_TORCH[result]
 
 
-def call_entry(entry: TableEntry, args, named: dict, fake_args):
+def call_entry(
+    entry: TableEntry, args: list[Any], named: dict[Any, Any], fake_args: tuple[Any, ...]
+) -> Any:
     """The result of an entry for our operands; `fake_args` are PyTorch's own."""
     if entry.promotion is None:
         return entry.compute(*args, **named)
@@ -110,7 +116,9 @@ def call_entry(entry: TableEntry, args, named: dict, fake_args):
     return cast(entry.compute(*operands, **named), result)
 
 
-def in_order(target, args, named: dict):
+def in_order(
+    target: Any, args: tuple[Any, ...], named: dict[Any, Any]
+) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by position as far as the operator allows; the others by name."""
     named, args = dict(named), list(args)
     for argument in schema_of(target).arguments[len(args) :]:

@@ -4,6 +4,7 @@ A compiled graph writes to its inputs at its end. Eager writes as it runs, so be
 raises, the earlier writes are done. Where a compiled graph raises, PyTorch runs its calls again."""
 
 import warnings
+from typing import Any
 
 import torch
 
@@ -21,11 +22,11 @@ class RaisesAsEager:
     PyTorch runs the calls: it makes eager's writes and raises eager's error. If PyTorch raises
     nothing, the error is our fault: the first call warns, and with `strict` each call raises."""
 
-    def __init__(self, compiled, calls: torch.fx.GraphModule, strict: bool = False):
+    def __init__(self, compiled: Any, calls: torch.fx.GraphModule, strict: bool = False) -> None:
         self.compiled, self.calls, self.strict = compiled, calls, strict
         self.warned = False
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> list[torch.Tensor]:
         fault = None
         try:
             try:

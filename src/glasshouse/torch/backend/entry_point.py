@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ from glasshouse.torch.patches.operators import core_decompositions
 from glasshouse.torch.scopes.module_scope import name_root
 
 
-def plain_compiler(phase: str, options: TorchOptions, keeps: bool = False):
+def plain_compiler(phase: str, options: TorchOptions, keeps: bool = False) -> Any:
     """A compiler for AOTAutograd to call with the graph of a pass; it caches nothing on disk.
     PyTorch 2.6 to 2.9 cache only inductor's graphs."""
 
@@ -42,7 +43,7 @@ def plain_compiler(phase: str, options: TorchOptions, keeps: bool = False):
     return compile_graph
 
 
-def graphs_uncached(module: torch.fx.GraphModule, options: TorchOptions):
+def graphs_uncached(module: torch.fx.GraphModule, options: TorchOptions) -> Any:
     """A context in which no graph is kept."""
     return contextlib.nullcontext()
 
@@ -57,7 +58,7 @@ UNLIKE_EAGER = {getattr(torch.ops.aten.linspace, x) for x in torch.ops.aten.lins
 
 
 @functools.cache
-def decompositions() -> dict:
+def decompositions() -> dict[Any, Any]:
     """Decompositions of operators without a table entry: PyTorch's rules, and ours for operators on
     lists of tensors."""
     rules = core_decompositions()
@@ -69,10 +70,10 @@ class Decompositions(Mapping):
     """`decompositions()` as a mapping that is made when a graph is traced: a graph from the disk
     needs none."""
 
-    def __getitem__(self, op) -> Callable:
+    def __getitem__(self, op: Any) -> Callable[..., Any]:
         return decompositions()[op]
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator[Any]:
         return iter(decompositions())
 
     def __len__(self) -> int:
@@ -82,11 +83,11 @@ class Decompositions(Mapping):
 @traced_otherwise
 def glasshouse(
     module: torch.fx.GraphModule,
-    inputs,
+    inputs: list[torch.Tensor],
     *,
-    options: dict | None = None,
+    options: dict[Any, Any] | None = None,
     mode: str | None = None,
-):
+) -> Any:
     """The backend: `torch.compile(model, backend="glasshouse")` calls it with each captured graph.
 
     Raises: OptionError for an unknown option or mode, or a wrong value of an option

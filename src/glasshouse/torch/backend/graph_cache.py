@@ -7,6 +7,8 @@ graphs are stored in it, and what we add to their keys."""
 import contextlib
 import dataclasses
 import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch.compiler import config as compiler_config
@@ -62,7 +64,7 @@ class KeptTensor:
         return meta_tensor(self.sizes, self.strides, self.offset, self.meaning)
 
 
-def describe_value(value):
+def describe_value(value: torch.Tensor) -> Any:
     """A serializable form of a value of a graph.
 
     Raises: Unkeepable for one with sizes that vary, or that does not lie by strides
@@ -81,7 +83,7 @@ def describe_value(value):
     raise Unkeepable(f"a graph with a {type(value).__name__} like {value}")
 
 
-def restore_value(value):
+def restore_value(value: Any) -> Any:
     """The value of a graph that was kept."""
     return value.tensor() if isinstance(value, KeptTensor) else value
 
@@ -119,7 +121,9 @@ def unpack(graph: bytes) -> torch.fx.GraphModule:
 class CachedGraph(OutputCode):
     """The graph of a pass as AOTAutograd calls it, and as its cache keeps it."""
 
-    def __init__(self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool):
+    def __init__(
+        self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool
+    ) -> None:
         super().__init__()
         self.phase, self.options = phase, options
         self.visible = visible_results(phase)
@@ -133,7 +137,7 @@ class CachedGraph(OutputCode):
         """The program that runs a graph for this pass and these options."""
         return TorchGraphProgram(source, self.phase, self.options, self.visible, self.stable)
 
-    def __call__(self, inputs):
+    def __call__(self, inputs: Any) -> list[torch.Tensor | None]:
         return self.program(inputs)
 
     def prepare_for_serialization(self) -> None:
@@ -145,7 +149,7 @@ class CachedGraph(OutputCode):
         source.keep(pack(source.module), unpack)
         self.bytes, self.digest, self.program = source.data, source.digest, None
 
-    def post_compile(self, example_inputs, constants, graph_kwargs) -> None:
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
         """Make what runs, for a graph from the disk.
 
         Raises: Unkeepable for one that was damaged there
@@ -159,11 +163,11 @@ class CachedGraph(OutputCode):
         if self.writes:
             tell_written()
 
-    def set_triton_bundle(self, triton_bundle) -> None:
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Nothing: it is for compilers that use Triton."""
 
 
-def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False):
+def cached_compiler(phase: str, options: TorchOptions, keeps: bool = False) -> Any:
     """A compiler for AOTAutograd to call with the graph of a pass; its results can be cached."""
 
     def compile_graph(graph, _inputs):
@@ -195,14 +199,14 @@ def release_key() -> bytes:
     return f"{torch.__version__} {torch.version.git_version}".encode()
 
 
-def key_of_pytorch():
+def key_of_pytorch() -> Callable[..., Any]:
     """The function that makes PyTorch's part of a key: its own where the source may be edited."""
     is_release = "git" not in torch.__version__ and torch.version.git_version
     return release_key if is_release else KEY_OF_PYTORCH.original
 
 
 @contextlib.contextmanager
-def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions):
+def graphs_cached(module: torch.fx.GraphModule, options: TorchOptions) -> Iterator[None]:
     """Inside, AOTAutograd looks a graph up in its cache, and stores it there. Two kinds are not
     cached: graphs cut for a memory budget, whose cut may raise an error, and graphs that are only
     planned, whose constants have no contents."""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from glasshouse.torch.patches.names import Slot, are_found
 from glasshouse.torch.patches.traces import (
@@ -20,20 +21,20 @@ from glasshouse.torch.patches.traces import (
 )
 
 
-def should_wrap_if_imported(_cls, value) -> bool:
+def should_wrap_if_imported(_cls: type[Any], value: Any) -> bool:
     """Whether a value is a function that DTensor's `local_map` made. TorchDynamo asks this of each
     object, with an import of 0.05 s. If that module is not imported, the answer is no."""
     return LOCAL_MAP in sys.modules and SHOULD_WRAP.original(value)
 
 
-def latency_if_logged(*args) -> float:
+def latency_if_logged(*args: Any) -> float:
     """The latency of guards in µs, which only logs show. Measuring it empties all caches and takes
     0.03 s. 0 where nobody reads a log."""
     is_read = guards_log.isEnabledFor(logging.DEBUG) or trace_log.handlers
     return GUARD_LATENCY.original(*args) if is_read else 0.0
 
 
-def funcname_if_logged(*args) -> str | None:
+def funcname_if_logged(*args: Any) -> str | None:
     """The function that a line of a file is in, which only the log of calls shows. Finding it
     parses the whole file. None where nobody reads that log."""
     return FUNCTION_NAME.original(*args) if calls_log.isEnabledFor(logging.DEBUG) else None

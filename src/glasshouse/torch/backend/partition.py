@@ -5,7 +5,9 @@ budget from 0 (all) to 1 (nothing that costs time). We search for the number tha
 budget in bytes."""
 
 import copy
+from collections.abc import Callable
 from functools import partial, wraps
+from typing import Any
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
@@ -41,13 +43,13 @@ def kept_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> int:
     )
 
 
-def storage_of(node) -> int | None:
+def storage_of(node: Any) -> int | None:
     """The address of a node's storage; None for a value that is no tensor."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     return storage_address(value.untyped_storage()) if isinstance(value, torch.Tensor) else None
 
 
-def dropout(x: torch.Tensor, p: float, train: bool | None):
+def dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
     """`native_dropout` made of operators with one result each: the partitioner would draw again one
     of several results."""
     if train is False or p == 0:
@@ -56,7 +58,15 @@ def dropout(x: torch.Tensor, p: float, train: bool | None):
     return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
 
 
-def batch_norm(x, weight, bias, running_mean, running_var, training, *settings):
+def batch_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: Any,
+    *settings: Any,
+) -> Any:
     """`_native_batch_norm_legit_functional` whose result in training does not read the running
     statistics: recomputed in the backward pass, it would read those that the step has updated."""
     if not training or running_mean is None or running_var is None:
@@ -65,7 +75,7 @@ def batch_norm(x, weight, bias, running_mean, running_var, training, *settings):
     return norm.batch_norm_functional(*arguments, by=TENSORS)
 
 
-def with_narrow_statistics(entry):
+def with_narrow_statistics(entry: Any) -> Any:
     """Build a norm of operators with one result each, whose statistics have the dtype of x."""
 
     def compute(x, *args):
@@ -174,7 +184,7 @@ def place_recomputed(forward: torch.fx.GraphModule, backward: torch.fx.GraphModu
             node.meta[PHASE] = "recompute"
 
 
-def checked_once(cut):
+def checked_once(cut: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function that cuts a joint graph: the backward graph repeats no check of the forward
     pass, and draws again from keys. PyTorch puts a check into both graphs if the backward graph has
     its operands."""
@@ -200,7 +210,7 @@ def checked_once(cut):
 
 
 @checked_once
-def partition(joint, inputs, **named):
+def partition(joint: Any, inputs: tuple[list[torch.Tensor], ...], **named: Any) -> tuple[Any, ...]:
     """PyTorch's cut without recomputation, after our changes of pooling and norms: it recomputes
     only what is cheaper than saving it."""
     forget_places(joint)
@@ -208,7 +218,7 @@ def partition(joint, inputs, **named):
     return cut_without_budget(joint, inputs, **named)
 
 
-def partition_within(budget: MemoryBudget):
+def partition_within(budget: MemoryBudget) -> Any:
     """A function that cuts a joint graph so that the forward graph saves no more than a budget. A
     relative budget is a part of what the cut without recomputation saves.
 

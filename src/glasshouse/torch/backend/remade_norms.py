@@ -32,10 +32,10 @@ GRADIENTS_OF_ACTIVATIONS = {
 class NodeWriter:
     """Adds calls to a graph, in order before `place`, in the pass and module of `like`."""
 
-    def __init__(self, place: Node, like: Node):
+    def __init__(self, place: Node, like: Node) -> None:
         self.place, self.like = place, like
 
-    def __call__(self, target: Callable, *args: Any) -> Node:
+    def __call__(self, target: Callable[..., Any], *args: Any) -> Node:
         """The node of a call of an operator."""
         with self.place.graph.inserting_before(self.place):
             node = self.place.graph.call_function(target, args)
@@ -70,7 +70,7 @@ class NodeWriter:
         return self.cast(y, dtype)
 
 
-def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
+def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node) -> Any:
     """The result of a batch norm for each pass. Both use the same numbers, so that no element
     differs."""
     x, weight, bias = norm.args[:3]
@@ -88,14 +88,16 @@ def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, 
     return remake(forward), remake(backward)
 
 
-def of_layer(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
+def of_layer(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node) -> Any:
     """The result of a norm over the last axes, recomputed as its entry in the table does."""
     x, _shape, weight, bias = norm.args[:4]
     y = backward.scaled(x, mean, scale, weight)
     return None, backward.shifted(y, bias, x.meta["val"].dtype)
 
 
-def of_groups(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node):
+def of_groups(
+    forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node
+) -> Any:
     """The result of a norm over groups of channels, recomputed as its entry does."""
     x, weight, bias, _images, channels, _size, groups, _epsilon = norm.args
     ndim = x.meta["val"].ndim

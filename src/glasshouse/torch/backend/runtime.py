@@ -6,6 +6,7 @@ import warnings
 from collections import OrderedDict
 from functools import partial
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,11 +33,15 @@ from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.scopes.passes import place
 from glasshouse.torch.tensors.layout import turned
 
+if TYPE_CHECKING:
+    pass
+
+
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
 
 
-def key_of(args) -> tuple:
+def key_of(args: list[torch.Tensor]) -> tuple[Any, ...]:
     """The cache key of a graph's Program: dtype, shape and strides of tensors, other values."""
     return tuple(
         (x.dtype, x.shape, x.stride(), turned(x)) if isinstance(x, torch.Tensor) else (type(x), x)
@@ -81,14 +86,14 @@ class TorchGraphProgram:
         phase: str,
         options: TorchOptions,
         visible: int = ALL,
-        stable=(),
-    ):
+        stable: tuple[int, ...] = (),
+    ) -> None:
         self.source = source if isinstance(source, GraphSource) else GraphSource(source)
         self.phase, self.options = phase, options
         self.visible = visible
         self.stable = stable
         self.advised = False
-        self.variants: OrderedDict[tuple, object] = OrderedDict()
+        self.variants: OrderedDict[tuple[Any, ...], object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
         take_list(self)
 
@@ -97,13 +102,13 @@ class TorchGraphProgram:
         """The graph with its nodes."""
         return self.source.module
 
-    def __call__(self, args):
+    def __call__(self, args: list[torch.Tensor]) -> list[torch.Tensor | None]:
         if self.options.threads:
             with threads_used(self.options.threads):
                 return self.run(args, self.options.threads)
         return self.run(args, torch.get_num_threads())
 
-    def run(self, args, threads: int) -> list:
+    def run(self, args: list[torch.Tensor], threads: int) -> list[Any]:
         """The results of the variant for these arguments, and so many threads."""
         if not timers or not place.looking:
             return self.run_variant(args, threads)
@@ -114,7 +119,7 @@ class TorchGraphProgram:
             place.mode.graph_ended(begin_ns)
         return results
 
-    def run_variant(self, args, threads: int) -> list:
+    def run_variant(self, args: Any, threads: int) -> list[Any]:
         """The results of the variant for these arguments, compiled if there is none."""
         latest = self.latest
         if latest is not None and latest.threads == threads:
@@ -125,7 +130,7 @@ class TorchGraphProgram:
         self.latest = variant if isinstance(variant, CompiledVariant) else None
         return variant.run(args)
 
-    def variant_of(self, args, threads: int):
+    def variant_of(self, args: list[torch.Tensor], threads: int) -> Any:
         """The Program for these arguments, compiled if there is none yet."""
         with one_at_a_time, having(state, modes=self.options.modes), target_for(threads):
             key = (threads, *key_of(args))
@@ -153,7 +158,7 @@ class TorchGraphProgram:
                 stacklevel=2,
             )
 
-    def compile_variant(self, args):
+    def compile_variant(self, args: list[torch.Tensor]) -> Any:
         """The Program for these arguments; PyTorch's own graph where there is none, with a warning.
 
         Raises: BackendError under the option strict, with the reason
@@ -179,7 +184,14 @@ class TorchGraphProgram:
         return variant
 
 
-def make_variant(source: GraphSource, inputs, phase: str, visible: int, stable, options):
+def make_variant(
+    source: GraphSource,
+    inputs: list[torch.Tensor],
+    phase: str,
+    visible: int,
+    stable: tuple[int, ...],
+    options: TorchOptions,
+) -> Any:
     """The variant of a graph for these inputs. `stable` numbers those that are parameters, which
     are seldom written to. Tensors without contents get a plan; other variants may come from the
     disk."""

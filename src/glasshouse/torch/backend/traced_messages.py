@@ -10,6 +10,7 @@ import dis
 import functools
 import inspect
 import logging
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ CAN_WAIT = are_found(
 
 
 @functools.cache
-def returns_nothing(function) -> bool:
+def returns_nothing(function: Any) -> bool:
     """Whether a Python function always returns None, by its bytecode."""
     if not inspect.isfunction(function) or function.__code__.co_flags & inspect.CO_GENERATOR:
         return False
@@ -58,7 +59,7 @@ def is_message(logger: logging.Logger, name: str) -> bool:
     return returns_nothing(function)
 
 
-def told_at(code, line: int, name: str, values: list):
+def told_at(code: Any, line: int, name: str, values: list[Any]) -> Any:
     """A function that logs a message, as if called at this line of a code object."""
 
     def tell(logger):
@@ -74,7 +75,7 @@ def told_at(code, line: int, name: str, values: list):
 class WaitingMessage(VariableTracker):
     """The function that logs a message, in the code that TorchDynamo writes."""
 
-    def __init__(self, tell, **named):
+    def __init__(self, tell: Any, **named: Any) -> None:
         super().__init__(**named)
         self.tell = tell
 
@@ -84,7 +85,7 @@ class WaitingMessage(VariableTracker):
         codegen.append_output(codegen.create_load_global(name, add=True))
 
 
-def can_wait(logger: LoggerVariable, tx, name: str, args, kwargs) -> bool:
+def can_wait(logger: LoggerVariable, tx: Any, name: str, args: Any, kwargs: Any) -> bool:
     """Whether a logger's call can wait until the graph has run."""
     is_plain = logger.source is not None and not kwargs and not tx.export
     is_outermost = tx.output.current_tracer.parent is None and not (
@@ -94,7 +95,7 @@ def can_wait(logger: LoggerVariable, tx, name: str, args, kwargs) -> bool:
     return is_plain and is_outermost and constant and is_message(logger.value, name)
 
 
-def call_method(self, tx, name: str, args, kwargs):
+def call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Replaces TorchDynamo's handler of a logger's method: a message that can wait is postponed."""
     if not is_traced_for_us() or not can_wait(self, tx, name, args, kwargs):
         return CALL_METHOD.original(self, tx, name, args, kwargs)

@@ -7,6 +7,8 @@ backend from a local variable of its frame. Traces for other backends are unchan
 import contextlib
 import gc
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.torch.aten.recurrent_operators import recurrent_layers_captured
@@ -16,7 +18,7 @@ from glasshouse.torch.patches.names import are_found
 
 
 @contextlib.contextmanager
-def garbage_waits():
+def garbage_waits() -> Iterator[None]:
     """Inside, no garbage is collected. At the end, the two younger generations are collected once,
     and the survivors count as old: Python would look through them at its next allocation."""
     with no_collection():
@@ -28,7 +30,7 @@ def garbage_waits():
 class Heap:
     """The objects that the garbage collector looks through."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.has_frozen = False  # seen once: counting frozen objects goes through all of them
 
     def make_old(self) -> None:
@@ -47,7 +49,7 @@ CONTEXTS = (garbage_waits, lean, recurrent_layers_captured)
 entered = contextlib.ExitStack()  # what ends with the trace
 
 
-def traced_for():
+def traced_for() -> Any:
     """The backend that the graph traced right now is for, found among the callers; else None."""
     frame = sys._getframe()
     while frame is not None and frame.f_code.co_name != "_compile":
@@ -62,14 +64,14 @@ def is_traced_for_us() -> bool:
     return getattr(traced_for(), "traced_otherwise", False)
 
 
-def trace_starts(*_args) -> None:
+def trace_starts(*_args: Any) -> None:
     """Enter the contexts, if the trace that starts is for a backend of ours."""
     if is_traced_for_us():
         for context in CONTEXTS:
             entered.enter_context(context())
 
 
-def trace_ends(*_args) -> None:
+def trace_ends(*_args: Any) -> None:
     """Leave the contexts."""
     entered.close()
 
@@ -95,7 +97,7 @@ def remain() -> None:
         callbacks.clear = clear_others
 
 
-def traced_otherwise(backend):
+def traced_otherwise(backend: Any) -> Callable[..., Any]:
     """A decorator of a backend: our hooks are active while TorchDynamo traces for it."""
     backend.traced_otherwise = True
     if are_found(callbacks, backend_within):  # else it is traced for us as for others

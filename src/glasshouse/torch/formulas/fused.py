@@ -5,20 +5,22 @@ calls the cards that make up the cost. It may return a number instead: FLOPs out
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import glasshouse as gh
 from glasshouse.dispatch import Value, full, primitives
 from glasshouse.nn.functional.recurrent import lstm_cell
 from glasshouse.ops.contract import conv, matmul
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.convolution import convolution_backward, options_of
 from glasshouse.torch.aten.matrix import flash_attention, flash_attention_backward, transposed
 from glasshouse.torch.aten.norm import batch_norm_functional, batch_statistics
 from glasshouse.torch.aten.shape import reshape
 
-FORMULAS: dict[str, Callable] = {}
+FORMULAS: dict[str, Callable[..., Any]] = {}
 
 
-def cost_of(*names: str) -> Callable:
+def cost_of(*names: str) -> Callable[..., Any]:
     """A decorator that enters a formula for these operators ("mm"; a dot leads to an overload)."""
 
     def enter(compute: Callable) -> Callable:
@@ -39,34 +41,36 @@ def empty(x: Value, *shape: int) -> Value:
 
 
 @cost_of("linear", "mkldnn_linear", "mkldnn::_linear_pointwise")
-def linear(x, w, *_, **__):
+def linear(x: Any, w: Any, *_: Any, **__: Any) -> None:
     """x w' of (…, K) and (N, K)."""
     matmul(reshape(x, (-1, x.shape[-1])), transposed(w))
 
 
 @cost_of("_addmm_activation")
-def addmm_activation(x, a, b, **_):
+def addmm_activation(x: Any, a: Any, b: Any, **_: Any) -> None:
     matmul(a, b)
 
 
 @cost_of("_int_mm", "_scaled_mm", "_weight_int8pack_mm")
-def plain_product(a, b, *_, **__):
+def plain_product(a: Any, b: Any, *_: Any, **__: Any) -> None:
     matmul(empty(a, *a.shape), empty(a, *b.shape))
 
 
 @cost_of("mkldnn::_convolution_pointwise")
-def convolution_pointwise(x, w, bias, padding, stride, dilation, groups, *_):
+def convolution_pointwise(
+    x: Any, w: Any, bias: Any, padding: Any, stride: Any, dilation: Any, groups: Any, *_: Any
+) -> None:
     conv(x, w, **options_of(w, stride, padding, dilation, groups))
 
 
 @cost_of("cudnn_convolution", "miopen_convolution", "mkldnn_convolution")
-def convolution_without_bias(x, w, *rest, **_):
+def convolution_without_bias(x: Any, w: Any, *rest: Any, **_: Any) -> None:
     padding, stride, dilation, groups = rest[-4:] if len(rest) == 4 else rest[:4]
     conv(x, w, **options_of(w, stride, padding, dilation, groups))
 
 
 @cost_of("convolution_backward_overrideable")
-def convolution_backward_by_mask(g, x, w, *options):
+def convolution_backward_by_mask(g: Any, x: Any, w: Any, *options: Any) -> None:
     convolution_backward(g, x, w, None, *options)
 
 
@@ -80,7 +84,7 @@ def convolution_backward_by_mask(g, x, w, *options):
     "_scaled_dot_product_fused_attention_overrideable",
     "higher_order::flex_attention",
 )
-def attention(q, k, v, *_, **__):
+def attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> None:
     """Scores and their product with the values; what a mask hides is counted."""
     flash_attention(q, k, v)
 
@@ -91,14 +95,14 @@ def attention(q, k, v, *_, **__):
     "_scaled_dot_product_cudnn_attention_backward",
     "_scaled_dot_product_fused_attention_overrideable_backward",
 )
-def attention_backward(g, q, k, v, *_, **__):
+def attention_backward(g: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> None:
     heads, queries = q.shape[-3], q.shape[-2]
     sums = empty(q, *q.shape[:-3], heads, queries)
     out = empty(q, *q.shape[:-1], v.shape[-1])
     flash_attention_backward(g, q, k, v, out, sums, 0.0, False)
 
 
-def multi_head_attention(x, keys, values, heads: int, w, out_w):
+def multi_head_attention(x: Any, keys: Any, values: Any, heads: int, w: Any, out_w: Any) -> Any:
     """Projections, attention with all its heads, and the projection of its result."""
     batch, length, width = x.shape
     for part in (x, keys, values):
@@ -110,12 +114,25 @@ def multi_head_attention(x, keys, values, heads: int, w, out_w):
 
 
 @cost_of("_native_multi_head_attention")
-def native_multi_head_attention(q, k, v, width, heads, w, bias, out_w, *_, **__):
+def native_multi_head_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    width: Any,
+    heads: Any,
+    w: Any,
+    bias: Any,
+    out_w: Any,
+    *_: Any,
+    **__: Any,
+) -> None:
     multi_head_attention(q, k, v, heads, w, out_w)
 
 
 @cost_of("_transformer_encoder_layer_fwd")
-def transformer_encoder_layer(x, width, heads, w, bias, out_w, *rest, **_):
+def transformer_encoder_layer(
+    x: Any, width: Any, heads: Any, w: Any, bias: Any, out_w: Any, *rest: Any, **_: Any
+) -> None:
     """An encoder layer in one operator, as PyTorch has it for inference."""
     widen, narrow = rest[8], rest[10]
     multi_head_attention(x, x, x, heads, w, out_w)
@@ -127,7 +144,9 @@ def transformer_encoder_layer(x, width, heads, w, bias, out_w, *rest, **_):
 
 
 @cost_of("mkldnn_rnn_layer")
-def lstm_layer(x, w, recurrent, bias, recurrent_bias, hidden, *_, **__):
+def lstm_layer(
+    x: Any, w: Any, recurrent: Any, bias: Any, recurrent_bias: Any, hidden: Any, *_: Any, **__: Any
+) -> None:
     """One direction of a layer of an LSTM, x (T, N, I): gates = x w' + h r' + b, all steps."""
     steps, batch, width = x.shape
     rows = steps * batch
@@ -138,7 +157,7 @@ def lstm_layer(x, w, recurrent, bias, recurrent_bias, hidden, *_, **__):
 
 
 @cost_of("mkldnn_rnn_layer_backward")
-def lstm_layer_backward(x, w, recurrent, *_, **__):
+def lstm_layer_backward(x: Any, w: Any, recurrent: Any, *_: Any, **__: Any) -> None:
     """Gradients of input, hidden states and both weights; oneDNN computes them all."""
     steps, batch, width = x.shape
     rows = steps * batch
@@ -149,13 +168,13 @@ def lstm_layer_backward(x, w, recurrent, *_, **__):
     matmul(transposed(gates), hidden)
 
 
-def rows_of(x, batch_sizes) -> int:
+def rows_of(x: Any, batch_sizes: Any) -> int:
     """Steps times sequences, of a padded or packed batch."""
     return x.shape[0] if batch_sizes else x.shape[0] * x.shape[1]
 
 
 @cost_of("_cudnn_rnn")
-def recurrent_layers(x, weights, *rest, **_):
+def recurrent_layers(x: Any, weights: Any, *rest: Any, **_: Any) -> None:
     """All layers: each row of each step meets each matrix once."""
     rows = rows_of(x, rest[-2])
     for w in (w for w in weights if w.ndim == 2):
@@ -163,7 +182,7 @@ def recurrent_layers(x, weights, *rest, **_):
 
 
 @cost_of("_cudnn_rnn_backward")
-def recurrent_layers_backward(x, weights, *rest, **_):
+def recurrent_layers_backward(x: Any, weights: Any, *rest: Any, **_: Any) -> None:
     rows = rows_of(x, rest[-4])
     for w in (w for w in weights if w.ndim == 2):
         matmul(empty(x, rows, w.shape[0]), w)
@@ -174,7 +193,16 @@ def recurrent_layers_backward(x, weights, *rest, **_):
 
 
 @cost_of("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm")
-def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+def batch_norm(
+    x: Tensor,
+    weight: Tensor,
+    bias: Any,
+    mean: Tensor,
+    var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> None:
     if mean is None:
         batch_statistics(x, weight, bias, eps)
     else:
@@ -185,22 +213,22 @@ def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
 
 
 @cost_of("linalg_cholesky_ex", "cholesky")
-def cholesky(a, *_, **__):
+def cholesky(a: Any, *_: Any, **__: Any) -> None:
     primitives["cholesky"](a)
 
 
 @cost_of("linalg_qr")
-def qr(a, mode="reduced"):
+def qr(a: Any, mode: str = "reduced") -> None:
     primitives["qr"](a, mode="reduced" if mode == "r" else mode)
 
 
 @cost_of("linalg_lu_factor_ex", "linalg_lu", "_linalg_det", "_linalg_slogdet")
-def lu(a, *_, **__):
+def lu(a: Any, *_: Any, **__: Any) -> None:
     primitives["lu"](a)
 
 
 @cost_of("_linalg_solve_ex")
-def solve(a, b, *_, **__):
+def solve(a: Any, b: Any, *_: Any, **__: Any) -> None:
     """A factorization and two triangular systems."""
     columns = b if b.ndim == a.ndim else reshape(b, (*b.shape, 1))
     primitives["lu"](a)
@@ -210,45 +238,45 @@ def solve(a, b, *_, **__):
 
 
 @cost_of("linalg_inv_ex")
-def inverse(a, **_):
+def inverse(a: Any, **_: Any) -> None:
     solve(a, a)
 
 
 @cost_of("linalg_solve_triangular")
-def solve_triangular(a, b, **_):
+def solve_triangular(a: Any, b: Any, **_: Any) -> None:
     options = {"lower": True, "transpose": False, "unit_diagonal": False}
     primitives["triangular_solve"](a, b, **options)
 
 
 @cost_of("triangular_solve")
-def triangular_solve(b, a, *_, **__):
+def triangular_solve(b: Any, a: Any, *_: Any, **__: Any) -> None:
     solve_triangular(a, b)
 
 
 @cost_of("linalg_lu_solve")
-def solve_by_factors(factors, pivots, b, **_):
+def solve_by_factors(factors: Any, pivots: Any, b: Any, **_: Any) -> None:
     """Two triangular systems."""
     for _part in range(2):
         solve_triangular(factors, b)
 
 
 @cost_of("cholesky_solve")
-def solve_by_root(b, root, *_, **__):
+def solve_by_root(b: Any, root: Any, *_: Any, **__: Any) -> None:
     solve_by_factors(root, None, b)
 
 
 @cost_of("_linalg_eigh")
-def eigh(a, *_, **__):
+def eigh(a: Any, *_: Any, **__: Any) -> None:
     primitives["eigh"](a)
 
 
 @cost_of("_linalg_svd")
-def svd(a, full_matrices=False, *_, **__):
+def svd(a: Any, full_matrices: bool = False, *_: Any, **__: Any) -> None:
     primitives["svd"](a, full_matrices=full_matrices)
 
 
 @cost_of("_fft_c2c", "_fft_r2c", "_fft_c2r")
-def fourier(x, axes, *_):
+def fourier(x: Any, axes: Any, *_: Any) -> Any:
     """5 n log2(n) of each transform of n numbers, half of it where they are real.
 
     Source: Frigo & Johnson 2005, The design and implementation of FFTW3, sec. 2
@@ -261,7 +289,7 @@ def fourier(x, axes, *_):
 
 
 @cost_of("_fused_adam", "_fused_adamw", "_fused_adam_", "_fused_adamw_")
-def adam(parameters, *_, **__):
+def adam(parameters: Any, *_: Any, **__: Any) -> None:
     """Both means, the corrected quotient and the step, of each element."""
     for p in parameters:
         mean = p * 0.9 + p * 0.1
@@ -270,7 +298,7 @@ def adam(parameters, *_, **__):
 
 
 @cost_of("_fused_sgd", "_fused_sgd_")
-def sgd(parameters, gradients, momenta, *_, **__):
+def sgd(parameters: Any, gradients: Any, momenta: Any, *_: Any, **__: Any) -> None:
     for p in parameters:
         moved = p * 0.9 + p if momenta else p
         p - moved * 0.1

@@ -1,6 +1,7 @@
 """The fallback of a graph: PyTorch itself computes it, in place of a Program."""
 
 import operator
+from typing import Any
 
 import torch
 
@@ -16,12 +17,12 @@ POOLING = {  # gradient: the operator that makes its places
 class EagerVariant:
     """A graph that PyTorch computes operator by operator, where no Program could be made."""
 
-    def __init__(self, module: torch.fx.GraphModule):
+    def __init__(self, module: torch.fx.GraphModule) -> None:
         find_places(module)
         self.module, self.unknown = for_pytorch(module), {"the whole graph": 1}
         self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
 
-    def run(self, args) -> list:
+    def run(self, args: Any) -> list[Any]:
         """The results, as of a compiled graph."""
         results = self.module(*map(as_traced, self.inputs, args))
         return list(results) if isinstance(results, (tuple, list)) else [results]
@@ -41,7 +42,7 @@ def find_places(module: torch.fx.GraphModule) -> None:
                 module.recompile()
 
 
-def as_traced(node: torch.fx.Node, x):
+def as_traced(node: torch.fx.Node, x: Any) -> Any:
     """An argument with the strides that the graph was traced for: a tensor that our Program saved
     for the backward graph may have its axes in another order."""
     fake = node.meta.get("val")

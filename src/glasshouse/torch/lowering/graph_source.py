@@ -12,7 +12,7 @@ class GraphSource:
     """A graph of torch.fx. Once it has bytes, its nodes exist only while they are needed: to lower
     the graph for other sizes, or to compute it operator by operator."""
 
-    def __init__(self, module: torch.fx.GraphModule | None = None):
+    def __init__(self, module: torch.fx.GraphModule | None = None) -> None:
         self.graph = module
         self.data, self.digest = b"", ""  # of the graph as PyTorch's cache keeps it
         self.unpack: Callable[[bytes], torch.fx.GraphModule] | None = None

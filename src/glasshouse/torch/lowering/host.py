@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache, partial
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +36,9 @@ class Operand(NamedTuple):
     order: tuple[int, ...]
 
 
-def run_in_torch(*arrays, operator: str, arguments, outs, orders, draw):
+def run_in_torch(
+    *arrays: Any, operator: str, arguments: Any, outs: Any, orders: Any, draw: Any
+) -> Any:
     """The results of a PyTorch operator for arrays and constant arguments, each with its axes in
     the order that `orders` has for it."""
     with without_modes() if place.looking else nullcontext():  # memory of NumPy or of a Program
@@ -54,7 +56,7 @@ def run_in_torch(*arrays, operator: str, arguments, outs, orders, draw):
 
 
 def results_in_torch(
-    operator: str, arguments, orders, tensors: list, note=None
+    operator: str, arguments: Any, orders: Any, tensors: list[Any], note: Any = None
 ) -> list[torch.Tensor]:
     """The results of PyTorch's operator for tensors and constant arguments, each row-major with its
     axes in the given order; `note` gets the results before they are permuted."""
@@ -81,7 +83,7 @@ class OtherSizesError(Exception):
     """A PyTorch operator returned other sizes than the graph was traced with."""
 
 
-def readable(array) -> np.ndarray:
+def readable(array: Any) -> np.ndarray:
     """An array that PyTorch takes: no NumPy scalar, writable, and row-major, as some of PyTorch's
     kernels expect without a check."""
     array = np.asarray(array)
@@ -90,7 +92,7 @@ def readable(array) -> np.ndarray:
     return array if fits else array.copy(order="C")
 
 
-def array_at(address: int, shape, dtype) -> np.ndarray:
+def array_at(address: int, shape: Any, dtype: Any) -> np.ndarray:
     """The array that lies at an address."""
     nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray(0)
@@ -98,7 +100,7 @@ def array_at(address: int, shape, dtype) -> np.ndarray:
 
 
 @cache
-def find_operator(name: str):
+def find_operator(name: str) -> Any:
     """The overload with a full name, such as "aten.sort.stable", or the higher-order operator with
     a plain one, such as "cond"."""
     namespace, _, rest = name.partition(".")
@@ -108,7 +110,7 @@ def find_operator(name: str):
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 
 
-def below_autograd(operator):
+def below_autograd(operator: Any) -> Any:
     """A higher-order operator as a function that records no gradients, which have their own
     graphs."""
 
@@ -119,11 +121,11 @@ def below_autograd(operator):
     return call
 
 
-def infer(*specs: Spec, operator, arguments, outs, orders, draw):
+def infer(*specs: Spec, operator: Any, arguments: Any, outs: Any, orders: Any, draw: Any) -> Any:
     return outs
 
 
-def refuse_batch(*_, **__):
+def refuse_batch(*_: Any, **__: Any) -> Any:
     raise NotImplementedError("a step of PyTorch's own has no batching rule")
 
 
@@ -149,10 +151,10 @@ class HashableArguments(tuple):
 
     __slots__ = ()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(repr(self))
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return repr(self) == repr(other)
 
 
@@ -164,7 +166,7 @@ class EagerResult(NamedTuple):
     order: tuple[int, ...]
 
 
-def result_of(fake, sizes: SizeValues) -> EagerResult:
+def result_of(fake: Any, sizes: SizeValues) -> EagerResult:
     """The result of an operator, from the fake tensor that eager gives.
 
     Raises: NotImplementedError if it is no tensor, BackendError if it does not lie by strides
@@ -179,7 +181,9 @@ def result_of(fake, sizes: SizeValues) -> EagerResult:
     return EagerResult(Spec(layout.sizes, FROM_TORCH[fake.dtype]), layout.order)
 
 
-def call_in_torch(target, inputs: tuple, fakes: tuple, results: Sequence[EagerResult]):
+def call_in_torch(
+    target: Any, inputs: tuple[Any, ...], fakes: tuple[Any, ...], results: Sequence[EagerResult]
+) -> Any:
     """The results of one of PyTorch's operators on our values, as a step of the host.
 
     `inputs` are its arguments by position and by name, `fakes` the same with fake tensors in place
@@ -211,12 +215,12 @@ def call_in_torch(target, inputs: tuple, fakes: tuple, results: Sequence[EagerRe
     )
 
 
-def may_draw(target) -> bool:
+def may_draw(target: Any) -> bool:
     """Whether two calls of an operator with the same operands may differ."""
     tags = getattr(target, "tags", None)
     return tags is None or torch.Tag.nondeterministic_seeded in tags
 
 
-def one_or_several(results: list):
+def one_or_several(results: list[Any]) -> Any:
     """Results as a card returns them: the only one, or a tuple of several."""
     return results[0] if len(results) == 1 else tuple(results)

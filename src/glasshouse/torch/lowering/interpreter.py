@@ -23,8 +23,11 @@ from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch import Value, box, cast, full, primitives, state
 from glasshouse.dispatch.scope import Scope
 from glasshouse.graph import record
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recorder
 from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.draws import KeyInputs, keys_from
 from glasshouse.torch.aten.higher_order import call_higher_order
 from glasshouse.torch.aten.table import CHECKS, TABLE, call_entry, in_order, name_of
@@ -47,7 +50,7 @@ class InputArray:
 
     __slots__ = ("spec", "base")
 
-    def __init__(self, spec: Spec):
+    def __init__(self, spec: Spec) -> None:
         self.spec, self.base = spec, None
 
 
@@ -58,11 +61,11 @@ class TraceBackend(RecordingBackend):
     target = CPU  # the default target of Programs
     checks_indices = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.recorder = record.Recorder()
 
-    def execute(self, recording) -> None:
+    def execute(self, recording: Any) -> None:
         raise BackendError(
             "torch.compile",
             "operators that read no values while they are traced",
@@ -83,7 +86,7 @@ class ModuleScope(Scope):
 
     __slots__ = ()
 
-    def __init__(self, path: str):
+    def __init__(self, path: str) -> None:
         self.module, self.parent, self.kind = (lambda: None), None, path
         self.full_name, self.inner, self.origins = path, {}, None
 
@@ -93,7 +96,7 @@ class RecordingFacts(NamedTuple):
     costs, the specs of its leaves, packed scalars, and whether it indexes elements."""
 
     calls: int
-    counts: list | bytes
+    counts: list[Any] | bytes
     specs: list[Spec]
     scalars: list[bytes]
     indexes: bool
@@ -145,12 +148,12 @@ class GraphLowering:
     def __init__(
         self,
         module: torch.fx.GraphModule,
-        inputs,
+        inputs: list[torch.Tensor],
         phase: str,
         visible: int = ALL,
-        stable=(),
-        nested: Callable = lambda module: module,
-    ):
+        stable: tuple[int, ...] = (),
+        nested: Callable[..., Any] = lambda module: module,
+    ) -> None:
         self.module, self.arguments, self.phase, self.visible = module, inputs, phase, visible
         self.nested = nested  # makes a function that runs a graph among an operator's arguments
         self.backend = trace_backend
@@ -178,7 +181,7 @@ class GraphLowering:
         ):
             return self.finish(self.lower(self.module, self.place_input))
 
-    def lower(self, module: torch.fx.GraphModule, place_input: Callable) -> FxNode:
+    def lower(self, module: torch.fx.GraphModule, place_input: Callable[..., Any]) -> FxNode:
         """Lower the nodes of this graph, or of one that it calls; returns its output node.
         `place_input` takes the node of an input, and its number."""
         number = 0
@@ -205,7 +208,7 @@ class GraphLowering:
         self.input_number[node] = number
         self.sizes.take_input(promised, argument)
 
-    def value_of_input(self, number: int, argument):
+    def value_of_input(self, number: int, argument: torch.Tensor) -> Any:
         if not isinstance(argument, torch.Tensor):
             return argument
         layout = layout_of(argument)
@@ -217,7 +220,7 @@ class GraphLowering:
             return leaf
         return permute(leaf, axes=inverse_permutation(layout.order))
 
-    def place_constant(self, module: torch.fx.GraphModule, node: FxNode):
+    def place_constant(self, module: torch.fx.GraphModule, node: FxNode) -> Any:
         """A tensor that is a member of the graph: each run reads its memory."""
         member = module
         for name in node.target.split("."):
@@ -234,7 +237,7 @@ class GraphLowering:
 
     # -- one node ------------------------------------------------------------------------------
 
-    def call(self, node: FxNode):
+    def call(self, node: FxNode) -> Any:
         args, named = map_arg((node.args, node.kwargs), self.values.__getitem__)
         target = node.target
         if isinstance(target, HigherOrderOperator):
@@ -257,7 +260,7 @@ class GraphLowering:
         self.line_of |= dict.fromkeys(map(id, pending[first:]), line_of(node))
         return result
 
-    def write(self, number: int, value) -> Value:
+    def write(self, number: int, value: Tensor) -> Value:
         """Note the new contents of an input."""
         argument = self.arguments[number]
         if not isinstance(value, Value) or value.shape != tuple(argument.shape):
@@ -276,7 +279,9 @@ class GraphLowering:
             self.scopes[path] = ModuleScope(path)
         return self.scopes.get(path)
 
-    def operate(self, node: FxNode, target, args, named: dict):
+    def operate(
+        self, node: FxNode, target: Any, args: tuple[Any, ...], named: dict[Any, Any]
+    ) -> Any:
         """The result of an operator by its entry; by PyTorch where there is none."""
         entry = TABLE.get(name_of(target))
         if entry is not None:
@@ -292,7 +297,7 @@ class GraphLowering:
                 pass
         return self.without_entry(node, target, args, named, node.meta.get("val"))
 
-    def operate_on_memory(self, node: FxNode, entry, args, named: dict):
+    def operate_on_memory(self, node: FxNode, entry: Any, args: Any, named: dict[Any, Any]) -> Any:
         """The result of an operator that names elements by their places in memory: its operand is
         passed with the axes in PyTorch's order in memory."""
         x, *rest = args
@@ -312,13 +317,17 @@ class GraphLowering:
         table = full((1,), 1, uint8)
         self.effects.append(primitives["gather"](table, outside.reshape(1), axis=0))
 
-    def without_entry(self, node: FxNode, target, args, named: dict, fake):
+    def without_entry(
+        self, node: FxNode, target: Any, args: Any, named: dict[Any, Any], fake: Any
+    ) -> Any:
         """The result of an operator without an entry; None of a check, which is a step of ours."""
         if name_of(target) in CHECKS:
             return self.check(args[0])
         return self.in_torch(node, target, args, named, fake)
 
-    def in_torch(self, node: FxNode, target, args, named: dict, fake):
+    def in_torch(
+        self, node: FxNode, target: Any, args: Any, named: dict[Any, Any], fake: Any
+    ) -> Any:
         """The result of an operator that PyTorch itself computes, as a step of the host.
 
         Raises: BackendError if strict is set
@@ -341,7 +350,7 @@ class GraphLowering:
                 "Unset GH_STRICT, and PyTorch computes it as a step of the host.",
             )
 
-    def host_step(self, target, arguments, fakes, fake):
+    def host_step(self, target: Any, arguments: Any, fakes: Any, fake: Any) -> Any:
         """The results of an operator that PyTorch computes in a step of the host; None for results
         that are no tensors."""
         self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
@@ -357,7 +366,7 @@ class GraphLowering:
         ordered = [None if x is None else next(remaining) for x in promised]
         return ordered if several else ordered[0]
 
-    def cast_result(self, node: FxNode, result):
+    def cast_result(self, node: FxNode, result: Any) -> Any:
         """The result of an entry, in the dtypes that PyTorch promises.
 
         Raises: BackendError where a shape is another
@@ -370,7 +379,7 @@ class GraphLowering:
             return [self.matched(node, x, f) for x, f in zip(result, fakes)]
         return result
 
-    def matched(self, node: FxNode, value, fake):
+    def matched(self, node: FxNode, value: Any, fake: torch.Tensor | None) -> Any:
         if not isinstance(fake, torch.Tensor) or not isinstance(value, Value):
             return value
         expected = tuple(fake.shape)
@@ -410,13 +419,13 @@ class GraphLowering:
         details = lines, writes, self.phase, self.unknown, tuple(self.stable)
         return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *details)
 
-    def refusals(self, results: list) -> list[Value]:
+    def refusals(self, results: list[Any]) -> list[Value]:
         """Results without elements whose computation may meet an index out of range."""
         values = [self.values[x] for x in results if isinstance(x, FxNode)]
         empty = [x for x in values if isinstance(x, Value) and x.size == 0]
         return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
 
-    def leaf(self, payload) -> Source:
+    def leaf(self, payload: Node) -> Source:
         """The source of a leaf's value."""
         if id(payload) in self.inputs:
             return Source(SourceKind.INPUT, self.inputs[id(payload)])
@@ -426,7 +435,7 @@ class GraphLowering:
         return Source(SourceKind.CONSTANT, self.constants.get(id(payload), payload.value))
 
 
-def take_recording(recorder, values) -> record.Recording | None:
+def take_recording(recorder: Recorder, values: list[Tensor]) -> record.Recording | None:
     """The recording of these values; other pending calls are dropped."""
     payloads = list(dict.fromkeys(value.payload for value in values))
     if not payloads:
@@ -444,7 +453,7 @@ def is_dropped_draw(node: FxNode) -> bool:
     return not node.users and torch.Tag.nondeterministic_seeded in tags
 
 
-def fake_of(node: FxNode):
+def fake_of(node: FxNode) -> torch.Tensor:
     return node.meta.get("val")
 
 
@@ -456,14 +465,16 @@ def line_of(node: FxNode) -> str:
     return f"{lines[-1][0]}:{lines[-1][1]}" if lines else ""
 
 
-def plain_call(target: Callable, args, named: dict):
+def plain_call(
+    target: Callable[..., Any], args: tuple[list[Tensor | None], int], named: dict[Any, Any]
+) -> Any:
     """The result of a Python function in a graph: arithmetic of sizes, or an item of a tuple."""
     if target is operator.getitem:
         return args[0][args[1]]
     return target(*args, **named)
 
 
-SIZES: dict[str, Callable] = {
+SIZES: dict[str, Callable[..., Any]] = {
     "aten.sym_size.int": lambda x, axis: x.shape[axis],
     "aten.sym_numel.default": lambda x: x.size,
     "aten.sym_stride.int": lambda x, axis: row_major_stride(x, axis),

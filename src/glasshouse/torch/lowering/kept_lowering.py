@@ -4,6 +4,8 @@ An entry lies beside the code of its Program (`compile.store`) and has the facts
 needs. Its name is the digest of all that lowering depends on: the graph, the inputs, the options,
 this package, and the identity of the target."""
 
+from typing import Any
+
 import torch
 
 from glasshouse.base.flags import flags
@@ -23,7 +25,7 @@ SOURCES = (*store.COMPILER, *ABOVE)  # folders that lowering depends on
 OURS = "glasshouse."
 
 
-def key_of(source: GraphSource, inputs, *settings) -> str:
+def key_of(source: GraphSource, inputs: list[torch.Tensor], *settings: Any) -> str:
     """The key of a graph's entry for these inputs and settings; "" if it is not cached."""
     is_plain = flags.compile != "never" and not flags.strict and not is_shown()
     if not source.digest or not is_plain or not is_own_table():
@@ -41,7 +43,7 @@ def key_of(source: GraphSource, inputs, *settings) -> str:
     return digest("\n".join(parts).encode())[:40]
 
 
-def describe_input(x) -> tuple:
+def describe_input(x: torch.Tensor) -> tuple[Any, ...]:
     """The properties of an input that lowering depends on, for the key."""
     if not isinstance(x, torch.Tensor):
         return type(x).__name__, repr(x)
@@ -58,7 +60,7 @@ def load(key: str) -> LoweredGraph | None:
     return store.load(key)
 
 
-def save(key: str, lowered: LoweredGraph, program) -> None:
+def save(key: str, lowered: LoweredGraph, program: Any) -> None:
     """Store a lowered graph and its Program's key, unless a part cannot be serialized."""
     if not key or not program.key:
         return

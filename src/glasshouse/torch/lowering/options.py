@@ -1,7 +1,7 @@
 """The options of `torch.compile(model, backend="glasshouse", options={…})`."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base import OptionError, check_known, having, suggest
 from glasshouse.base.units import MemoryBudget, parse_budget
@@ -28,12 +28,12 @@ class TorchOptions(NamedTuple):
     threads: int = 0
 
     @property
-    def modes(self) -> tuple:
+    def modes(self) -> tuple[Any, ...]:
         """The modes that a graph is recorded under."""
         return () if self.dtype is None else (autocast(self.dtype),)
 
 
-def checked_options(options: dict | None) -> TorchOptions:
+def checked_options(options: dict[Any, Any] | None) -> TorchOptions:
     """The options that a user gave.
 
     Raises: OptionError for one that there is not, and for a value that it cannot have
@@ -72,7 +72,9 @@ def check_mode(mode: str | None) -> None:
         check_known("torch.compile(mode=…)", "a mode of torch.compile", mode, MODES)
 
 
-def target_of(stable: frozenset[int], free: frozenset[int], writes: frozenset, apart: bool):
+def target_of(
+    stable: frozenset[int], free: frozenset[int], writes: frozenset[Any], apart: bool
+) -> having:
     """A context for compiling Programs. They keep what depends on `stable` inputs alone, choose
     the axis order of `free` outputs, and use the memory of outputs until these are written. They
     write an output into its leaf for the pairs in `writes`, where that is possible. Large

@@ -59,7 +59,9 @@ class ResultKind(Enum):
     EMPTY = "a tensor without elements", False, False, False, False
     CONSTANT = "what it is itself", False, False, False, False
 
-    def __init__(self, words, is_computed, is_fixed, is_whole, is_shared):
+    def __init__(
+        self, words: str, is_computed: bool, is_fixed: bool, is_whole: bool, is_shared: bool
+    ) -> None:
         self.words = words
         self.is_computed, self.is_fixed = is_computed, is_fixed
         self.is_whole, self.is_shared = is_whole, is_shared
@@ -90,14 +92,16 @@ class Output(NamedTuple):
         sizes = self.sizes if self.kind is SPREAD else self.layout.sizes
         return sizes, row_major_strides(sizes)
 
-    def owner(self, number: int) -> tuple:
+    def owner(self, number: int) -> tuple[Any, ...]:
         """The key of the memory that result `number` owns. Results of one output with equal keys
         share memory: parts of one value, and free results."""
         if not self.kind.is_shared:
             return None, number
         return self.kind, self.what if self.kind is PART else None
 
-    def handed_on(self, args, results: list, view: Callable):
+    def handed_on(
+        self, args: list[torch.Tensor], results: list[Any], view: Callable[..., Any]
+    ) -> torch.Tensor | None:
         """A result that the Program does not compute: from the arguments, or earlier results."""
         kind = self.kind
         if kind is AGAIN:
@@ -119,12 +123,14 @@ class GraphResults:
     """The results of a lowered graph. The first `visible` are for the user, and have eager's
     layout."""
 
-    def __init__(self, values: dict, input_number: dict, sizes: SizeValues, visible: int):
+    def __init__(
+        self, values: dict[Any, Any], input_number: dict[Any, Any], sizes: SizeValues, visible: int
+    ) -> None:
         self.values, self.input_number = values, input_number
         self.sizes, self.visible = sizes, visible
         self.wholes: dict[FxNode, Value] = {}  # the bases of parts
 
-    def outputs(self, results: list) -> list[Output]:
+    def outputs(self, results: list[Any]) -> list[Output]:
         """The Output of each result."""
         nodes = {x for x in results[: self.visible] if self.is_computed(x)}
         shared = Counter(base_of(x) for x in nodes)
@@ -147,7 +153,7 @@ class GraphResults:
         self.values.clear()
         self.wholes.clear()
 
-    def is_computed(self, x) -> bool:
+    def is_computed(self, x: torch.fx.Node) -> bool:
         """Whether a result is a value that is not an input's."""
         if not isinstance(x, FxNode) or not isinstance(self.values[x], Value):
             return False
@@ -170,7 +176,7 @@ class GraphResults:
         sizes, strides = tuple(fake.shape), tuple(fake.stride())
         return Output(PART, self.wholes[base], layout, sizes, strides, offset, fake.dtype)
 
-    def output(self, x, visible: bool) -> Output:
+    def output(self, x: Any, visible: bool) -> Output:
         """The Output of one result."""
         if not isinstance(x, FxNode):
             return Output(CONSTANT, x)

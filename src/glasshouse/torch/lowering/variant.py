@@ -53,7 +53,7 @@ SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
 class OwnArena:
     """A small arena that no manager hands out."""
 
-    def __init__(self, nbytes: int):
+    def __init__(self, nbytes: int) -> None:
         self.memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
         begin = self.memory.ctypes.data
         self.first, self.nbytes = -begin % ALIGNMENT, nbytes
@@ -73,13 +73,13 @@ class GraphVariant:
     in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
     view = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
 
-    def __init__(self, source: GraphSource, lowered: LoweredGraph):
+    def __init__(self, source: GraphSource, lowered: LoweredGraph) -> None:
         self.source, self.unknown = source, lowered.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
         self.writes = lowered.writes
         self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
 
-    def results(self, args, tensors) -> list:
+    def results(self, args: Any, tensors: Any) -> list[Any]:
         """The results of the graph, once the written inputs have their new contents; `tensors` are
         those that were computed, by their places."""
         results = self.all_results(args, tensors)
@@ -90,7 +90,7 @@ class GraphVariant:
                     args[number].copy_(tensor)
         return results[:count]
 
-    def all_results(self, args, tensors) -> list:
+    def all_results(self, args: list[torch.Tensor], tensors: list[torch.Tensor]) -> list[Any]:
         """The results, and the new contents of inputs. Parts of one value share its memory; all
         others have memory of their own. None is a view to autograd, which would refuse to write to
         it in place."""
@@ -134,13 +134,13 @@ class ReferenceVariant(GraphVariant):
     """A graph that the cards' references compute: under GH_COMPILE=never, or where it has no
     calls."""
 
-    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs: Any) -> None:
         super().__init__(source, lowered)
         self.recording = lowered.recording
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
         self.places = [out.what if out.kind.is_computed else None for out in self.outputs]
 
-    def run(self, args) -> list:
+    def run(self, args: Any) -> list[Any]:
         """The results for tensors of these sizes."""
         arrays: list = []
         if self.recording is not None:
@@ -160,7 +160,7 @@ class ReferenceVariant(GraphVariant):
         }
         return self.results(args, tensors)
 
-    def array_of(self, source: Source, args, keys) -> np.ndarray:
+    def array_of(self, source: Source, args: Any, keys: Any) -> np.ndarray:
         """The memory of a leaf, as an array that lies row by row."""
         kind, what = source
         if kind is SourceKind.KEY:
@@ -175,7 +175,9 @@ class ProgramVariant(GraphVariant):
 
     program: Any
 
-    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+    def __init__(
+        self, source: GraphSource, lowered: LoweredGraph, inputs: list[torch.Tensor]
+    ) -> None:
         super().__init__(source, lowered)
         self.facts = lowered.facts or RecordingFacts.of(lowered.recording)
         self.threads = current_target().threads  # that its Program is made for
@@ -192,7 +194,7 @@ class ProgramVariant(GraphVariant):
         self.specs_out = self.program.output_specs[: self.count_results()]
         self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
         self.stable = tuple(stable) if self.program.kept_steps else ()
-        self.kept_buffers: list = []  # memory of values that depend on parameters alone
+        self.kept_buffers: list[Any] = []  # memory of values that depend on parameters alone
         self.set_results()
         is_cut = backward and not self.program.hosts
         self.segments = self.find_segments(inputs) if is_cut else []
@@ -209,7 +211,7 @@ class ProgramVariant(GraphVariant):
         pairs = zip(reversed(self.outputs), reversed(self.writes))
         return frozenset((x.what, self.numbers[i]) for x, i in pairs if i in self.numbers)
 
-    def program_of(self, lowered: LoweredGraph):
+    def program_of(self, lowered: LoweredGraph) -> Any:
         """The Program of a graph, or its plan; subclasses say which."""
         raise NotImplementedError
 
@@ -224,7 +226,7 @@ class ProgramVariant(GraphVariant):
         """The number of outputs of the Program that a run returns; it keeps the later ones."""
         return len(self.program.output_specs) - self.program.kept
 
-    def tensors_out(self) -> list[tuple]:
+    def tensors_out(self) -> list[tuple[Any, ...]]:
         """(dtype, sizes, strides, bytes) of each output of the Program, by the first result that
         lies there."""
         by_place: dict[int, Output] = {}
@@ -250,7 +252,7 @@ class ProgramVariant(GraphVariant):
             if out.kind.is_whole and counts[place] == 1:
                 self.owners[i] = ALONE
 
-    def find_in_place(self, inputs) -> dict[int, int]:
+    def find_in_place(self, inputs: list[torch.Tensor]) -> dict[int, int]:
         """The outputs of the Program that are written straight into an input: no later step reads
         that input's old contents. None for a run that may stop halfway."""
         first = len(self.outputs) - len(self.writes)
@@ -262,7 +264,7 @@ class ProgramVariant(GraphVariant):
                 numbers[place] = number
         return numbers
 
-    def find_segments(self, inputs) -> list[BackwardSegment]:
+    def find_segments(self, inputs: list[torch.Tensor]) -> list[BackwardSegment]:
         """The segments of a run, which owns its list of arguments. Arguments that results share,
         and arguments that are copied, stay to the end."""
         program = self.program
@@ -285,7 +287,9 @@ class ProgramVariant(GraphVariant):
 class CompiledVariant(ProgramVariant):
     """A graph as a Program. `call` writes the addresses of a call's tensors into the run table."""
 
-    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs):
+    def __init__(
+        self, source: GraphSource, lowered: LoweredGraph, inputs: list[torch.Tensor]
+    ) -> None:
         super().__init__(source, lowered, inputs)
         facts = self.facts
         self.program.lines |= lowered.lines
@@ -322,7 +326,7 @@ class CompiledVariant(ProgramVariant):
 
     # -- fixed for all calls -------------------------------------------------------------------
 
-    def expected_input(self, number: int, x) -> tuple:
+    def expected_input(self, number: int, x: torch.Tensor) -> tuple[Any, ...]:
         """The layout that an argument must have, and where its address goes; `copy_inputs` writes
         the address of a copy."""
         if not isinstance(x, torch.Tensor):
@@ -330,7 +334,7 @@ class CompiledVariant(ProgramVariant):
         place = -2 if has_gaps(x) else self.numbers.get(number, -2)
         return expected_tensor(x, place + 1)
 
-    def expected_results(self) -> list[tuple]:
+    def expected_results(self) -> list[tuple[Any, ...]]:
         """For each output of the Program: the place of its address, and its tensor's layout."""
         first = 1 + len(self.leaves)
         return [(first + at, *what) for at, what in enumerate(self.tensors_out())]
@@ -347,7 +351,7 @@ class CompiledVariant(ProgramVariant):
 
     # -- a call --------------------------------------------------------------------------------
 
-    def run(self, args: list) -> list | None:
+    def run(self, args: list[Any]) -> list[Any] | None:
         """The results; None for arguments of other sizes."""
         program = self.program
         with program.lock:
@@ -378,7 +382,7 @@ class CompiledVariant(ProgramVariant):
             return [tensors[at] for at in self.places]
         return self.results(args, tensors)
 
-    def make_results(self, args: list) -> list:
+    def make_results(self, args: list[Any]) -> list[Any]:
         """Allocate the arena and the result tensors; segments allocate theirs later."""
         arena = self.arena
         if arena is not None and (self.segments or not (self.in_place or True in self.large)):
@@ -392,10 +396,10 @@ class CompiledVariant(ProgramVariant):
                 buffers = [] if self.segments else self.allocate(self.specs_out, args)
         return [None] * len(self.large) if self.segments else self.call.results(buffers)
 
-    def set_arena(self, arena) -> None:
+    def set_arena(self, arena: Any) -> None:
         self.program.arena, self.table.table[0] = arena, arena.address
 
-    def allocate(self, specs, args: list) -> list:
+    def allocate(self, specs: list[tuple[Any, ...]], args: list[Any]) -> list[Any]:
         """(address, owner) of each output; None for a small one, the input for one in place."""
         alloc, buffers = self.program.target.memory().alloc, []
         for at, (_, _, _, nbytes, tag) in enumerate(specs):
@@ -406,7 +410,7 @@ class CompiledVariant(ProgramVariant):
             buffers.append(None if buffer is None else (buffer.address, buffer))
         return buffers
 
-    def copy_inputs(self, args) -> list:
+    def copy_inputs(self, args: Any) -> list[Any]:
         """Copies of the arguments with gaps; they must live until the run ends."""
         copies = []
         for number, layout in self.copied:
@@ -415,7 +419,7 @@ class CompiledVariant(ProgramVariant):
             copies.append(copy)
         return copies
 
-    def first_step(self, args) -> int:
+    def first_step(self, args: Any) -> int:
         """The step to begin with: the first one after the kept steps, if their parameters are
         unchanged; else the first of all."""
         if not self.kept_buffers:
@@ -430,7 +434,7 @@ class CompiledVariant(ProgramVariant):
         self.stamp = stamp
         return 0
 
-    def run_program(self, begin: int, args: list, tensors: list) -> None:
+    def run_program(self, begin: int, args: list[Any], tensors: list[Any]) -> None:
         """Run the steps, and report them to this thread's watchers."""
         run = functools.partial(self.run_steps, begin, args, tensors)
         if timers:
@@ -444,7 +448,9 @@ class CompiledVariant(ProgramVariant):
         else:
             run()
 
-    def run_steps(self, begin: int, args: list, tensors: list, ends_ns=None) -> None:
+    def run_steps(
+        self, begin: int, args: list[Any], tensors: list[Any], ends_ns: np.ndarray | None = None
+    ) -> None:
         """Run the steps from `begin`, for these arguments and results."""
         if self.segments:
             return self.run_segments(args, tensors, ends_ns)
@@ -465,7 +471,7 @@ class CompiledVariant(ProgramVariant):
             self.table, self.run_places(), inputs, outputs, ends_ns, begin=begin
         )
 
-    def run_segments(self, args: list, tensors: list, ends_ns=None) -> None:
+    def run_segments(self, args: list[Any], tensors: list[Any], ends_ns: Any = None) -> None:
         """Run one segment after the other; arguments that are no longer read leave `args`."""
         places, run = self.run_places(), self.program.run_steps
         for segment, call in zip(self.segments, self.calls, strict=True):

@@ -5,6 +5,8 @@ the peak as it grows. A second pass through its events finds the storages alive 
 
 from collections import Counter
 
+import torch
+
 from glasshouse.dispatch import Watcher, state
 from glasshouse.memory import Tag
 from glasshouse.torch.patches.tensors import storage_address
@@ -19,7 +21,7 @@ class Allocation:
 
     __slots__ = ("nbytes", "tag", "kind", "module", "name", "freed", "new_bytes", "place")
 
-    def __init__(self, nbytes: int, tag: Tag):
+    def __init__(self, nbytes: int, tag: Tag) -> None:
         self.nbytes, self.tag, self.module = nbytes, tag, tag.module
         self.kind, self.name = "", tag.primitive  # of KINDS, where an owner is known
         self.freed = ""  # "" while it lives
@@ -45,14 +47,16 @@ class Ledger(Watcher):
 
     wants_begin, wants_allocations = False, True
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.live: dict[int, Allocation] = {}  # by address
         self.heap = SystemHeap()
         self.now = self.peak = self.peak_place = 0
         self.began: tuple[Allocation, ...] = ()
         self.events: list[tuple[Allocation, int]] = []  # bytes that came, or went
 
-    def library_memory(self, kind: str, address: int, nbytes: int, tag: Tag, spec="") -> None:
+    def library_memory(
+        self, kind: str, address: int, nbytes: int, tag: Tag, spec: str = ""
+    ) -> None:
         """A storage was made ("alloc"), was first seen ("existed"), or is no more ("free")."""
         if kind == "free":
             allocation = self.live.pop(address)
@@ -86,7 +90,7 @@ class Ledger(Watcher):
         self.events.clear()
         self.peak, self.peak_place = self.now, 0
 
-    def name(self, tensor, kind: str, module: str, name: str) -> None:
+    def name(self, tensor: torch.Tensor, kind: str, module: str, name: str) -> None:
         """Set the owner of a tensor's storage."""
         allocation = self.live.get(storage_address(tensor.untyped_storage()))
         if allocation is not None and allocation.kind in ("", "other results"):

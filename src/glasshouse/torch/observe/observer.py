@@ -48,7 +48,7 @@ MOST_KINDS = 1 << 15  # of calls that are kept
 OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on belong to nodes that accumulate gradients
 Tensor, Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = (int, bool, type(None), str, torch.dtype, torch.memory_format)
-NOTHING: dict = {}
+NOTHING: dict[Any, Any] = {}
 DEVICE, META = torch.ops.prim.device.default, torch.device("meta")
 
 
@@ -64,8 +64,8 @@ def small_program() -> None:
 libraries.folders.add(str(Path(torch.__file__).parent))
 libraries.programs["torch"] = small_program
 operators: dict[int, Operator | None] = {}  # by the overload's id: its hash runs Python
-overloads: list = []  # keeps these ids in use
-works: dict[tuple, OperatorWork] = {}
+overloads: list[Any] = []  # keeps these ids in use
+works: dict[tuple[Any, ...], OperatorWork] = {}
 
 
 class ResultView:
@@ -73,7 +73,7 @@ class ResultView:
 
     __slots__ = ("tape_entry", "payload", "seq")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.payload, self.tape_entry, self.seq = None, None, -1
 
 
@@ -82,12 +82,14 @@ class PulledNode:
 
     __slots__ = ("call", "scope", "seq", "name", "begin_ns", "before")
 
-    def __init__(self, name: str, scope: Scope | None, seq: int, begin_ns: int, before: tuple):
+    def __init__(
+        self, name: str, scope: Scope | None, seq: int, begin_ns: int, before: tuple[Any, ...]
+    ) -> None:
         self.call, self.name, self.scope, self.seq = self, name, scope, seq
         self.begin_ns, self.before = begin_ns, before
 
 
-def operator_of(func) -> Operator | None:
+def operator_of(func: Any) -> Operator | None:
     """The operator of an overload; None for what is none."""
     operator = None
     if isinstance(func, OpOverload):
@@ -99,7 +101,7 @@ def operator_of(func) -> Operator | None:
     return operators[id(func)]
 
 
-def key_of(operator: Operator, args, named: dict) -> tuple:
+def key_of(operator: Operator, args: tuple[Any, ...], named: dict[Any, Any]) -> tuple[Any, ...]:
     """The cost key of a call: operator, shapes, dtypes, constants; of floats the type alone."""
     key: list = [operator]
     add = key.append
@@ -122,7 +124,7 @@ def key_of(operator: Operator, args, named: dict) -> tuple:
     return tuple(key)
 
 
-def key_of_list(parts) -> tuple:
+def key_of_list(parts: list[int | torch.Tensor]) -> tuple[Any, ...]:
     if parts and isinstance(parts[0], (Tensor, type(None))):
         return tuple((x.shape, x.dtype) if isinstance(x, Tensor) else x for x in parts)
     return tuple(parts)
@@ -139,7 +141,7 @@ class WatchingMode(DispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.thread = state.thread
         self.nodes = place.nodes
@@ -158,7 +160,13 @@ class WatchingMode(DispatchMode):
         """True: calls that torch.compile traces do not count; its Programs count for themselves."""
         return True
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type[Any], ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         number = id(func)
         operator = operators[number] if number in operators else operator_of(func)
         named = kwargs or NOTHING
@@ -194,7 +202,7 @@ class WatchingMode(DispatchMode):
         self.tell(work, begin_ns, now, watchers, result)
         return result
 
-    def watched(self, x):
+    def watched(self, x: Any) -> Any:
         """A graph among an operator's arguments as a function whose operators are reported; any
         other argument as it is."""
         if not isinstance(x, torch.fx.GraphModule):
@@ -206,7 +214,9 @@ class WatchingMode(DispatchMode):
 
         return call
 
-    def call_first(self, key: tuple, operator: Operator, args, named: dict):
+    def call_first(
+        self, key: tuple[Any, ...], operator: Operator, args: tuple[Any, ...], named: dict[Any, Any]
+    ) -> Any:
         """The result of a call whose cost key is new."""
         begin_ns = perf_counter_ns()
         work = work_of(operator, args, named)  # before the call, to keep it out of its time
@@ -221,7 +231,14 @@ class WatchingMode(DispatchMode):
         self.tell(work, begin_ns, now, now["watchers"][0], result)
         return result
 
-    def tell(self, work: OperatorWork, begin_ns: int, now: dict, watchers: list, result) -> None:
+    def tell(
+        self,
+        work: OperatorWork,
+        begin_ns: int,
+        now: dict[Any, Any],
+        watchers: list[Any],
+        result: Any,
+    ) -> None:
         """Report one call to the watchers, in its module and pass."""
         view, number = self.view, next_number()
         if number == self.last_number:
@@ -237,22 +254,22 @@ class WatchingMode(DispatchMode):
         if self.storages and work.call.primitive.kind != "movement":
             self.note_results(result, work.call.name)
 
-    def note_operands(self, args) -> None:
+    def note_operands(self, args: tuple[Any, ...]) -> None:
         """Report tensors that are about to be read to the watchers of memory."""
         for storages in self.storages.values():
             storages.operands(args)
 
-    def pass_over(self, tensors: list) -> None:
+    def pass_over(self, tensors: list[Any]) -> None:
         """Have the watchers of memory ignore tensors over memory that others own."""
         for storages in self.storages.values():
             storages.pass_over(tensors)
 
-    def note_results(self, result, name: str) -> None:
+    def note_results(self, result: float | torch.Tensor, name: str) -> None:
         """Report new tensors to the watchers of memory, under this name."""
         for storages in self.storages.values():
             storages.results(result, name)
 
-    def tell_repeated(self, call, now: dict, watchers: list) -> None:
+    def tell_repeated(self, call: Any, now: dict[Any, Any], watchers: list[Any]) -> None:
         """Report the recomputation in a call to watchers that count."""
         phase, now["phase"] = now["phase"], "recompute"
         for watcher in watchers:
@@ -273,7 +290,7 @@ class WatchingMode(DispatchMode):
         if current_node() is not self.node and state.phase != "recompute":
             self.change_node(current_node())
 
-    def change_node(self, node) -> None:
+    def change_node(self, node: Any) -> None:
         """Follow autograd's engine to another node, or out of the last one: calls belong to the
         module in which that node was made, until the next one."""
         now = state.__dict__
@@ -316,7 +333,7 @@ for function in (*vars(Holders).values(), *vars(holders).values(), place_of):
 class ThreadMode(threading.local):
     """The mode of a thread, and the number of its watchers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.mode: WatchingMode | None = None
         self.users, self.has_hooks = 0, False
 
@@ -324,7 +341,7 @@ class ThreadMode(threading.local):
 thread_mode = ThreadMode()
 
 
-def observe(watcher: Watcher, model=None, *, hooks: bool = True):
+def observe(watcher: Watcher, model: Any = None, *, hooks: bool = True) -> Callable[..., Any]:
     """Report this thread's operators to a watcher; returns a function that ends it. `hooks` says
     whether replacements of PyTorch's functions are active until then."""
     if hooks and not thread_mode.has_hooks:

@@ -45,7 +45,7 @@ class Operator(NamedPrimitive):
     is_fresh = False  # whether its operand is a new tensor that no operator has returned
     by_contents = False  # whether more than shapes decides its cost; see `contents_of`
 
-    def __init__(self, overload):
+    def __init__(self, overload: Any) -> None:
         namespace, _, name = schema_of(overload).name.partition("::")
         self.overload, self.name = overload, f"{namespace}::{name}"
         self.is_fresh = overload is torch.ops.aten.lift_fresh.default
@@ -55,7 +55,7 @@ class Operator(NamedPrimitive):
         self.composite = not self.silent and is_made_of_others(overload)
         self.by_contents = SPARSE + lookup_name(overload) in FORMULAS or takes_packed(overload)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<operator {self.name}>"
 
 
@@ -63,38 +63,38 @@ class FunctionOperator(Operator):
     """A higher-order operator: "higher_order::flex_attention". One that only calls its functions
     counts nothing itself; the operators in them are reported."""
 
-    def __init__(self, operator):
+    def __init__(self, operator: Any) -> None:
         self.overload = self.call = operator
         self.name, self.kind = f"higher_order::{operator.name()}", "torch"
         self.silent, self.composite, self.takes_functions = False, False, True
         self.only_calls = operator.name() in CALLING
 
 
-def is_made_of_others(overload) -> bool:
+def is_made_of_others(overload: Any) -> bool:
     """Whether an operator only calls others: it has no kernel for the processor."""
     name, keys = overload.name(), DispatchKey
     return has_kernel(name, keys.CompositeImplicitAutograd) and not has_kernel(name, keys.CPU)
 
 
-def takes_packed(overload) -> bool:
+def takes_packed(overload: Any) -> bool:
     """Whether an operator takes a weight that a library has packed."""
     return any("PackedParams" in str(x.type) for x in schema_of(overload).arguments)
 
 
-def contents_of(args) -> tuple:
+def contents_of(args: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
     """The cost key's part besides shapes: how many elements each sparse tensor stores, and packed
     weights."""
     sparse = [stored(x) for x in tensors_in(args)]
     return (*sparse, *(x for x in args if isinstance(x, torch.ScriptObject)))
 
 
-def lookup_name(overload) -> str:
+def lookup_name(overload: Any) -> str:
     """The name of an operator in the tables of formulas and entries."""
     functional = functional_form(overload)
     return name_of(functional) or functional.name()
 
 
-def is_view(overload) -> bool:
+def is_view(overload: Any) -> bool:
     """Whether an operator returns views of its operand."""
     returns = schema_of(overload).returns
     aliases = [x.alias_info for x in returns]
@@ -115,10 +115,10 @@ class CostSum(Watcher):
 
     wants_begin = False
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.once, self.repeated = [0] * 4, [0] * 4
 
-    def op(self, call, result, begin_ns):
+    def op(self, call: Call, result: Any, begin_ns: int) -> None:
         """One more call of a card."""
         total = self.repeated if state.phase == "recompute" else self.once
         cost = call.cost
@@ -129,11 +129,17 @@ class CostSum(Watcher):
 class CostMode(DispatchMode):
     """Adds up the costs of the operators that another one is decomposed into."""
 
-    def __init__(self, total: CostSum):
+    def __init__(self, total: CostSum) -> None:
         super().__init__()
         self.total = total
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type[Any], ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[Any, Any] | None = None,
+    ) -> Any:
         named = kwargs or {}
         add_cost(self.total, func, args, named)
         return func(*args, **named)
@@ -142,7 +148,7 @@ class CostMode(DispatchMode):
 cost_backend = TraceBackend()  # its recordings are never computed
 
 
-def work_of(operator: Operator, args, named: dict) -> OperatorWork:
+def work_of(operator: Operator, args: tuple[Any, ...], named: dict[Any, Any]) -> OperatorWork:
     """The cost of a call of an operator with these arguments; `finish_work` adds its results."""
     total, overload = CostSum(), operator.overload
     with having(state, modes=(), watchers=Watchers([], [])):
@@ -159,7 +165,7 @@ def cost_from(counts: list[int]) -> Cost:
     return Cost(flops, matrix, exact, 0, exact_matrix)
 
 
-def finish_work(work: OperatorWork, result) -> None:
+def finish_work(work: OperatorWork, result: Any) -> None:
     """Note the results' shapes of the first call of a kind, and with them the bytes moved."""
     call = work.call
     call.outs = tuple(map(lenient_spec, tensors_in(result)))
@@ -169,7 +175,7 @@ def finish_work(work: OperatorWork, result) -> None:
         call.cached_cost = call.cost._replace(bytes=moved)
 
 
-def add_cost(total: CostSum, overload, args, named: dict) -> None:
+def add_cost(total: CostSum, overload: Any, args: Any, named: dict[Any, Any]) -> None:
     """Add the cost of an operator by its formula, its entry, or its decomposition."""
     if isinstance(overload, HigherOrderOperator):
         add_lowered(total, None, f"higher_order::{overload.name()}", args, named)
@@ -186,7 +192,9 @@ def add_cost(total: CostSum, overload, args, named: dict) -> None:
         add_decomposed(total, functional, args, named)
 
 
-def add_lowered(total: CostSum, overload, name: str, args, named: dict) -> bool:
+def add_lowered(
+    total: CostSum, overload: Any, name: str, args: tuple[Any, ...], named: dict[Any, Any]
+) -> bool:
     """Add the calls of a formula or an entry; False where none takes these arguments."""
     compute, entry = FORMULAS.get(name), TABLE.get(name)
     before = total.once[:], total.repeated[:]
@@ -213,14 +221,16 @@ def add_lowered(total: CostSum, overload, name: str, args, named: dict) -> bool:
         cost_backend.recorder.forget()
 
 
-def add_number(total: CostSum, flops) -> None:
+def add_number(total: CostSum, flops: Any) -> None:
     """Add a formula's FLOPs, if it returns a number."""
     if isinstance(flops, int):
         total.once[0] += flops
         total.once[2] += flops
 
 
-def add_decomposed(total: CostSum, overload, args, named: dict) -> None:
+def add_decomposed(
+    total: CostSum, overload: Any, args: tuple[int | torch.Tensor, ...], named: dict[Any, Any]
+) -> None:
     """Add the costs of an operator's PyTorch decomposition, on tensors without memory."""
     decompose = decompositions.get(overload)
     if decompose is None and can_decompose(overload):
@@ -246,12 +256,14 @@ def debug_uncounted(name: str, error: Exception) -> None:
 # -- lists of tensors -------------------------------------------------------------------------
 
 
-def is_list_form(overload) -> bool:
+def is_list_form(overload: Any) -> bool:
     """Whether an operator does the same to each tensor of lists, as torch.optim's updates do."""
     return "::_foreach_" in schema_of(overload).name
 
 
-def add_costs_of_list(total: CostSum, overload, args, named: dict) -> None:
+def add_costs_of_list(
+    total: CostSum, overload: Any, args: tuple[Any, ...], named: dict[Any, Any]
+) -> None:
     """Add the costs of the operator for one tensor, for each of the lists."""
     name = re.sub(r"^aten::_foreach_", "", schema_of(overload).name)
     name = {"norm": "linalg_vector_norm", "clamp_max": "clamp_max"}.get(name, name)
@@ -264,7 +276,7 @@ def add_costs_of_list(total: CostSum, overload, args, named: dict) -> None:
             add_cost(total, single, single_args, {k: v for k, v in named.items() if k != "ord"})
 
 
-def matching_overload(packet, args):
+def matching_overload(packet: Any, args: list[float | torch.Tensor]) -> Any:
     """The overload of an operator that takes tensors and numbers in these places."""
     names = "Tensor" if len(args) > 1 and isinstance(args[1], torch.Tensor) else "Scalar"
     candidates = (names, f"Tensor_{names}", "default", "self", "ScalarList")
@@ -279,7 +291,7 @@ def matching_overload(packet, args):
 functional_forms: dict[Any, Any] = {}
 
 
-def functional_form(overload):
+def functional_form(overload: Any) -> Any:
     """The overload that computes the same and writes nothing: `add.Tensor` for `add_.Tensor`."""
     form = functional_forms.get(overload)
     if form is None:
@@ -287,7 +299,7 @@ def functional_form(overload):
     return form
 
 
-def find_functional_form(overload):
+def find_functional_form(overload: Any) -> Any:
     schema = schema_of(overload)
     if not schema.is_mutable:
         return overload
@@ -302,13 +314,13 @@ def find_functional_form(overload):
     return overload
 
 
-def lenient_spec(tensor) -> Spec:
+def lenient_spec(tensor: torch.Tensor) -> Spec:
     """Shape and dtype of a tensor; float32 for dtypes that we lack, which count alike."""
     shared = tensor.dtype in dict.keys(FROM_TORCH)
     return Spec(tuple(tensor.shape), FROM_TORCH[tensor.dtype] if shared else float32)
 
 
-def as_values(x):
+def as_values(x: Any) -> Any:
     """Arguments with tensors replaced by values without contents."""
     if isinstance(x, torch.Tensor):
         return cost_backend.input(lenient_spec(x))
@@ -317,13 +329,13 @@ def as_values(x):
     return x
 
 
-def as_stored(args) -> list:
+def as_stored(args: Any) -> list[Any]:
     """Arguments of an operator with sparse operands; these as `stored`."""
     tensors = (isinstance(x, torch.Tensor) and stored(x) for x in args)
     return [sparse or as_values(x) for x, sparse in zip(args, tensors)]
 
 
-def on_meta(x):
+def on_meta(x: Any) -> Any:
     """Arguments with tensors replaced by meta tensors."""
     if isinstance(x, torch.Tensor):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
@@ -332,7 +344,7 @@ def on_meta(x):
     return x
 
 
-def tensors_in(x) -> list:
+def tensors_in(x: Any) -> list[Any]:
     """All tensors among arguments or results."""
     if isinstance(x, torch.Tensor):
         return [x]
@@ -343,7 +355,7 @@ def tensors_in(x) -> list:
     return [tensor for part in x for tensor in tensors_in(part)]
 
 
-def constants_of(overload, args, named: dict) -> dict:
+def constants_of(overload: Any, args: tuple[Any, ...], named: dict[Any, Any]) -> dict[Any, Any]:
     """The arguments that are no tensors, by name; none of a higher-order operator."""
     if not isinstance(overload, OpOverload):
         return {}

@@ -5,6 +5,7 @@ that an operator allocates and frees within itself is not seen."""
 
 import weakref
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -22,11 +23,11 @@ EXISTED = "tensors that were there before"
 class StorageWatch:
     """Reports the storages of operands and results to a watcher."""
 
-    def __init__(self, watcher: Watcher):
+    def __init__(self, watcher: Watcher) -> None:
         self.tell = watcher.library_memory
         self.references: dict[int, weakref.ref] = {}  # by address
 
-    def operands(self, args) -> None:
+    def operands(self, args: Any) -> None:
         """Note operands that are about to be read: an unknown storage existed before."""
         for tensor in args:
             if isinstance(tensor, torch.Tensor):
@@ -34,7 +35,7 @@ class StorageWatch:
             elif type(tensor) in (list, tuple):
                 self.operands(tensor)
 
-    def results(self, result, name: str) -> None:
+    def results(self, result: float | torch.Tensor, name: str) -> None:
         """Note results of the operator with this name."""
         if isinstance(result, torch.Tensor):
             self.note(result, "alloc", name)
@@ -42,18 +43,18 @@ class StorageWatch:
             for tensor in tensors_in(result):
                 self.note(tensor, "alloc", name)
 
-    def pass_over(self, tensors) -> None:
+    def pass_over(self, tensors: Any) -> None:
         """Ignore tensors over memory that is reported elsewhere, or that NumPy owns."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             address = storage_address(storage)
             self.references[address] = weakref.ref(storage, partial(self.forget, address))
 
-    def forget(self, address: int, _) -> None:
+    def forget(self, address: int, _: Any) -> None:
         """Forget a storage that was not reported, at its end."""
         self.references.pop(address, None)
 
-    def note(self, tensor, kind: str, owner: str) -> None:
+    def note(self, tensor: torch.Tensor, kind: str, owner: str) -> None:
         try:
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse tensors are several
@@ -65,7 +66,9 @@ class StorageWatch:
         spec = place_of(tensor)[1] if kind == "existed" else ""
         self.hold(storage, storage.nbytes(), kind, tag, spec=spec)
 
-    def hold(self, storage, nbytes: int, kind: str, owner: Tag, resource=None, spec="") -> None:
+    def hold(
+        self, storage: Any, nbytes: int, kind: str, owner: Tag, resource: Any = None, spec: str = ""
+    ) -> None:
         """Report a new storage to the watcher, and later its end. `resource` lives as long as the
         storage; `spec` describes a tensor that existed before."""
         memory.current().catch_up()  # so that it reports earlier ends first
@@ -74,7 +77,7 @@ class StorageWatch:
         self.references[address] = weakref.ref(storage, gone)
         self.tell(kind, address, nbytes, owner, spec)
 
-    def gone(self, address: int, nbytes: int, owner: Tag, resource, _) -> None:
+    def gone(self, address: int, nbytes: int, owner: Tag, resource: Any, _: Any) -> None:
         """Report the end of a storage."""
         if self.references.pop(address, None) is not None:
             self.tell("free", address, nbytes, owner)
@@ -110,7 +113,7 @@ def existing(tensor: torch.Tensor, module: str) -> Tag:
     return Tag("optimizer's state or gradient" if state.phase == "optimizer" else EXISTED)
 
 
-def is_ours(storage) -> bool:
+def is_ours(storage: Any) -> bool:
     """Whether a storage lies in memory of our manager, as results of Programs do: the manager
     reports it itself."""
     return storage.device.type == "cpu" and storage.data_ptr() in memory.current().live

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ start = threading.Thread.start
 watched: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def starter(observe: Callable[[], Callable[[], None]]):
+def starter(observe: Callable[[], Callable[[], None]]) -> Callable[..., Any]:
     """A replacement of `Thread.start`: it observes the new thread by `observe()` until it ends."""
 
     def told_start(thread: threading.Thread) -> None:
@@ -50,7 +51,7 @@ def unwatched_threads() -> list[str]:
     return sorted(t.name for t in others if may_call(frames.get(t.ident or 0)))
 
 
-def may_call(frame) -> bool:
+def may_call(frame: Any) -> bool:
     """Whether a thread with this frame may call operators: it runs code that imports PyTorch, or
     waits for work of a pool. Threads of consoles, progress bars and ours do neither."""
     while frame is not None:

@@ -1,14 +1,16 @@
 """Times of PyTorch's data loaders in this process: of reading a batch and of collating it. Worker
 processes report nothing."""
 
+from collections.abc import Callable
 from time import perf_counter_ns
+from typing import Any
 
 from glasshouse.dispatch.watch import COLLATING, READING, tell
 from glasshouse.torch.patches.autograd import IterableFetcher, MapFetcher
 from glasshouse.torch.patches.names import Slot, without_missing
 
 
-def teller(fetch):
+def teller(fetch: Callable[..., Any]) -> Callable[..., Any]:
     """A replacement of a loader's `fetch` that reports the times of reading and collating."""
 
     def told_fetch(fetcher, indices):

@@ -1,6 +1,7 @@
 """Costs of operators in a torch.profiler trace, by their names, shapes and dtypes."""
 
 import ast
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from glasshouse.torch.patches.operators import schema_of
 DTYPES = {name: getattr(torch, attribute) for name, attribute in KNOWN_DTYPES.items()}
 
 
-def overloads_of(name: str) -> list:
+def overloads_of(name: str) -> list[Any]:
     """The overloads of an operator: "aten::addmm"."""
     namespace, _, rest = name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), rest.partition(".")[0], None)
@@ -25,7 +26,7 @@ def is_composite(name: str) -> bool | None:
     return Operator(overloads[0]).composite if overloads else None
 
 
-def cost(name: str, dims, types, concrete) -> Cost | None:
+def cost(name: str, dims: Any, types: Any, concrete: Any) -> Cost | None:
     """The cost of a call, by the first overload that takes such arguments; None if none does."""
     for overload in overloads_of(name):
         arguments = schema_of(overload).arguments
@@ -44,18 +45,18 @@ def cost(name: str, dims, types, concrete) -> Cost | None:
     return None
 
 
-def padded(concrete, count: int):
+def padded(concrete: Any, count: int) -> Any:
     return [*concrete, *[""] * (count - len(concrete))]
 
 
-def by_position(arguments, values):
+def by_position(arguments: Any, values: Any) -> Any:
     """Arguments by position, and the keyword-only ones by name."""
     pairs = list(zip(arguments, values))
     args = [x for argument, x in pairs if not argument.kwarg_only]
     return args, {argument.name: x for argument, x in pairs if argument.kwarg_only}
 
 
-def argument_of(argument, shape, dtype: str, concrete: str):
+def argument_of(argument: Any, shape: Any, dtype: str, concrete: str) -> Any:
     """A tensor without memory, a list of them, or a number.
 
     Raises: ValueError for what the argument is not
@@ -75,7 +76,7 @@ def argument_of(argument, shape, dtype: str, concrete: str):
         raise ValueError(kind) from None
 
 
-def results_of(overload, values):
+def results_of(overload: Any, values: Any) -> Any:
     """The results on tensors without memory; none where PyTorch cannot say."""
     args, named = by_position(schema_of(overload).arguments, values)
     try:

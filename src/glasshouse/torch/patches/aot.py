@@ -2,6 +2,8 @@
 
 Importing it takes half a second; `guards`, which is light, reads facts of a compilation."""
 
+from typing import Any
+
 from glasshouse.torch.patches.names import private, settings
 
 FUNCTORCH = "torch._functorch"
@@ -25,12 +27,12 @@ within_budget = settings(
 )
 
 
-def is_compiled(node) -> bool:
+def is_compiled(node: Any) -> bool:
     """Whether an autograd node belongs to a graph that AOTAutograd compiled."""
     function = getattr(type(node), "_forward_cls", None)
     return function is not None and function.__module__ == WRAPPERS
 
 
-def take_list(program) -> None:
+def take_list(program: Any) -> None:
     """Have AOTAutograd hand a program its arguments as one list, which it may empty."""
     program._boxed_call = True

@@ -1,6 +1,8 @@
 """TorchDynamo: its compiled entries, its current backend, and functions that it skips."""
 
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
+
+import torch
 
 from glasshouse.torch.patches.names import are_found, attribute, private, settings, slot
 
@@ -53,12 +55,12 @@ compiling_often = settings(
 )
 
 
-def uncompiled(module):
+def uncompiled(module: torch.nn.Module) -> torch.nn.Module:
     """The module inside a compiled one; any other module as it is."""
     return inner_module(module) if isinstance(module, OptimizedModule) else module
 
 
-def skip_all(code) -> None:
+def skip_all(code: CodeType) -> None:
     """Have TorchDynamo skip a function and all that it calls."""
     if are_found(set_strategy, FrameAction, FrameStrategy):
         skip = FrameAction.SKIP

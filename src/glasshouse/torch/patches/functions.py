@@ -2,13 +2,15 @@
 
 import inspect
 import types
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.torch.patches.names import is_module, private, without_missing
 
 KNOWN = "know a function of programs"
 
 
-def functions_at(*paths: str) -> tuple:
+def functions_at(*paths: str) -> tuple[Any, ...]:
     """The functions at these paths that exist."""
     return without_missing(private(path, "2.6", KNOWN) for path in paths)
 
@@ -55,7 +57,7 @@ FOR_DYNAMO = set(
 )
 
 
-def undisabled(fn):
+def undisabled(fn: Any) -> Callable[..., Any] | None:
     """The function inside a wrapper that disables TorchDynamo, or that tags new modules; None for
     other functions."""
     if not isinstance(fn, types.FunctionType):
@@ -67,7 +69,7 @@ def undisabled(fn):
     return getattr(fn, "_torchdynamo_orig_callable", None) or getattr(fn, "__wrapped__", None)
 
 
-def is_for_dynamo(fn) -> bool:
+def is_for_dynamo(fn: Any) -> bool:
     """Whether a function only gives TorchDynamo a hint."""
     module = getattr(fn, "__module__", "")
     return module == "torch._dynamo.decorators" and fn.__name__ in FOR_DYNAMO

@@ -35,7 +35,7 @@ FUSED_ATTENTION = slot("torch.nn.functional:scaled_dot_product_attention", "2.6"
 IN_PROJECTION = slot("torch.nn.functional:_in_projection_packed", "2.6", COSTING)
 
 
-def tables(owner: str, names: str, sample):
+def tables(owner: str, names: str, sample: torch.nn.Module | None) -> tuple[str, ...]:
     """The names of an object's tables of hooks; a placeholder that raises if one is missing: a
     capture that did not guard it would skip its hooks."""
     places = [

@@ -36,7 +36,7 @@ class MissingKind(type):
 
     private_name: PrivateName
 
-    def fail(cls, *_args, **_named):
+    def fail(cls, *_args: Any, **_named: Any) -> Any:
         path, use = cls.private_name.path.replace(":", "."), cls.private_name.use
         got = f"PyTorch {torch.__version__}, which has no such name"
         fix = "Use an earlier version of PyTorch, or report this."
@@ -44,7 +44,7 @@ class MissingKind(type):
 
     __call__ = __iter__ = __getitem__ = __contains__ = fail
 
-    def __getattr__(cls, name: str):
+    def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):  # Python reads these of any object
             raise AttributeError(name)
         return cls.fail()
@@ -56,13 +56,13 @@ def missing(name: PrivateName) -> Any:
     return MissingKind(name.path.rpartition(".")[2], (Exception,), {"private_name": name})
 
 
-def are_found(*values) -> bool:
+def are_found(*values: Any) -> bool:
     """Whether none of these values is a placeholder for a missing name."""
     owners = (value.owner if isinstance(value, Slot) else value for value in values)
     return not any(isinstance(owner, MissingKind) for owner in owners)
 
 
-def without_missing(values: Iterable) -> tuple:
+def without_missing(values: Iterable[Any]) -> tuple[Any, ...]:
     """The values that are not placeholders for missing names."""
     return tuple(value for value in values if are_found(value))
 
@@ -76,7 +76,9 @@ def find_module(path: str) -> None:
         raise ImportError(path)
 
 
-def is_there(path: str, since: str, use: str, find: Callable = pkgutil.resolve_name) -> bool:
+def is_there(
+    path: str, since: str, use: str, find: Callable[..., Any] = pkgutil.resolve_name
+) -> bool:
     """Whether this PyTorch has a name; records it in NAMES. `find(path)` raises ImportError or
     AttributeError if the name is gone."""
     try:
@@ -90,7 +92,7 @@ def is_there(path: str, since: str, use: str, find: Callable = pkgutil.resolve_n
     return is_found
 
 
-def has_attribute(path: str, since: str, use: str, sample=None) -> bool:
+def has_attribute(path: str, since: str, use: str, sample: Any = None) -> bool:
     """Like `is_there`, for an attribute. `sample` is an instance, for attributes of instances."""
     if sample is None:
         return is_there(path, since, use)
@@ -110,7 +112,9 @@ def private(path: str, since: str, use: str, without: Any = MissingKind) -> Any:
     return missing(NAMES[path]) if without is MissingKind else without
 
 
-def attribute(path: str, since: str, use: str, sample=None, without: Any = MissingKind) -> Callable:
+def attribute(
+    path: str, since: str, use: str, sample: Any = None, without: Any = MissingKind
+) -> Callable[..., Any]:
     """A function of an object that reads its private attribute."""
     if has_attribute(path, since, use, sample):
         return operator.attrgetter(path.rpartition(".")[2])
@@ -126,11 +130,11 @@ class Slot(NamedTuple):
     original: Any
 
     @property
-    def value(self):
+    def value(self) -> int:
         """The current object."""
         return getattr(self.owner, self.name)
 
-    def put(self, value) -> Callable[[], None]:
+    def put(self, value: Any) -> Callable[[], None]:
         """Replace the object; returns a function that restores the previous one."""
         owner, name = self.owner, self.name
         is_own, before = name in vars(owner), vars(owner).get(name)
@@ -138,7 +142,7 @@ class Slot(NamedTuple):
         return lambda: setattr(owner, name, before) if is_own else delattr(owner, name)
 
     @contextlib.contextmanager
-    def holding(self, value) -> Iterator[None]:
+    def holding(self, value: Any) -> Iterator[None]:
         """Context manager: replace the object inside."""
         put_back = self.put(value)
         try:
@@ -147,7 +151,7 @@ class Slot(NamedTuple):
             put_back()
 
 
-def slot(path: str, since: str, use: str, sample=None) -> Slot:
+def slot(path: str, since: str, use: str, sample: torch.nn.Module | None = None) -> Slot:
     """The place of a private name that is read again and again, guarded or replaced."""
     owner, _, name = path.rpartition(":" if "." not in path.partition(":")[2] else ".")
     if not has_attribute(path, since, use, sample):
@@ -158,7 +162,7 @@ def slot(path: str, since: str, use: str, sample=None) -> Slot:
 
 
 def settings(
-    config: str, since: str, use: str, values: dict, *, is_needed: bool = False
+    config: str, since: str, use: str, values: dict[Any, Any], *, is_needed: bool = False
 ) -> Callable[..., contextlib.AbstractContextManager]:
     """A function that makes a context in which a private module of settings has these values, or
     others of the same names. If some settings are missing, the context sets nothing, or raises if

@@ -1,5 +1,7 @@
 """PyTorch's operators: their classes, schemas and kernels, and those with private names."""
 
+from typing import Any
+
 from glasshouse.torch.patches.names import attribute, private
 
 OpOverload = private("torch._ops:OpOverload", "2.6", "know the operators of graphs")
@@ -45,7 +47,7 @@ promoted = private("torch._prims_common:elementwise_dtypes", "2.6", "promote as 
 raise_if_zero = private("torch:_assert_async", "2.6", "check a condition within a graph")
 
 
-def of_aten(name: str, use: str, since: str = "2.6"):
+def of_aten(name: str, use: str, since: str = "2.6") -> Any:
     """An overload of ATen with a private name; a placeholder if it is gone."""
     return private(f"torch:ops.aten.{name}", since, use)
 
@@ -58,7 +60,7 @@ UNSCALE = of_aten("_amp_foreach_non_finite_check_and_unscale.default", "compile 
 UPDATE_SCALE = of_aten("_amp_update_scale.default", "compile GradScaler's update")
 
 
-def of_lists(name: str, overload: str):
+def of_lists(name: str, overload: str) -> Any:
     """The form of an operator for lists of tensors."""
     return of_aten(f"_foreach_{name}.{overload}", "take updates by lists of tensors apart")
 

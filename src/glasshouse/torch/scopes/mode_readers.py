@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -31,24 +31,24 @@ class ModeReader(NamedTuple):
     changed: Callable[[], AbstractContextManager]
 
 
-def other_grad_mode():
+def other_grad_mode() -> Any:
     return torch.set_grad_enabled(not torch.is_grad_enabled())
 
 
-def other_inference_mode():
+def other_inference_mode() -> Any:
     return torch.inference_mode(not torch.is_inference_mode_enabled())
 
 
-def other_autocast():
+def other_autocast() -> Any:
     return torch.autocast("cpu", torch.bfloat16, not torch.is_autocast_enabled("cpu"))
 
 
-def other_autocast_dtype():
+def other_autocast_dtype() -> Any:
     now = torch.get_autocast_dtype("cpu")
     return torch.autocast("cpu", torch.float16 if now is torch.bfloat16 else torch.bfloat16)
 
 
-def other_cache():
+def other_cache() -> Any:
     return torch.autocast("cpu", cache_enabled=not torch.is_autocast_cache_enabled())
 
 
@@ -86,7 +86,7 @@ READERS = {
 }
 
 
-def reader_of(fn, argument) -> tuple[int, int, int] | None:
+def reader_of(fn: Callable[..., Any], argument: str | bool | None) -> tuple[int, int, int] | None:
     """The C function for a Python one: (address, argument, mask); None where there is none."""
     if fn is count_other_modes and dispatch_modes():
         return None
@@ -94,7 +94,7 @@ def reader_of(fn, argument) -> tuple[int, int, int] | None:
 
 
 @functools.cache
-def found_readers() -> dict[tuple, tuple[int, int, int]]:
+def found_readers() -> dict[tuple[Any, ...], tuple[int, int, int]]:
     """By function and argument: the address of the C function, its argument, and the mask."""
     addresses = {}
     for key, reader in READERS.items():

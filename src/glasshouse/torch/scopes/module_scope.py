@@ -4,6 +4,7 @@ TorchDynamo notes `nn_module_stack` and `stack_trace`. AOTAutograd copies them t
 call, and to those of its gradient."""
 
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from types import CodeType
@@ -41,25 +42,25 @@ class TorchScope(Scope):
         return self.full_name
 
 
-def name_inside(parent, module) -> str | None:
+def name_inside(parent: torch.nn.Module, module: torch.nn.Module) -> str | None:
     """The name of a module in the one that calls it, mostly its parent."""
     inside = {} if parent is None else children_of(parent)
     names = (name for name, inner in inside.items() if inner is module and inner is not None)
     return next(names, None) or name_within(parent, module)
 
 
-def in_torch_module(module):
+def in_torch_module(module: torch.nn.Module) -> having:
     """A context in which calls belong to a PyTorch module, inside the running one."""
     return having(state, scope=scope_of(module, state.scope, TorchScope))
 
 
-def in_optimizer(step):
+def in_optimizer(step: torch.optim.Optimizer) -> having:
     """A context in which calls belong to an optimizer's step."""
     return having(state, scope=None, phase="optimizer")
 
 
 @contextmanager
-def placed_as(node: IRNode, graph: torch.fx.Graph):
+def placed_as(node: IRNode, graph: torch.fx.Graph) -> Iterator[None]:
     """Inside, nodes added to a graph get the place of a captured node: module, pass and the user's
     line."""
     before = len(graph.nodes)
@@ -84,7 +85,7 @@ def name_root(graph: torch.fx.Graph) -> None:
                 node.meta["nn_module_stack"] = stack
 
 
-def own_module(code: CodeType, variables: dict) -> torch.nn.Module | None:
+def own_module(code: CodeType, variables: dict[Any, Any]) -> torch.nn.Module | None:
     """The module whose method a function is: its first argument, under any name."""
     first = variables.get(code.co_varnames[0]) if code.co_argcount else None
     method = getattr(type(first), code.co_name, None)

@@ -7,6 +7,7 @@ checkpoints is seen at the two places in torch.utils.checkpoint where it begins.
 
 import threading
 from bisect import bisect_right
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
@@ -30,7 +31,7 @@ MOST_MARKS = 1 << 18  # above it, the older half is dropped
 class NodeScopes:
     """The module that ran when each autograd node was made, by the nodes' numbers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.firsts: list[int] = []
         self.scopes: list[Scope | None] = []
 
@@ -54,12 +55,12 @@ class NodeScopes:
 class Place(threading.local):
     """A thread's state while it is observed: running modules and regions, and autograd's nodes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.looking = False
         self.nodes = NodeScopes()
         self.regions: list[str] = []  # of record_function, that are open
         self.running: list[tuple[Any, Scope | None, str, int]] = []
-        self.models: list = []  # the roots of paths
+        self.models: list[Any] = []  # the roots of paths
         self.capturing_since = 0  # when TorchDynamo began, if it is at work
         self.mode: Any = None  # a WatchingMode, which knows the engine's node
 
@@ -72,7 +73,7 @@ def count_other_modes() -> int:
     return dispatch_modes() - place.looking
 
 
-def enter(what, scope: Scope | None, phase: str) -> None:
+def enter(what: Any, scope: Scope | None, phase: str) -> None:
     """Begin a module or pass."""
     here, now = place.__dict__, state.__dict__
     if here["mode"].pulled is not None:
@@ -82,7 +83,7 @@ def enter(what, scope: Scope | None, phase: str) -> None:
     here["nodes"].mark(scope)
 
 
-def leave(what) -> int:
+def leave(what: Any) -> int:
     """End a module or pass, and all inside it; returns its begin in ns, 0 if it was not seen."""
     here, now = place.__dict__, state.__dict__
     running = here["running"]
@@ -102,7 +103,7 @@ def leave(what) -> int:
 # -- modules ----------------------------------------------------------------------------------
 
 
-def outer_scope(module) -> Scope | None:
+def outer_scope(module: torch.nn.Module) -> Scope | None:
     """The scope of the model that contains a module, when it is called from outside."""
     for model in place.models:
         if model is not module and name_within(model, module):
@@ -113,7 +114,7 @@ def outer_scope(module) -> Scope | None:
 call_module, is_compiling = CALL.original, torch.compiler.is_compiling
 
 
-def told_call(module, *args, **named):
+def told_call(module: torch.nn.Module, *args: Any, **named: Any) -> Any:
     """Call a module and report it with its scope; under TorchDynamo, only call it."""
     here = place.__dict__
     if is_compiling() or not here.get("looking") or isinstance(module, OptimizedModule):
@@ -165,7 +166,7 @@ def region_ends() -> None:
 run_backward = ENGINE.original
 
 
-def told_backward(*args, **named):
+def told_backward(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
     """Run autograd's engine, and report it as a pass."""
     if not place.looking:
         return run_backward(*args, **named)
@@ -188,34 +189,34 @@ begin_recomputation, end_recomputation = (
 forward_reentrant, backward_reentrant = Reentrant.forward, Reentrant.backward
 
 
-def told_frame(self, *args, **named) -> None:
+def told_frame(self: Any, *args: Any, **named: Any) -> None:
     """Make a checkpoint's frame, and note the module that called it."""
     make_frame(self, *args, **named)
     self.glasshouse_scope = state.scope
 
 
-def told_recomputation(self, frame, *args, **named) -> None:
+def told_recomputation(self: Any, frame: Any, *args: int, **named: Any) -> None:
     make_recomputation(self, frame, *args, **named)
     self.glasshouse_scope = getattr(frame(), "glasshouse_scope", None)
 
 
-def recomputation_begins(self):
+def recomputation_begins(self: Any) -> Any:
     enter(self, self.glasshouse_scope, "recompute")
     return begin_recomputation(self)
 
 
-def recomputation_ends(self, *error) -> None:
+def recomputation_ends(self: Any, *error: Any) -> None:
     end_recomputation(self, *error)
     if begin_ns := leave(self):
         tell("region", "recompute", begin_ns)
 
 
-def told_forward_reentrant(context, *args):
+def told_forward_reentrant(context: Any, *args: Any) -> Any:
     context.glasshouse_scope = state.scope
     return forward_reentrant(context, *args)
 
 
-def told_backward_reentrant(context, *args):
+def told_backward_reentrant(context: Any, *args: Any) -> Any:
     run, scope = context.run_function, getattr(context, "glasshouse_scope", None)
 
     def run_again(*inputs):
@@ -236,12 +237,12 @@ def told_backward_reentrant(context, *args):
 # -- TorchDynamo ------------------------------------------------------------------------------
 
 
-def capturing_begins(*_) -> None:
+def capturing_begins(*_: Any) -> None:
     """Note that TorchDynamo, or AOTAutograd for a backward pass, begins to compile."""
     place.capturing_since = perf_counter_ns()
 
 
-def capturing_ends(*_) -> None:
+def capturing_ends(*_: Any) -> None:
     """Report the compilation that ends."""
     begin_ns, place.capturing_since = place.capturing_since, 0
     if begin_ns and place.looking:
@@ -266,7 +267,7 @@ class PassHooks:
 
     lock = threading.Lock()
     users = 0
-    undo: list = []
+    undo: list[Any] = []
 
     @classmethod
     def add(cls) -> None:
@@ -297,7 +298,7 @@ class PassHooks:
                     those.remove(callback)
 
 
-def replaced(where: Slot, function):
+def replaced(where: Slot, function: Any) -> Callable[..., Any]:
     """Replace a function by another one; returns a function that restores it."""
     before = vars(where.owner).get(where.name)
     getattr(function, "__func__", function).__dict__[STANDS_FOR] = before

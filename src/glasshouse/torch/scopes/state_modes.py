@@ -1,5 +1,7 @@
 """PyTorch's modes (gradients, autocast) around a captured graph, restored where it raises."""
 
+from typing import Any
+
 import torch
 
 from glasshouse.torch.patches.modes import set_grad
@@ -26,7 +28,7 @@ def set_autocast_nesting(nesting: int) -> None:
 class StateModes:
     """A snapshot of the PyTorch modes that a captured function may change."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.grad = torch.is_grad_enabled()
         self.autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
         self.cache = torch.is_autocast_cache_enabled()
@@ -45,10 +47,10 @@ class StateModes:
 class ModesKept:
     """A graph that changes modes: where it raises, the earlier modes are restored."""
 
-    def __init__(self, run, before: StateModes):
+    def __init__(self, run: Any, before: StateModes) -> None:
         self.inside, self.before = run, before
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
         nesting = autocast_nesting()  # it may differ between calls of one entry
         try:
             return self.inside(*args)

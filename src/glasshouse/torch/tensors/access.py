@@ -3,7 +3,8 @@
 import ctypes
 import functools
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,7 +49,7 @@ class TensorParts(NamedTuple):
 
 
 @functools.cache
-def extension():
+def extension() -> Any:
     """The extension; None where it does not compile, or PyTorch has no functions for it."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
@@ -64,7 +65,7 @@ def extension():
 
 
 @functools.cache
-def native():
+def native() -> ModuleType:
     """The extension, set up with the offsets of a tensor's parts."""
     module = extension()
     parts = None if module is None else find_parts(module)
@@ -75,7 +76,7 @@ def native():
     return module
 
 
-def find_parts(module) -> TensorParts | None:
+def find_parts(module: ModuleType) -> TensorParts | None:
     """The offsets of a tensor's parts: known values are searched in a tensor's memory. None where
     one of them is not found exactly once."""
     if not are_found(tensor_address, storage_address, negative_view, zeros_without_memory):
@@ -120,7 +121,7 @@ def find_key_set() -> tuple[int, int] | None:
     return None if len(places) != 1 else (places.pop() * 8, bits)
 
 
-def are_right(module) -> bool:
+def are_right(module: ModuleType) -> bool:
     """Whether the parts agree with PyTorch for many tensors."""
     table = (ctypes.c_int64 * 1)()
     for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64):
@@ -164,13 +165,13 @@ def number_of(dtype: torch.dtype) -> int:
     return ctypes.c_uint16.from_address(shape + 12 * 8).value
 
 
-def expected_tensor(tensor: torch.Tensor, place: int) -> tuple:
+def expected_tensor(tensor: torch.Tensor, place: int) -> tuple[Any, ...]:
     """The layout that an argument must have to match this tensor; its address goes to `place` of
     the run table."""
     return place, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0, turned(tensor)
 
 
-def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):
+def make_call(table: int, inputs: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]) -> Any:
     """A call object that fills the run table at an address. An input is (value,) or an
     `expected_tensor`; an output is (place, dtype, sizes, strides, bytes)."""
     module = native()
@@ -179,7 +180,7 @@ def make_call(table: int, inputs: list[tuple], outputs: list[tuple]):
     return module.TensorCall(table, [for_c(x) for x in inputs], [for_c(x) for x in outputs])
 
 
-def for_c(x: tuple) -> tuple:
+def for_c(x: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(x) == 1:
         return x
     place, dtype, sizes, strides, nbytes = x[:5]
@@ -189,12 +190,14 @@ def for_c(x: tuple) -> tuple:
 class PythonTensorCall:
     """The slow twin of tensor_call.c."""
 
-    def __init__(self, table: int, inputs: list[tuple], outputs: list[tuple]):
+    def __init__(
+        self, table: int, inputs: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]
+    ) -> None:
         places = [x[0] for x in (*inputs, *outputs) if len(x) > 1]
         self.table = (ctypes.c_int64 * (max(places, default=0) + 1)).from_address(table)
         self.inputs, self.outputs = inputs, outputs
 
-    def fill(self, args: list) -> bool:
+    def fill(self, args: list[Any]) -> bool:
         """Whether the arguments are as expected; the table then has their addresses."""
         if len(args) != len(self.inputs):
             return False
@@ -211,12 +214,12 @@ class PythonTensorCall:
                 self.table[expected[0]] = argument.data_ptr()
         return True
 
-    def stamp(self, args: list, numbers: tuple[int, ...]) -> int:
+    def stamp(self, args: list[Any], numbers: tuple[int, ...]) -> int:
         """A number that changes when one of these tensors is written to or replaced."""
         tensors = (args[i] for i in numbers)
         return hash(tuple((x.data_ptr(), version_of(x), x.sum().item()) for x in tensors))
 
-    def results(self, buffers: list) -> list[torch.Tensor]:
+    def results(self, buffers: list[Any]) -> list[torch.Tensor]:
         """A tensor for each result; its address goes into the table."""
         tensors = []
         for (place, dtype, sizes, strides, nbytes), buffer in zip(self.outputs, buffers):

@@ -1,5 +1,7 @@
 """PyTorch's dtypes and ours."""
 
+from typing import Any
+
 import torch
 
 from glasshouse.base import DType, DTypeError, Spec
@@ -9,7 +11,7 @@ from glasshouse.base import dtype as dtypes
 class KnownDtypes(dict):
     """Our dtype for each of PyTorch's that has one."""
 
-    def __missing__(self, dtype):
+    def __missing__(self, dtype: Any) -> Any:
         fix = "PyTorch computes graphs with other dtypes itself, unless strict=True refuses that."
         raise DTypeError("torch.compile", "a dtype that Glasshouse has", dtype, fix)
 
@@ -37,7 +39,7 @@ def spec_of(tensor: torch.Tensor) -> Spec:
     return Spec(tuple(map(int, tensor.shape)), FROM_TORCH[tensor.dtype])
 
 
-def to_array(tensor: torch.Tensor):
+def to_array(tensor: torch.Tensor) -> Any:
     """A tensor's memory as a NumPy array of our dtype, without a copy. Tensors that are lazily
     conjugated or negated, or zeros without memory, are copied."""
     tensor = tensor.detach()
@@ -49,7 +51,7 @@ def to_array(tensor: torch.Tensor):
     return array if carrier is None else array.view(FROM_TORCH[tensor.dtype].np)
 
 
-def from_array(array) -> torch.Tensor:
+def from_array(array: Any) -> torch.Tensor:
     """A tensor over a NumPy array's memory; nothing is copied."""
     dtype = TO_TORCH[dtypes.from_numpy_dtype(array.dtype)]
     carrier = CARRIERS.get(dtype)

@@ -3,6 +3,8 @@
 import ctypes
 import functools
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -22,7 +24,7 @@ META_BYTES = 160  # of autograd's metadata that are searched
 
 
 @functools.cache
-def native():
+def native() -> Any:
     """The extension, set up with the offsets of a tensor's parts; None where it does not compile,
     or the parts are not found."""
     try:
@@ -126,7 +128,7 @@ def samples() -> list[torch.Tensor]:
     ]
 
 
-def is_right(module) -> bool:
+def is_right(module: ModuleType) -> bool:
     """Whether a guard holds for its tensor, and for no other sample."""
     tensors = samples()
     guards = [module.TensorGuard(x) for x in tensors]
@@ -137,7 +139,7 @@ def is_right(module) -> bool:
     ) and follows_hooks(module, guards[9], leaf_like(tensors[9]))
 
 
-def follows_hooks(module, guard, leaf: torch.Tensor) -> bool:
+def follows_hooks(module: ModuleType, guard: Any, leaf: torch.Tensor) -> bool:
     """Whether the guard of a leaf holds for this one with any hooks, until hooks are forbidden."""
     right = [module.holds(guard, leaf)]
     early = leaf.register_hook(torch.neg)

@@ -1,7 +1,7 @@
 """Layouts of PyTorch's tensors in memory: the order of axes, views, and gaps."""
 
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node as FxNode
@@ -47,7 +47,7 @@ def layout_of(tensor: torch.Tensor) -> InputLayout:
     return InputLayout(order, tuple(sizes[i] for i in order), dense)
 
 
-def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
+def strides_in(layout: InputLayout, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of the axes of a tensor that lies densely in the order of its layout."""
     strides, step = [0] * len(layout.order), 1
     for i, n in zip(reversed(layout.order), reversed(sizes)):
@@ -56,13 +56,13 @@ def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def row_major_strides(sizes) -> tuple[int, ...]:
+def row_major_strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The strides of a dense tensor whose axes lie in order."""
     order = tuple(range(len(sizes)))
     return strides_in(InputLayout(order, tuple(sizes), True), tuple(sizes))
 
 
-def lies_with_gaps(fake) -> bool:
+def lies_with_gaps(fake: torch.Tensor) -> bool:
     """Whether a result's elements lie apart in memory; a repeated axis has stride 0."""
     if fake.numel() < 2 or layout_of(fake).dense:
         return False
@@ -76,7 +76,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return overlap(zip(tensor.stride(), tensor.shape))
 
 
-def overlap(axes) -> bool:
+def overlap(axes: Any) -> bool:
     """Whether elements of axes with these (stride, size) may share memory."""
     last = 0  # the place of the last element along the axes so far
     for stride, n in sorted(axis for axis in axes if axis[1] > 1):
@@ -104,14 +104,14 @@ def base_of(node: FxNode) -> FxNode:
     return node
 
 
-def same_tensor(x):
+def same_tensor(x: torch.fx.Node | None) -> torch.fx.Node:
     """The base of a node through a chain of aliases, of the same shape and strides."""
     while isinstance(x, FxNode) and x.target in (ALIAS, DETACH):
         x = x.args[0]
     return x
 
 
-def is_view(target) -> bool:
+def is_view(target: Any) -> bool:
     """Whether an operator returns views of its first operand, by its schema."""
     if not isinstance(target, OpOverload):
         return False
@@ -131,19 +131,19 @@ def turned(tensor: torch.Tensor) -> bool:
     return tensor.is_conj() or tensor.is_neg() or is_zero_tensor(tensor)
 
 
-def is_stable(x) -> bool:
+def is_stable(x: torch.Tensor) -> bool:
     """Whether a tensor has a version counter, and Programs read its own memory."""
     fits = isinstance(x, torch.Tensor) and not x.is_inference() and not turned(x)
     return fits and layout_of(x).dense
 
 
-def has_gaps(x) -> bool:
+def has_gaps(x: torch.Tensor) -> bool:
     """Whether a Program reads a copy of a tensor: its elements do not fill its memory, or are
     lazily conjugated or negated."""
     return isinstance(x, torch.Tensor) and (not layout_of(x).dense or turned(x))
 
 
-def lying(tensor: torch.Tensor, layout) -> torch.Tensor:
+def lying(tensor: torch.Tensor, layout: Any) -> torch.Tensor:
     """The tensor whose memory a Program reads: its axes in the order of the layout."""
     if turned(tensor):
         tensor = tensor.resolve_conj().resolve_neg().clone()

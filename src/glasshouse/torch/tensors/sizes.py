@@ -1,12 +1,14 @@
 """The numbers of a graph's symbolic sizes when it is lowered for its inputs."""
 
+from typing import Any
+
 import torch
 
 from glasshouse.torch.patches.tensors import negative_view
 from glasshouse.torch.tensors.layout import Meaning, meaning_of
 
 
-def meta_tensor(sizes, strides, offset: int, meaning: Meaning) -> torch.Tensor:
+def meta_tensor(sizes: Any, strides: Any, offset: int, meaning: Meaning) -> torch.Tensor:
     """A tensor without storage, of these sizes, strides and offset, whose memory means this."""
     extent = 1 + offset + sum(max(n - 1, 0) * s for n, s in zip(sizes, strides))
     whole = torch.empty(extent, dtype=meaning.dtype, device="meta")
@@ -18,10 +20,10 @@ def meta_tensor(sizes, strides, offset: int, meaning: Meaning) -> torch.Tensor:
 class SizeValues:
     """The values of the symbols in a graph's sizes, learnt from the inputs it is lowered for."""
 
-    def __init__(self):
-        self.numbers: dict = {}  # sympy's symbol -> number
+    def __init__(self) -> None:
+        self.numbers: dict[Any, Any] = {}  # sympy's symbol -> number
 
-    def take_input(self, fake, value) -> None:
+    def take_input(self, fake: torch.Tensor, value: torch.Tensor) -> None:
         """Learn the values of the symbols in an input's sizes."""
         if isinstance(fake, torch.SymInt):
             self.take_size(fake, value)
@@ -31,11 +33,11 @@ class SizeValues:
             for symbolic, number in zip(fake.stride(), value.stride()):
                 self.take_size(symbolic, number)
 
-    def take_size(self, symbolic, number) -> None:
+    def take_size(self, symbolic: int, number: int) -> None:
         if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
             self.numbers[symbolic.node.expr] = int(number)
 
-    def number(self, size) -> int:
+    def number(self, size: Any) -> int:
         """The value of a size.
 
         Raises: NotImplementedError for one that depends on contents
@@ -47,7 +49,7 @@ class SizeValues:
             raise NotImplementedError(f"a size {size.node.expr}, which depends on contents")
         return int(value)
 
-    def concrete(self, fake):
+    def concrete(self, fake: torch.Tensor) -> torch.Tensor:
         """A fake tensor with numbers as sizes, strides and offset; anything else as it is."""
         if not isinstance(fake, torch.Tensor):
             return fake

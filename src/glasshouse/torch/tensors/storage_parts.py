@@ -10,7 +10,7 @@ import gc
 import sys
 import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ def bytes_of(storage: torch.UntypedStorage) -> bytes:
     return ctypes.string_at(storage_address(storage), STORAGE_BYTES)
 
 
-def compared(sizes=(3, 64, 5000)) -> StorageParts | None:
+def compared(sizes: tuple[int, ...] = (3, 64, 5000)) -> StorageParts | None:
     """The two parts that differ between storages of PyTorch's memory and of NumPy's; None where
     others differ too."""
     if not are_found(storage_address):
@@ -73,7 +73,9 @@ def compared(sizes=(3, 64, 5000)) -> StorageParts | None:
     return StorageParts(flags[0], allocators[0], value)
 
 
-def places(torch_bytes: list[bytes], others: list[bytes], size: int, fits: Callable) -> list[int]:
+def places(
+    torch_bytes: list[bytes], others: list[bytes], size: int, fits: Callable[..., Any]
+) -> list[int]:
     """The offsets at which all of PyTorch's own storages have the same `size` bytes, which pass the
     test, and all others have zeros."""
     offsets = []

@@ -20,7 +20,7 @@ class SystemHeap:
 
     It models a new process: one that has freed more memory keeps more, and less is new."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.threshold = FIRST_THRESHOLD
         self.end = 0
         self.holes: list[tuple[int, int]] = []  # (begin, end), ascending, none beside another

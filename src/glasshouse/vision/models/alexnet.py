@@ -1,6 +1,9 @@
 """AlexNet, in the form for one device."""
 
+from typing import Any
+
 from glasshouse import nn
+from glasshouse.tensor import Tensor
 
 # Of each convolution: channels in units of the width, whether pooled, kernel, stride, padding.
 PLAN = ((1, True, 11, 4, 2), (3, True, 5, 1, 2), (6, False, 3, 1, 1), (4, False, 3, 1, 1),
@@ -17,7 +20,7 @@ class AlexNet(nn.Module):
         (1, 10)
     """
 
-    def __init__(self, num_classes=1000, dropout=0.5, width=64):
+    def __init__(self, num_classes: int = 1000, dropout: float = 0.5, width: int = 64) -> None:
         super().__init__()
         parts: list[nn.Module] = []
         channels = 3
@@ -37,10 +40,10 @@ class AlexNet(nn.Module):
             nn.Linear(wide, num_classes),
         )
 
-    def forward(self, images):
+    def forward(self, images: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
-def alexnet(num_classes=1000, **options) -> AlexNet:
+def alexnet(num_classes: int = 1000, **options: Any) -> AlexNet:
     """AlexNet: 61,100,840 parameters for 1,000 classes, for images of 224 × 224."""
     return AlexNet(num_classes, **options)

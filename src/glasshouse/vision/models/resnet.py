@@ -1,10 +1,14 @@
 """Residual networks."""
 
+from typing import Any
+
 from glasshouse import nn
+from glasshouse.nn import Module
 from glasshouse.nn.functional import relu
+from glasshouse.tensor import Tensor
 
 
-def conv_norm(channels: int, out: int, kernel: int, stride: int = 1):
+def conv_norm(channels: int, out: int, kernel: int, stride: int = 1) -> tuple[Module, Module]:
     conv = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
     return conv, nn.BatchNorm2d(out)
 
@@ -17,7 +21,7 @@ class ResidualBlock(nn.Module):
     kernels: tuple[int, ...] = ()
     strided = 1  # which of the convolutions has the stride
 
-    def __init__(self, channels, width, stride=1):
+    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__()
         out = width * self.expansion
         size = channels
@@ -31,7 +35,7 @@ class ResidualBlock(nn.Module):
         shortcut = () if is_identity else conv_norm(channels, out, 1, stride)
         self.downsample = nn.Identity() if is_identity else nn.Sequential(*shortcut)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         y = x
         for i in range(1, len(self.kernels) + 1):
             y = self.get_submodule(f"bn{i}")(self.get_submodule(f"conv{i}")(y))
@@ -72,7 +76,9 @@ class ResNet(nn.Module):
         (2, 10)
     """
 
-    def __init__(self, block, layers, num_classes=1000, width=64):
+    def __init__(
+        self, block: type[Any], layers: tuple[int, ...], num_classes: int = 1000, width: int = 64
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
@@ -90,17 +96,21 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, images):
+    def forward(self, images: Tensor) -> Tensor:
         x = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 
 
-def resnet18(num_classes=1000, *, layers=(2, 2, 2, 2), **options) -> ResNet:
+def resnet18(
+    num_classes: int = 1000, *, layers: tuple[int, ...] = (2, 2, 2, 2), **options: Any
+) -> ResNet:
     """ResNet-18: 11,689,512 parameters for 1,000 classes."""
     return ResNet(BasicBlock, layers, num_classes, **options)
 
 
-def resnet50(num_classes=1000, *, layers=(3, 4, 6, 3), **options) -> ResNet:
+def resnet50(
+    num_classes: int = 1000, *, layers: tuple[int, ...] = (3, 4, 6, 3), **options: Any
+) -> ResNet:
     """ResNet-50: 25,557,032 parameters for 1,000 classes."""
     return ResNet(Bottleneck, layers, num_classes, **options)

@@ -1,6 +1,10 @@
 """VGG: stacks of 3 × 3 convolutions."""
 
+from typing import Any
+
 from glasshouse import nn
+from glasshouse.nn import Module
+from glasshouse.tensor import Tensor
 
 # Channels in units of the width, "M" being a pooling: configuration D of the paper, VGG-16.
 LAYERS_16 = (1, 1, "M", 2, 2, "M", 4, 4, 4, "M", 8, 8, 8, "M", 8, 8, 8, "M")
@@ -17,7 +21,14 @@ class VGG(nn.Module):
         (1, 10)
     """
 
-    def __init__(self, num_classes=1000, dropout=0.5, width=64, hidden=4096, layers=LAYERS_16):
+    def __init__(
+        self,
+        num_classes: int = 1000,
+        dropout: float = 0.5,
+        width: int = 64,
+        hidden: int = 4096,
+        layers: tuple[int | str, ...] = LAYERS_16,
+    ) -> None:
         super().__init__()
         parts: list[nn.Module] = []
         channels = 3
@@ -40,11 +51,11 @@ class VGG(nn.Module):
         )
         self.apply(reset)
 
-    def forward(self, images):
+    def forward(self, images: Tensor) -> Tensor:
         return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
-def reset(module) -> None:
+def reset(module: Module) -> None:
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     elif isinstance(module, nn.Linear):
@@ -54,6 +65,6 @@ def reset(module) -> None:
     nn.init.zeros_(module.bias)
 
 
-def vgg16(num_classes=1000, **options) -> VGG:
+def vgg16(num_classes: int = 1000, **options: Any) -> VGG:
     """VGG-16: 138,357,544 parameters for 1,000 classes, for images of 224 × 224."""
     return VGG(num_classes, **options)

@@ -1,10 +1,11 @@
 """Vision Transformer: an image as a sequence of patches."""
 
 import math
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn.checks import check_divides
-from glasshouse.tensor import broadcast_to, concat, zeros
+from glasshouse.tensor import Tensor, broadcast_to, concat, zeros
 
 
 class EncoderBlock(nn.Module):
@@ -13,7 +14,7 @@ class EncoderBlock(nn.Module):
     Shapes: (N, L, E) -> the same
     """
 
-    def __init__(self, heads, dim, mlp_dim, dropout=0.0):
+    def __init__(self, heads: int, dim: int, mlp_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(dim, eps=1e-6)
         self.self_attention = nn.MultiheadAttention(dim, heads, dropout, batch_first=True)
@@ -29,7 +30,7 @@ class EncoderBlock(nn.Module):
             nn.init.xavier_uniform_(self.mlp[i].weight)
             nn.init.normal_(self.mlp[i].bias, std=1e-6)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         y = self.ln_1(x)
         x = x + self.dropout(self.self_attention(y, y, y, need_weights=False)[0])
         return x + self.mlp(self.ln_2(x))
@@ -41,7 +42,9 @@ class Encoder(nn.Module):
     Shapes: (N, L, E) -> the same
     """
 
-    def __init__(self, length, layers, heads, dim, mlp_dim, dropout=0.0):
+    def __init__(
+        self, length: int, layers: int, heads: int, dim: int, mlp_dim: int, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.pos_embedding = nn.Parameter(zeros((1, length, dim)))
         nn.init.normal_(self.pos_embedding, std=0.02)
@@ -50,7 +53,7 @@ class Encoder(nn.Module):
             self.layers.add_module(f"encoder_layer_{i}", EncoderBlock(heads, dim, mlp_dim, dropout))
         self.ln = nn.LayerNorm(dim, eps=1e-6)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         return self.ln(self.layers(self.dropout(x + self.pos_embedding)))
 
 
@@ -68,15 +71,15 @@ class VisionTransformer(nn.Module):
 
     def __init__(
         self,
-        image_size,
-        patch_size,
-        num_layers,
-        num_heads,
-        hidden_dim,
-        mlp_dim,
-        dropout=0.0,
-        num_classes=1000,
-    ):
+        image_size: int,
+        patch_size: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        mlp_dim: int,
+        dropout: float = 0.0,
+        num_classes: int = 1000,
+    ) -> None:
         super().__init__()
         check_divides("VisionTransformer", "image_size", image_size, "patch_size", patch_size)
         patches = (image_size // patch_size) ** 2
@@ -91,7 +94,7 @@ class VisionTransformer(nn.Module):
         nn.init.zeros_(self.heads.head.weight)
         nn.init.zeros_(self.heads.head.bias)
 
-    def forward(self, images):
+    def forward(self, images: Tensor) -> Tensor:
         x = self.conv_proj(images).flatten(2).transpose(1, 2)  # (N, patches, E)
         token = broadcast_to(self.class_token, (x.shape[0], 1, x.shape[2]))
         x = self.encoder(concat([token, x], axis=1))
@@ -99,15 +102,15 @@ class VisionTransformer(nn.Module):
 
 
 def vit_b_16(
-    num_classes=1000,
+    num_classes: int = 1000,
     *,
-    image_size=224,
-    patch_size=16,
-    num_layers=12,
-    num_heads=12,
-    hidden_dim=768,
-    mlp_dim=3072,
-    **options,
+    image_size: int = 224,
+    patch_size: int = 16,
+    num_layers: int = 12,
+    num_heads: int = 12,
+    hidden_dim: int = 768,
+    mlp_dim: int = 3072,
+    **options: Any,
 ) -> VisionTransformer:
     """ViT-B/16: 86,567,656 parameters for 1,000 classes."""
     sizes = (image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim)

@@ -135,7 +135,7 @@ def scratch_of(lowering: Any, node: Node, parts: int) -> Any:
     return lowering.buffer(Spec((floats,), float32))
 
 
-def plan_weights(lowering: Any, node: Node) -> tuple:
+def plan_weights(lowering: Any, node: Node) -> tuple[Any, ...]:
     """Each part sums some rows of an image; then the parts are added in order."""
     (images, *_), (_, _, out_height, _), (*_, columns) = shapes_of(node)
     pieces = min(out_height, -(-PARTS // images))
@@ -234,7 +234,7 @@ def phases_of(node: Node) -> list[Phase]:
     return phases
 
 
-def plan_data(lowering: Any, node: Node, bias: View | None) -> tuple:
+def plan_data(lowering: Any, node: Node, bias: View | None) -> tuple[Any, ...]:
     """A convolution, or the gradient of its data: weights are turned to have channels innermost;
     then each core takes rows of results."""
     first, w = node.inputs

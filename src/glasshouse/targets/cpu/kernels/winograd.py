@@ -137,7 +137,7 @@ def sizes_of(
     }
 
 
-def plan_conv(lowering: Any, node: Node, bias: View | None, relu: bool) -> tuple:
+def plan_conv(lowering: Any, node: Node, bias: View | None, relu: bool) -> tuple[Any, ...]:
     """A convolution, or the gradient of its data, by blocks of tiles or by panels of weights."""
     x, w = node.inputs
     tiles = tiles_of(node.shape[0], *node.shape[2:])
@@ -185,7 +185,7 @@ def block_of(tiles: int, weights: int) -> int:
     return -(-tiles // (rounds * CORES))
 
 
-def scratch_buffers(lowering: Any, *sizes: int) -> list:
+def scratch_buffers(lowering: Any, *sizes: int) -> list[Any]:
     return [lowering.buffer(Spec((size,), float32)) for size in sizes]
 
 
@@ -267,7 +267,7 @@ const int64_t panels = (s.out_channels + GH_PANEL - 1) / GH_PANEL, step = {CHUNK
 """
 
 
-def plan_weight_grad(lowering: Any, node: Node) -> tuple:
+def plan_weight_grad(lowering: Any, node: Node) -> tuple[Any, ...]:
     """The gradient of the weights: products over all tiles, by blocks of them or by panels."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]

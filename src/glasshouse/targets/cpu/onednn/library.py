@@ -75,7 +75,7 @@ class OnednnObject:
 
     __slots__ = ("made_by", "address", "destroy", "__weakref__")
 
-    def __init__(self, made_by: tuple, pointer: c_void_p, destroy: Any = None) -> None:
+    def __init__(self, made_by: tuple[Any, ...], pointer: c_void_p, destroy: Any = None) -> None:
         self.made_by, self.address, self.destroy = made_by, pointer.value, destroy
 
     @property
@@ -122,7 +122,7 @@ class OnednnLibrary:
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
         # A primitive lives as long as a Program uses it: oneDNN's own cache would keep it longer.
         self.dll.dnnl_set_primitive_cache_capacity(c_int(CACHED_PRIMITIVES))
-        self.objects: WeakValueDictionary[tuple, OnednnObject] = WeakValueDictionary()
+        self.objects: WeakValueDictionary[tuple[Any, ...], OnednnObject] = WeakValueDictionary()
         self.attr = self.object("attributes")
 
     def call(self, name: str, *args: Any) -> None:

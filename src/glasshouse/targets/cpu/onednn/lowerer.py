@@ -196,7 +196,9 @@ class PrimitivePlanner:
         desc = self.dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
         return desc, self.lowering.buffer(node.spec, order, node)
 
-    def bias(self, view: View | None, shape: tuple[int, ...]) -> tuple[OnednnObject | None, list]:
+    def bias(
+        self, view: View | None, shape: tuple[int, ...]
+    ) -> tuple[OnednnObject | None, list[Any]]:
         """The descriptor of a bias in this shape, and what the primitive reads for it."""
         if view is None:
             return None, []
