@@ -1,6 +1,8 @@
 """Plans of recomputation: the result of `gh.analyze.plan`, to read, apply and paste."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.planner.blocks import AppliedBlocks, Means, RematBlock, candidates_of
@@ -37,14 +39,14 @@ class StepWithinBudget:
         head += f"\nbudget {self.budget.described(self.budget_bytes)}"
         return f"{head}\n{self.chosen() or 'nothing is computed again'}\n"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.table()
 
 
 class RematPlan(StepWithinBudget):
     """Recomputation chosen for a step: its `blocks`, with their estimated savings and costs."""
 
-    def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget):
+    def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget) -> None:
         self.budget, plain = parse_budget("plan", budget), planner.check([])
         self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
         self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
@@ -91,7 +93,7 @@ def estimates(blocks: list[RematBlock]) -> list[str]:
 class Plan(RematPlan, AbstractContextManager):
     """Recomputation applied in this thread from `apply()` to `remove()`, or in a `with` block."""
 
-    def __init__(self, planner: Planner, budget: int | float | str):
+    def __init__(self, planner: Planner, budget: int | float | str) -> None:
         super().__init__(planner, budget)
         self.planner, self.model = planner, planner.model
         self.applied: AppliedBlocks | None = None
@@ -121,21 +123,21 @@ class Plan(RematPlan, AbstractContextManager):
             self.applied.undo()
             self.applied = None
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         return self.apply()
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.remove()
 
 
 def plan(
     model: Module,
-    loss,
-    optimizer,
-    inputs,
+    loss: Callable[..., Any],
+    optimizer: Any,
+    inputs: list[Any],
     budget: int | float | str,
     *,
-    blocks=None,
+    blocks: Any = None,
     autocast: str | None = None,
     machine: MachineProfile | str = "cpu2",
     solver: str | None = None,

@@ -29,7 +29,6 @@ from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces.recording_data import recording_data
 from glasshouse.profile.transfers import Transfer, with_transfers
 
-
 ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
 CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")

@@ -4,7 +4,7 @@ torch.compile that keeps the peak of a whole step within a budget.
 The option bounds what a forward pass saves for its backward pass. The resulting peak is known ahead
 of time, to the byte, so we search for the largest part whose peak fits."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,7 +31,7 @@ class TorchPlan(StepWithinBudget):
     """A plan of recomputation for a compiled step: `options` for torch.compile, None where the step
     fits as it is, and the `analysis` of the step with these."""
 
-    def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget):
+    def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget) -> None:
         self.step, self.machine, self.budget = step, machine, budget
         self.trials: list[Trial] = []
         plain = step.analyse(STEPS, machine)
@@ -78,7 +78,7 @@ class TorchPlan(StepWithinBudget):
         self.trials.append(trial)
         return trial
 
-    def compile(self):
+    def compile(self) -> Any:
         """The model, compiled as planned."""
         model = uncompiled(self.step.model)
         return torch.compile(model, backend="glasshouse", options=self.options)
@@ -96,7 +96,9 @@ class TorchPlan(StepWithinBudget):
         return f"forward passes keep {part:.3g} of what they would for their backward passes"
 
 
-def plan(step: tuple, budget: MemoryBudget, machine: MachineProfile, options: dict) -> TorchPlan:
+def plan(
+    step: tuple[Any, ...], budget: MemoryBudget, machine: MachineProfile, options: dict[Any, Any]
+) -> TorchPlan:
     """The plan for a `step`: model, loss, optimizer, inputs and autocast. `options` are those of
     plans for our own models; none of them applies here.
 

@@ -1,6 +1,7 @@
 """Operators that read or write at indices: gather, scatter, advanced indexing, embedding."""
 
 from math import prod
+from typing import Any
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
@@ -8,6 +9,7 @@ from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.dispatch.wide import widened as wide
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.aten.table import aten
 
@@ -37,7 +39,7 @@ def rows_of(indices: Value, size: int) -> Value:
 
 
 @aten("index_select")
-def index_select(x, axis, indices):
+def index_select(x: Any, axis: Any, indices: Any) -> Any:
     rows = reshape(indices, (indices.size,))
     if x.ndim == 0:
         return reshape(primitives["gather"](reshape(x, (1,)), rows_of(rows, 1), axis=0), ())
@@ -46,7 +48,7 @@ def index_select(x, axis, indices):
 
 
 @aten("gather")
-def gather(x, axis, indices, sparse_grad=False):
+def gather(x: Tensor, axis: int, indices: Tensor, sparse_grad: bool = False) -> Tensor:
     """Elements along one axis; indices may be shorter than x along the others."""
     if x.ndim == 0:
         rows = refusable(indices, 1, 1)
@@ -56,7 +58,7 @@ def gather(x, axis, indices, sparse_grad=False):
     return gather_along(lines, refusable(indices, x.shape[axis], lines.size), axis)
 
 
-def cut_to(x: Value, shape, axis: int) -> Value:
+def cut_to(x: Value, shape: tuple[int, ...], axis: int) -> Value:
     """x as long as `shape` along all axes but one."""
     stops = tuple(n if i == axis else m for i, (n, m) in enumerate(zip(x.shape, shape)))
     if stops == x.shape:
@@ -65,12 +67,20 @@ def cut_to(x: Value, shape, axis: int) -> Value:
 
 
 @aten("embedding")
-def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     return primitives["gather"](weight, rows_of(indices, weight.shape[0]), axis=0)
 
 
 @aten("embedding_dense_backward")
-def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
+def embedding_backward(
+    g: Tensor, indices: Tensor, count: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
     """The gradient of the table: for each row the sum over its reads, 0 for the padding row."""
     if scale_grad_by_freq:
         raise NotImplementedError
@@ -91,7 +101,7 @@ class Places:
     indexed axes in front and merged, and the layout of the result. With `is_checked`, indices out
     of range are refused."""
 
-    def __init__(self, x: Value, indices, is_checked: bool = True):
+    def __init__(self, x: Value, indices: Any, is_checked: bool = True) -> None:
         self.x = x
         indices = [*indices, *[None] * (x.ndim - len(indices))]
         self.axes = [i for i, index in enumerate(indices) if index is not None]
@@ -143,27 +153,27 @@ class Places:
         return self.unmerged(card(self.merged(self.x), self.rows, values, axis=0))
 
 
-def with_masks_refused(indices) -> None:
+def with_masks_refused(indices: Any) -> None:
     """Leave masks to PyTorch: the shape of the result depends on contents."""
     if any(index is not None and index.dtype.is_bool for index in indices):
         raise NotImplementedError
 
 
 @aten("index.Tensor")
-def index(x, indices):
+def index(x: Any, indices: Any) -> Any:
     with_masks_refused(indices)
     return Places(x, indices).take()
 
 
 @aten("_unsafe_index.Tensor")
-def index_within(x, indices):
+def index_within(x: Any, indices: Any) -> Any:
     """Indexing with indices that are in range."""
     with_masks_refused(indices)
     return Places(x, indices, is_checked=False).take()
 
 
 @aten("index_put", "_unsafe_index_put")
-def index_put(x, indices, values, accumulate=False):
+def index_put(x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     masks = [index for index in indices if index is not None]
     if len(masks) == 1 and masks[0].dtype.is_bool and values.size == 1 and not accumulate:
         return put_in_mask(x, indices, values)
@@ -171,7 +181,7 @@ def index_put(x, indices, values, accumulate=False):
     return Places(x, indices).put(values, accumulate)
 
 
-def put_in_mask(x: Value, indices, value: Value) -> Value:
+def put_in_mask(x: Value, indices: Any, value: Value) -> Value:
     """x with one value where a mask, which covers some neighbouring axes, is true."""
     lead = next(i for i, index in enumerate(indices) if index is not None)
     mask = indices[lead]
@@ -205,18 +215,18 @@ def scattered(card: str, x: Value, axis: int, indices: Value, source: Value) -> 
 
 
 @aten("scatter.src")
-def scatter(x, axis, indices, source):
+def scatter(x: Any, axis: Any, indices: Any, source: Any) -> Any:
     return scattered("scatter_set", x, axis, indices, source)
 
 
 @aten("scatter.value")
-def scatter_value(x, axis, indices, value):
+def scatter_value(x: Any, axis: Any, indices: Any, value: Any) -> Any:
     source = full(indices.shape, typed(value, x.dtype), x.dtype)
     return scattered("scatter_set", x, axis, indices, source)
 
 
 @aten("scatter_add")
-def scatter_add(x, axis, indices, source):
+def scatter_add(x: Any, axis: Any, indices: Any, source: Any) -> Any:
     return scattered("scatter_add", x, axis, indices, source)
 
 
@@ -231,20 +241,20 @@ def rows_scattered(card: str, x: Value, axis: int, indices: Value, source: Value
 
 
 @aten("index_add")
-def index_add(x, axis, indices, source, alpha=1):
+def index_add(x: Any, axis: Any, indices: Any, source: Any, alpha: int = 1) -> Any:
     source = source if alpha == 1 else source * alpha
     count = x.shape[axis % x.ndim] if x.ndim else 1
     return rows_scattered("scatter_add", x, axis, rows_of(indices, count), source)
 
 
 @aten("index_copy")
-def index_copy(x, axis, indices, source):
+def index_copy(x: Any, axis: Any, indices: Any, source: Any) -> Any:
     count = x.shape[axis % x.ndim] if x.ndim else 1
     return rows_scattered("scatter_set", x, axis, rows_of(indices, count), source)
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
-def index_fill(x, axis, indices, value):
+def index_fill(x: Any, axis: Any, indices: Any, value: Any) -> Any:
     """x with one value in all elements of these rows; negative indices count from the end."""
     axis = axis % x.ndim if x.ndim else 0
     rows = tuple(indices.size if i == axis else n for i, n in enumerate(x.shape or (1,)))
@@ -255,7 +265,9 @@ def index_fill(x, axis, indices, value):
 
 
 @aten("scatter_reduce.two")
-def scatter_reduce(x, axis, indices, source, reduce, include_self=True):
+def scatter_reduce(
+    x: Any, axis: Any, indices: Any, source: Any, reduce: Any, include_self: bool = True
+) -> Any:
     """x with elements of source reduced into it at indices along one axis."""
     if not include_self and reduce in ("sum", "mean"):
         x = scatter_value(x, axis, indices, 0)
@@ -278,7 +290,9 @@ def scattered_mean(x: Value, axis: int, indices: Value, source: Value, include_s
     return cast(mean, x.dtype)
 
 
-def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self: bool) -> Value:
+def scattered_extreme(
+    x: Any, axis: int, indices: Any, source: Any, largest: bool, include_self: bool
+) -> Value:
     """The largest or smallest elements: written in order of size, so that the last one stays."""
     indices = reshape(indices, indices.shape or (1,))
     whole = reshape(x, x.shape or (1,))
@@ -301,7 +315,7 @@ def scattered_extreme(x, axis: int, indices, source, largest: bool, include_self
 
 
 @aten("masked_scatter")
-def masked_scatter(x, mask, source):
+def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     """x with the elements of source, one after another, where the mask is true."""
     x, mask = gh.broadcast_arrays(x, mask)
     if source.size == 0 or x.size == 0:

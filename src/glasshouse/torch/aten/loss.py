@@ -1,10 +1,13 @@
 """Losses and their gradients."""
 
+from typing import Any
+
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import cast, full
 from glasshouse.dispatch.wide import widened as wide
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.index import gather, rows_of
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import DEFAULT, aten
@@ -14,7 +17,9 @@ NONE, MEAN, SUM = range(3)  # PyTorch's numbers of reductions
 
 
 @aten("nll_loss_forward", "nll_loss2d_forward")
-def nll_loss(x, target, weight, reduction, ignore_index):
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Any, reduction: int, ignore_index: int
+) -> tuple[Tensor, ...]:
     """(-weight[y] · x at the class y, reduced; the sum of these weights). PyTorch's decomposition
     would raise `gather`'s error for a class out of range."""
     axis = 0 if x.ndim < 2 else 1
@@ -36,7 +41,15 @@ def nll_loss(x, target, weight, reduction, ignore_index):
 
 
 @aten("nll_loss_backward", "nll_loss2d_backward")
-def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weight):
+def nll_loss_backward(
+    g: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Any,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
     """-weight[y] · g at the class y; 0 elsewhere, and where y is ignored. It selects instead of
     scattering: then the kernel that reads it computes it, without extra memory."""
     axis = 0 if x.ndim < 2 else 1
@@ -53,7 +66,7 @@ def nll_loss_backward(g, x, target, weight, reduction, ignore_index, total_weigh
 
 
 @aten("smooth_l1_loss_backward", promotion=DEFAULT)
-def smooth_l1_loss_backward(g, x, target, reduction, beta):
+def smooth_l1_loss_backward(g: Any, x: Any, target: Any, reduction: str, beta: Any) -> Any:
     """The gradient of x. PyTorch's decomposition would have slope 0, the sign of NaN, for NaN."""
     difference = x - target
     slope = gh.where(gh.abs(difference) < beta, difference / beta, gh.sign(difference))

@@ -4,6 +4,7 @@ import math
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from glasshouse.dispatch import Value, cast, full, primitives, state
 from glasshouse.dispatch.wide import widened as wide
 from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
 from glasshouse.ops.contract import matmul
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
 
@@ -21,11 +23,11 @@ PART = 128  # queries of causal attention in a part, which shares its keys
 
 
 @aten("mm", "bmm")
-def product(a, b):
+def product(a: Tensor, b: Tensor) -> Tensor:
     return matmul(a, b)
 
 
-def combined(x: Value, product: Value, beta, alpha) -> Value:
+def combined(x: Value, product: Value, beta: int, alpha: int) -> Value:
     """beta · x + alpha · product, in the dtype of the product."""
     if beta == 1 and alpha == 1:
         return x + product
@@ -40,32 +42,32 @@ def combined(x: Value, product: Value, beta, alpha) -> Value:
 
 
 @aten("addmm")
-def addmm(x, a, b, beta=1, alpha=1):
+def addmm(x: Tensor, a: Tensor, b: Tensor, beta: int = 1, alpha: int = 1) -> Tensor:
     return combined(x, matmul(a, b), beta, alpha)
 
 
 @aten("baddbmm")
-def baddbmm(x, a, b, beta=1, alpha=1):
+def baddbmm(x: Any, a: Any, b: Any, beta: int = 1, alpha: int = 1) -> Any:
     return combined(x, matmul(a, b), beta, alpha)
 
 
 @aten("addbmm")
-def addbmm(x, a, b, beta=1, alpha=1):
+def addbmm(x: Any, a: Any, b: Any, beta: int = 1, alpha: int = 1) -> Any:
     return combined(x, gh.sum(matmul(a, b), axis=0), beta, alpha)
 
 
 @aten("mv")
-def mv(a, x):
+def mv(a: Any, x: Any) -> Any:
     return reshape(matmul(a, reshape(x, (x.size, 1))), (a.shape[0],))
 
 
 @aten("addmv")
-def addmv(x, a, v, beta=1, alpha=1):
+def addmv(x: Any, a: Any, v: Any, beta: int = 1, alpha: int = 1) -> Any:
     return combined(x, mv(a, v), beta, alpha)
 
 
 @aten("dot")
-def dot(x, y):
+def dot(x: Any, y: Any) -> Any:
     return reshape(matmul(reshape(x, (1, x.size)), reshape(y, (y.size, 1))), ())
 
 
@@ -107,14 +109,14 @@ def pairwise_difference(x: Value, y: Value) -> Value:
 
 
 @aten("_cdist_forward")
-def cdist(x, y, p, mode):
+def cdist(x: Any, y: Any, p: Any, mode: str) -> Any:
     if 0 in x.shape or 0 in y.shape:
         raise NotImplementedError
     return norm_of(pairwise_difference(x, y), p)
 
 
 @aten("_cdist_backward")
-def cdist_backward(g, x, y, p, distances):
+def cdist_backward(g: Any, x: Any, y: Any, p: Any, distances: Any) -> Any:
     """The gradient of the first points."""
     if 0 in x.shape or 0 in y.shape:
         raise NotImplementedError
@@ -134,14 +136,14 @@ def difference_of_pairs(x: Value) -> Value:
 
 
 @aten("_pdist_forward")
-def pdist(x, p=2):
+def pdist(x: Any, p: int = 2) -> Any:
     if x.shape[0] < 2 or x.shape[1] == 0:
         raise NotImplementedError
     return norm_of(difference_of_pairs(x), p)
 
 
 @aten("_pdist_backward")
-def pdist_backward(g, x, p, distances):
+def pdist_backward(g: Any, x: Any, p: Any, distances: Any) -> Any:
     if x.shape[0] < 2 or x.shape[1] == 0:
         raise NotImplementedError
     parts = gh.expand_dims(g, -1) * norm_slope(difference_of_pairs(x), distances, p)
@@ -157,11 +159,13 @@ def transposed(x: Value) -> Value:
     return gh.swapaxes(x, -1, -2)
 
 
-def scaling_of(q: Value, scale) -> float:
+def scaling_of(q: Value, scale: Any) -> float:
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
-def scores_of(q: Value, k: Value, mask, is_causal: bool, scale: float, start=0) -> Value:
+def scores_of(
+    q: Value, k: Value, mask: Any, is_causal: bool, scale: float, start: int = 0
+) -> Value:
     """q k' · scale, with masked scores at -inf, or a mask added: (..., L, S); `start` is the number
     of the first query. Scores are never narrow: rounding a score of 100 to bfloat16 changes its
     exponential by up to a quarter."""
@@ -185,7 +189,16 @@ def repeated_heads(q: Value, x: Value) -> Value:
 
 
 @aten("_scaled_dot_product_flash_attention_for_cpu")
-def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+def flash_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Any = None,
+    scale: Any = None,
+) -> Any:
     """(softmax(q k' · scale + mask) v, log of the sums of exponentials)."""
     k, v = repeated_heads(q, k), repeated_heads(q, v)
     scale, lead = scaling_of(q, scale), q.shape[:-2]
@@ -211,7 +224,7 @@ def flash_attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, 
     return reshape(out, (*lead, *out.shape[-2:])), reshape(sums, q.shape[:-1])
 
 
-def attend(q, k, v, mask, is_causal: bool, scale: float, start=0):
+def attend(q: Any, k: Any, v: Any, mask: Any, is_causal: bool, scale: float, start: int = 0) -> Any:
     """Attention of queries to all keys, and the logarithms of the sums, a column."""
     scores = scores_of(q, k, mask, is_causal, scale, start)
     largest = gh.max(scores, axis=-1, keepdims=True)
@@ -228,8 +241,18 @@ def attend(q, k, v, mask, is_causal: bool, scale: float, start=0):
 
 @aten("_scaled_dot_product_flash_attention_for_cpu_backward")
 def flash_attention_backward(
-    g, q, k, v, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
-):
+    g: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    logsumexp: Any,
+    dropout_p: Any,
+    is_causal: Any,
+    *,
+    attn_mask: Any = None,
+    scale: Any = None,
+) -> Any:
     """The gradients of queries, keys and values.
 
     Source: Dao et al. 2022, arXiv:2205.14135, algorithm 4
@@ -283,7 +306,7 @@ def cut_rows(x: Value, start: int, stop: int) -> Value:
     return x if x.shape[-2] == stop - start else x[..., start:stop, :]
 
 
-def pull_back_by_parts(parts, rows, k, v, scale: float):
+def pull_back_by_parts(parts: Any, rows: Any, k: Any, v: Any, scale: float) -> Any:
     """The gradients of queries, keys and values, from those of each part with its keys."""
     results = []
     for start, stop in parts:
@@ -300,7 +323,18 @@ def pull_back_by_parts(parts, rows, k, v, scale: float):
     return gh.concat(list(grad_q), axis=-2), *totals
 
 
-def pull_back(g, q, sums, inner, k, v, mask, is_causal: bool, scale: float, start=0):
+def pull_back(
+    g: Any,
+    q: Any,
+    sums: Any,
+    inner: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    is_causal: bool,
+    scale: float,
+    start: int = 0,
+) -> Any:
     """The gradients of queries, and their terms in the gradients of keys and values."""
     with having(state, phase="recompute"):  # the forward pass saved none
         scores = scores_of(q, k, mask, is_causal, scale, start)

@@ -5,6 +5,7 @@ PyTorch's tensors (`TENSORS`), with which the cut of a joint graph takes norms a
 
 from math import prod
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
 from glasshouse.dispatch.wide import widened as wide
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
 from glasshouse.torch.tensors.dtypes import widened as widened_tensor
@@ -19,7 +21,7 @@ from glasshouse.torch.tensors.dtypes import widened as widened_tensor
 FLOAT64 = as_dtype("float64")  # for statistics of a channel, as in eager
 
 
-def mean_of_tensor(x: torch.Tensor, axis, keepdims: bool = False) -> torch.Tensor:
+def mean_of_tensor(x: torch.Tensor, axis: Any, keepdims: bool = False) -> torch.Tensor:
     return x.mean(axis, keepdim=keepdims)
 
 
@@ -36,19 +38,19 @@ TENSORS = SimpleNamespace(
 )
 
 
-def along(vector, x, by=VALUES):
+def along(vector: Tensor, x: Tensor, by: Any = VALUES) -> Tensor:
     """One value a channel, over (N, C, ...)."""
     return None if vector is None else by.reshape(by.wide(vector), (-1, *(1,) * (x.ndim - 2)))
 
 
-def affine(y, weight, bias):
+def affine(y: Tensor, weight: Tensor | None, bias: Tensor) -> Tensor:
     """y times weight, plus bias, as far as these are there."""
     if weight is not None:
         y = y * weight
     return y if bias is None else y + bias
 
 
-def moments(x, axes, by):
+def moments(x: Any, axes: Any, by: Any) -> Any:
     """(mean, x - mean, biased variance) over axes, which are kept with size 1."""
     mean = by.mean(x, axis=axes, keepdims=True)
     centred = x - mean
@@ -58,16 +60,24 @@ def moments(x, axes, by):
 # -- over a batch -----------------------------------------------------------------------------
 
 
-def over_batch(x) -> tuple[int, ...]:
+def over_batch(x: Tensor) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-def scale_of(var, eps: float, by=VALUES):
+def scale_of(var: Tensor, eps: float, by: Any = VALUES) -> Tensor:
     """1 / standard deviation, in float64: its error affects all elements of a channel."""
     return by.rsqrt(by.cast(var, by.float64) + eps)
 
 
-def scaled(x, centred, var, weight, bias, eps, by=VALUES):
+def scaled(
+    x: Tensor,
+    centred: Tensor,
+    var: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    by: Any = VALUES,
+) -> tuple[Tensor, ...]:
     """(centred / standard deviation · weight + bias in the dtype of x, 1 / standard deviation)."""
     scale = scale_of(var, eps, by)
     factor = scale if weight is None else scale * by.cast(weight, by.float64)
@@ -76,7 +86,17 @@ def scaled(x, centred, var, weight, bias, eps, by=VALUES):
 
 
 @aten("_native_batch_norm_legit_functional")
-def batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps, by=VALUES):
+def batch_norm_functional(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+    by: Any = VALUES,
+) -> tuple[Tensor, ...]:
     """(y, mean, 1 / standard deviation, new running mean, new running variance)."""
     if not training:
         return *batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps), mean, var
@@ -88,7 +108,9 @@ def batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps, b
     return y, batch_mean, scale, by.cast(new_mean, mean.dtype), by.cast(new_var, var.dtype)
 
 
-def batch_statistics(x, weight, bias, eps, by=VALUES):
+def batch_statistics(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float, by: Any = VALUES
+) -> tuple[Tensor, ...]:
     """(y, mean, 1 / standard deviation, biased variance) by the statistics of this batch."""
     wide_x, axes = by.wide(x), over_batch(x)
     mean = by.mean(wide_x, axis=axes)
@@ -99,12 +121,16 @@ def batch_statistics(x, weight, bias, eps, by=VALUES):
 
 
 @aten("_native_batch_norm_legit.no_stats")
-def batch_norm_without_statistics(x, weight, bias, training, momentum, eps, by=VALUES):
+def batch_norm_without_statistics(
+    x: Any, weight: Any, bias: Any, training: Any, momentum: Any, eps: Any, by: Any = VALUES
+) -> Any:
     return batch_statistics(x, weight, bias, eps, by)[:3]
 
 
 @aten("_native_batch_norm_legit_no_training")
-def batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps):
+def batch_norm_of_inference(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
+) -> Any:
     centred = wide(x) - along(mean, x)
     y, _ = scaled(x, centred, wide(var), weight, bias, eps)
     empty = full((0,), 0, wide(x).dtype)
@@ -112,7 +138,18 @@ def batch_norm_of_inference(x, weight, bias, mean, var, momentum, eps):
 
 
 @aten("native_batch_norm_backward")
-def batch_norm_backward(g, x, weight, running_mean, running_var, mean, scale, training, eps, mask):
+def batch_norm_backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    mean: Tensor,
+    scale: Tensor,
+    training: bool,
+    eps: float,
+    mask: Any,
+) -> list[Tensor]:
     """The gradients of x, weight and bias.
 
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167, section 3
@@ -139,12 +176,14 @@ def batch_norm_backward(g, x, weight, running_mean, running_var, mean, scale, tr
 # -- over the last axes -----------------------------------------------------------------------
 
 
-def over_last(x: Value, shape) -> tuple[int, ...]:
+def over_last(x: Value, shape: list[int]) -> tuple[int, ...]:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
 @aten("native_layer_norm")
-def layer_norm(x, shape, weight, bias, eps, by=VALUES):
+def layer_norm(
+    x: Tensor, shape: list[int], weight: Tensor, bias: Tensor, eps: float, by: Any = VALUES
+) -> tuple[Tensor, ...]:
     """(y, mean, 1 / standard deviation)."""
     mean, centred, var = moments(by.wide(x), over_last(x, shape), by)
     scale = by.rsqrt(var + eps)
@@ -152,7 +191,16 @@ def layer_norm(x, shape, weight, bias, eps, by=VALUES):
 
 
 @aten("native_layer_norm_backward")
-def layer_norm_backward(g, x, shape, mean, scale, weight, bias, mask):
+def layer_norm_backward(
+    g: Tensor,
+    x: Tensor,
+    shape: list[int],
+    mean: Tensor,
+    scale: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    mask: list[bool],
+) -> tuple[Tensor, ...]:
     """The gradients of x, weight and bias.
 
     Source: Ba et al. 2016, arXiv:1607.06450
@@ -176,7 +224,17 @@ def layer_norm_backward(g, x, shape, mean, scale, weight, bias, mask):
 
 
 @aten("native_group_norm")
-def group_norm(x, weight, bias, images, channels, size, groups, eps, by=VALUES):
+def group_norm(
+    x: Any,
+    weight: Any,
+    bias: Any,
+    images: Any,
+    channels: Any,
+    size: Any,
+    groups: Any,
+    eps: Any,
+    by: Any = VALUES,
+) -> Any:
     """(y, mean, 1 / standard deviation), the statistics of shape (N, groups)."""
     parts = by.reshape(by.wide(x), (images, groups, channels // groups * size))
     mean, centred, var = moments(parts, 2, by)
@@ -187,7 +245,18 @@ def group_norm(x, weight, bias, images, channels, size, groups, eps, by=VALUES):
 
 
 @aten("native_group_norm_backward")
-def group_norm_backward(g, x, mean, scale, weight, images, channels, size, groups, mask):
+def group_norm_backward(
+    g: Any,
+    x: Any,
+    mean: Any,
+    scale: Any,
+    weight: Any,
+    images: Any,
+    channels: Any,
+    size: Any,
+    groups: Any,
+    mask: Any,
+) -> Any:
     """The gradients of x, weight and bias.
 
     Source: Wu & He 2018, arXiv:1803.08494
@@ -213,7 +282,7 @@ def group_norm_backward(g, x, mean, scale, weight, images, channels, size, group
 
 
 @aten("_weight_norm_interface_backward")
-def weight_norm_backward(g, v, length, norms, axis):
+def weight_norm_backward(g: Any, v: Any, length: Any, norms: Any, axis: Any) -> Any:
     """The gradients of direction v and length; w = length v / |v|, over all axes but one.
 
     Source: Salimans & Kingma 2016, arXiv:1602.07868, equation 3
@@ -229,5 +298,5 @@ def weight_norm_backward(g, v, length, norms, axis):
 
 
 @aten("native_dropout_backward")
-def dropout_backward(g, mask, scale):
+def dropout_backward(g: Any, mask: Any, scale: Any) -> Any:
     return g * cast(mask, g.dtype) * scale

@@ -11,6 +11,7 @@ float32. Gates saved for the backward pass are narrow again."""
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 DTYPES = (torch.float32, torch.float64, *NARROW)
 
 
-def by_entry(entry: Callable, *args):
+def by_entry(entry: Callable[..., Any], *args: Any) -> Any:
     """Run an entry of the table on tensors: the body of our operators when PyTorch runs them.
     The NumPy backend computes call by call, and watchers are not notified."""
     plain = having(
@@ -111,7 +112,7 @@ def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
     return gates, weight.new_empty((batch, width)), torch.empty_like(c), outputs
 
 
-def keep_lstm(ctx, inputs, output) -> None:
+def keep_lstm(ctx: Any, inputs: Any, output: Any) -> None:
     """Save the tensors that the backward pass of an LSTM's loop reads."""
     _, h, c, weight, projection, ctx.reverse = inputs
     ctx.set_materialize_grads(False)
@@ -119,7 +120,7 @@ def keep_lstm(ctx, inputs, output) -> None:
     ctx.save_for_backward(h, c, weight, projection, *output)
 
 
-def lstm_gradients(ctx, grad_outputs, grad_cells, *_):
+def lstm_gradients(ctx: Any, grad_outputs: Any, grad_cells: Any, *_: Any) -> Any:
     """The gradients of an LSTM's loop."""
     h, c, weight, projection, outputs, *stacks = ctx.saved_tensors
     grad_gates, grad_h, grad_c, grad_all = torch.ops.glasshouse.lstm_loop_backward(
@@ -145,7 +146,7 @@ def input_product(x: Tensor, weight: Tensor, biases: list[Tensor]) -> Tensor:
     return functional.linear(rows, weight, bias).unflatten(0, x.shape[:2])
 
 
-def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool) -> Any:
     """(outputs, [last h, last c]) of one direction of an LSTM."""
     w_input, w_state, *others = weights
     biases, projection = others[: len(others) // 2 * 2], others[len(others) // 2 * 2 :]
@@ -200,7 +201,7 @@ def _(grad_outputs, outputs, stacks, h, weight, reverse):
     return weight.new_empty(sizes), weight.new_empty(sizes), h.new_empty(h.shape)
 
 
-def keep_gru(ctx, inputs, output) -> None:
+def keep_gru(ctx: Any, inputs: Any, output: Any) -> None:
     """Save the tensors that the backward pass of a GRU's loop reads."""
     _, h, weight, bias, ctx.reverse = inputs
     ctx.has_bias = bias is not None
@@ -208,7 +209,7 @@ def keep_gru(ctx, inputs, output) -> None:
     ctx.save_for_backward(h, weight, *output)
 
 
-def gru_gradients(ctx, grad_outputs, *_):
+def gru_gradients(ctx: Any, grad_outputs: Any, *_: Any) -> Any:
     """The gradients of a GRU's loop."""
     h, weight, outputs, *stacks = ctx.saved_tensors
     grad_gates, of_state, grad_h = torch.ops.glasshouse.gru_loop_backward(
@@ -222,7 +223,7 @@ def gru_gradients(ctx, grad_outputs, *_):
 gru_loop.register_autograd(gru_gradients, setup_context=keep_gru)
 
 
-def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
+def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool) -> Any:
     """(outputs, [last h]) of one direction of a GRU."""
     w_input, w_state, *biases = weights
     gates = input_product(x, w_input, biases[:1])
@@ -262,13 +263,13 @@ def _(grad_outputs, outputs, weight, relu, reverse):
     return outputs.new_empty(outputs.shape), outputs.new_empty(outputs.shape[1:])
 
 
-def keep_rnn(ctx, inputs, output) -> None:
+def keep_rnn(ctx: Any, inputs: Any, output: Any) -> None:
     """Save the tensors that the backward pass of a plain layer's loop reads."""
     _, h, weight, ctx.relu, ctx.reverse = inputs
     ctx.save_for_backward(h, weight, output)
 
 
-def rnn_gradients(ctx, grad_outputs):
+def rnn_gradients(ctx: Any, grad_outputs: Any) -> Any:
     """The gradients of a plain layer's loop."""
     h, weight, outputs = ctx.saved_tensors
     grad_gates, grad_h = torch.ops.glasshouse.rnn_loop_backward(
@@ -281,7 +282,7 @@ def rnn_gradients(ctx, grad_outputs):
 rnn_loop.register_autograd(rnn_gradients, setup_context=keep_rnn)
 
 
-def rnn_direction(relu: bool) -> Callable:
+def rnn_direction(relu: bool) -> Callable[..., Any]:
     """A function that runs one direction of a plain layer."""
 
     def run(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool):
@@ -296,7 +297,9 @@ def rnn_direction(relu: bool) -> Callable:
 # -- layers ------------------------------------------------------------------------------------
 
 
-def run_layers(direction: Callable, x: Tensor, states, params, *options) -> list[Tensor]:
+def run_layers(
+    direction: Callable[..., Any], x: Tensor, states: Any, params: Any, *options: Any
+) -> list[Tensor]:
     """[outputs, last states …] of all layers, as PyTorch's operators of recurrent layers have it.
 
     Shapes: x (T, B, I), or (B, T, I) if batch_first; states (layers · directions, B, …).
@@ -342,7 +345,7 @@ def is_taken(tensors: list[Tensor]) -> bool:
     return is_plain and not is_transformed and all(x.device.type == "cpu" for x in tensors)
 
 
-def first_states(operator, states, dtype: torch.dtype) -> list[Tensor]:
+def first_states(operator: Any, states: Any, dtype: torch.dtype) -> list[Tensor]:
     """First states in the dtypes of eager's outputs and last states. For an LSTM of oneDNN they
     have the dtype of products. A GRU, and the cells of another LSTM, keep their own dtype."""
     if operator is torch.ops.aten.gru.input:
@@ -370,7 +373,7 @@ PACKED = [  # of PackedSequence, which eager computes
 ]
 
 
-def in_place_of(operator) -> Callable:
+def in_place_of(operator: Any) -> Callable[..., Any]:
     """A replacement of a recurrent layer's operator while a graph is traced for our backend.
 
     It raises: UnsupportedOperator where it is left to eager, which breaks the graph there

@@ -1,9 +1,15 @@
 """Reductions, scans, sorting, and softmax."""
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
 import glasshouse as gh
-from glasshouse.base import as_dtype
+from glasshouse.base import DType, as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.dispatch.wide import widened as wide
+from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.aten.table import aten
 from glasshouse.torch.tensors.dtypes import FROM_TORCH
@@ -11,7 +17,7 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH
 FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
 
 
-def axes_of(axes, ndim: int) -> tuple[int, ...] | None:
+def axes_of(axes: Any, ndim: int) -> tuple[int, ...] | None:
     """Axes counted from the front; None for all."""
     if axes is None or (not isinstance(axes, int) and len(axes) == 0):
         return None
@@ -19,14 +25,16 @@ def axes_of(axes, ndim: int) -> tuple[int, ...] | None:
     return tuple(axis_of(axis, ndim) for axis in axes)
 
 
-def reduced(function, x: Value, axes, keepdim: bool, **options) -> Value:
+def reduced(
+    function: Callable[..., Any], x: Value, axes: Any, keepdim: bool, **options: Any
+) -> Value:
     """A reduction over PyTorch's axes; a scalar counts as having one axis."""
     if x.ndim == 0:
         return function(reshape(x, (1,)), axis=0, **options)
     return function(x, axis=axes_of(axes, x.ndim), keepdims=keepdim, **options)
 
 
-def summed_dtype(x: Value, dtype):
+def summed_dtype(x: Value, dtype: Any) -> DType:
     """The dtype of a sum: `dtype` if set, int64 for whole numbers, else that of x."""
     if dtype is not None:
         return FROM_TORCH[dtype]
@@ -34,40 +42,42 @@ def summed_dtype(x: Value, dtype):
 
 
 @aten("sum.default")
-def sum_all(x, dtype=None):
+def sum_all(x: Tensor, dtype: Any = None) -> Tensor:
     return sum_(x, None, False, dtype)
 
 
 @aten("sum.dim_IntList")
-def sum_(x, axes=None, keepdim=False, dtype=None):
+def sum_(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     target = summed_dtype(x, dtype)
     return cast(reduced(gh.sum, wide(cast(x, target)), axes, keepdim), target)
 
 
 @aten("mean.default")
-def mean_all(x, dtype=None):
+def mean_all(x: Tensor, dtype: Any = None) -> Tensor:
     return mean(x, None, False, dtype)
 
 
 @aten("mean.dim")
-def mean(x, axes=None, keepdim=False, dtype=None):
+def mean(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     target = FROM_TORCH[dtype] if dtype else x.dtype
     return cast(reduced(gh.mean, wide(cast(x, target)), axes, keepdim), target)
 
 
 @aten("prod.default")
-def prod_all(x, dtype=None):
+def prod_all(x: Any, dtype: Any = None) -> Any:
     return prod(x, None, False, dtype)
 
 
 @aten("prod.dim_int")
-def prod(x, axis, keepdim=False, dtype=None):
+def prod(x: Any, axis: Any, keepdim: bool = False, dtype: Any = None) -> Any:
     target = summed_dtype(x, dtype)
     return cast(reduced(gh.prod, wide(cast(x, target)), axis, keepdim), target)
 
 
 @aten("var.correction", "var.dim")
-def var(x, axes=None, correction=None, keepdim=False, unbiased=None):
+def var(
+    x: Any, axes: Any = None, correction: Any = None, keepdim: bool = False, unbiased: Any = None
+) -> Any:
     if isinstance(correction, bool):
         correction = int(correction)
     correction = 1 if correction is None else correction
@@ -75,42 +85,42 @@ def var(x, axes=None, correction=None, keepdim=False, unbiased=None):
 
 
 @aten("std.correction")
-def std(x, axes=None, correction=None, keepdim=False):
+def std(x: Any, axes: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     return cast(gh.sqrt(wide(var(wide(x), axes, correction, keepdim))), x.dtype)
 
 
 @aten("var_mean.correction")
-def var_mean(x, axes=None, correction=None, keepdim=False):
+def var_mean(x: Any, axes: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     return var(x, axes, correction, keepdim), mean(x, axes, keepdim)
 
 
 @aten("amax")
-def amax(x, axes=(), keepdim=False):
+def amax(x: Any, axes: tuple[Any, ...] = (), keepdim: bool = False) -> Any:
     return reduced(gh.max, x, axes, keepdim)
 
 
 @aten("amin")
-def amin(x, axes=(), keepdim=False):
+def amin(x: Any, axes: tuple[Any, ...] = (), keepdim: bool = False) -> Any:
     return reduced(gh.min, x, axes, keepdim)
 
 
 @aten("max.default")
-def max_all(x):
+def max_all(x: Any) -> Any:
     return reduced(gh.max, x, None, False)
 
 
 @aten("min.default")
-def min_all(x):
+def min_all(x: Any) -> Any:
     return reduced(gh.min, x, None, False)
 
 
 @aten("argmax")
-def argmax(x, axis=None, keepdim=False):
+def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     return positioned(gh.argmax, not_bool(x), axis, keepdim)
 
 
 @aten("argmin")
-def argmin(x, axis=None, keepdim=False):
+def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
     return positioned(gh.argmin, not_bool(x), axis, keepdim)
 
 
@@ -121,7 +131,7 @@ def not_bool(x: Value) -> Value:
     return x
 
 
-def positioned(function, x: Value, axis, keepdim: bool) -> Value:
+def positioned(function: Callable[..., Any], x: Value, axis: int, keepdim: bool) -> Value:
     if x.ndim == 0:
         return full((), 0, INT64)
     if axis is None:
@@ -131,29 +141,31 @@ def positioned(function, x: Value, axis, keepdim: bool) -> Value:
 
 
 @aten("max.dim")
-def max_along(x, axis, keepdim=False):
+def max_along(x: Any, axis: Any, keepdim: bool = False) -> Any:
     return amax(x, axis, keepdim), positioned(gh.argmax, x, axis, keepdim)
 
 
 @aten("min.dim")
-def min_along(x, axis, keepdim=False):
+def min_along(x: Any, axis: Any, keepdim: bool = False) -> Any:
     return amin(x, axis, keepdim), positioned(gh.argmin, x, axis, keepdim)
 
 
 @aten("any.default", "any.dim", "any.dims")
-def any_(x, axes=None, keepdim=False):
+def any_(x: Tensor, axes: Any = None, keepdim: bool = False) -> Tensor:
     truths = reduced(gh.any, x, axes, keepdim)
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
 @aten("all.default", "all.dim", "all.dims", "_is_all_true.default")
-def all_(x, axes=None, keepdim=False):
+def all_(x: Any, axes: Any = None, keepdim: bool = False) -> Any:
     truths = reduced(gh.all, x, axes, keepdim)
     return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
 @aten("linalg_vector_norm")
-def vector_norm(x, ord=2, axes=None, keepdim=False, dtype=None):
+def vector_norm(
+    x: Any, ord: int = 2, axes: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Any:
     target = FROM_TORCH[dtype] if dtype else x.dtype
     size = gh.abs(wide(cast(x, target)))
     if ord == 2:
@@ -170,7 +182,7 @@ def vector_norm(x, ord=2, axes=None, keepdim=False, dtype=None):
 
 
 @aten("cumsum")
-def cumsum(x, axis, dtype=None):
+def cumsum(x: Any, axis: Any, dtype: Any = None) -> Any:
     target = summed_dtype(x, dtype)
     if x.ndim == 0:
         return cast(x, target)
@@ -178,7 +190,7 @@ def cumsum(x, axis, dtype=None):
 
 
 @aten("cumprod")
-def cumprod(x, axis, dtype=None):
+def cumprod(x: Any, axis: Any, dtype: Any = None) -> Any:
     target = summed_dtype(x, dtype)
     if x.ndim == 0:
         return cast(x, target)
@@ -186,7 +198,7 @@ def cumprod(x, axis, dtype=None):
 
 
 @aten("sort", "sort.stable")
-def sort(x, *args, stable=None, dim=-1, descending=False):
+def sort(x: Any, *args: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
     """The arguments are (dim, descending), or only named ones."""
     dim, descending = (*args, *(dim, descending)[len(args) :])
     if x.ndim == 0:
@@ -194,7 +206,7 @@ def sort(x, *args, stable=None, dim=-1, descending=False):
     return sorted_along(x, dim % x.ndim, descending)
 
 
-def sorted_along(x: Value, axis: int, descending: bool, count: int | None = None):
+def sorted_along(x: Value, axis: int, descending: bool, count: int | None = None) -> Any:
     """(x sorted along an axis, places), the first `count` of them: NaN is the largest, equal
     elements keep their order."""
     stop = x.shape[axis] if count is None else count
@@ -208,7 +220,7 @@ def along(axis: int, start: int, stop: int) -> tuple[slice, ...]:
 
 
 @aten("topk")
-def topk(x, k, axis=-1, largest=True, sorted=True):
+def topk(x: Any, k: Any, axis: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     if x.ndim == 0:
         return x, full((), 0, INT64)
     return sorted_along(x, axis % x.ndim, largest, k)
@@ -228,7 +240,7 @@ def total(x: Value, axis: int) -> Value:
 
 
 @aten("_softmax")
-def softmax(x, axis, half_to_float):
+def softmax(x: Tensor, axis: int, half_to_float: bool) -> Tensor:
     if x.size == 0:
         return full(x.shape, 1, x.dtype)
     e = gh.exp(shifted(wide(x), axis))
@@ -237,7 +249,7 @@ def softmax(x, axis, half_to_float):
 
 
 @aten("_safe_softmax")
-def safe_softmax(x, axis, dtype=None):
+def safe_softmax(x: Tensor, axis: int, dtype: Any = None) -> Tensor:
     """Softmax with zeros for rows of only -inf."""
     x = cast(x, FROM_TORCH[dtype]) if dtype else x
     lost = gh.all(x == float("-inf"), axis=axis, keepdims=True)
@@ -245,7 +257,7 @@ def safe_softmax(x, axis, dtype=None):
 
 
 @aten("_log_softmax")
-def log_softmax(x, axis, half_to_float):
+def log_softmax(x: Tensor, axis: int, half_to_float: bool) -> Tensor:
     if x.size == 0:
         return full(x.shape, 0, x.dtype)
     moved = shifted(wide(x), axis)
@@ -254,12 +266,12 @@ def log_softmax(x, axis, half_to_float):
 
 
 @aten("_softmax_backward_data")
-def softmax_backward(g, y, axis, dtype):
+def softmax_backward(g: Tensor, y: Tensor, axis: int, dtype: torch.dtype) -> Tensor:
     gy = wide(g) * wide(y)
     return cast(gy - wide(y) * total(gy, axis), FROM_TORCH[dtype])
 
 
 @aten("_log_softmax_backward_data")
-def log_softmax_backward(g, y, axis, dtype):
+def log_softmax_backward(g: Tensor, y: Tensor, axis: int, dtype: torch.dtype) -> Tensor:
     g = wide(g)
     return cast(g - gh.exp(wide(y)) * total(g, axis), FROM_TORCH[dtype])
