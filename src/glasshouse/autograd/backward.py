@@ -167,8 +167,8 @@ def leading_to(outputs: tuple[Value, ...], targets: set[Leaf]) -> set[Any] | Non
 
 
 def grad(
-    outputs: Value,
-    inputs: Value,
+    outputs: Any,
+    inputs: Any,
     grad_outputs: Any = None,
     retain_graph: Any = None,
     create_graph: bool = False,

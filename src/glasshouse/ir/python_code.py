@@ -91,7 +91,7 @@ class PythonCode:
             value = f"{self.function(node.target)}({inside})"
         return f"{node.name} = {value}"
 
-    def index(self, x: int) -> str:
+    def index(self, x: Any) -> str:
         if isinstance(x, tuple) and x:
             return ", ".join(map(self.index, x)) + "," * (len(x) == 1)
         if not isinstance(x, slice):

@@ -47,8 +47,8 @@ class JvpMode(Level):
 
 def jvp(
     fn: Callable[..., Any],
-    primals: tuple[Tensor, ...],
-    tangents: tuple[Tensor, ...],
+    primals: Any,
+    tangents: Any,
     has_aux: bool = False,
 ) -> tuple[tuple[Tensor, ...] | Tensor, ...]:
     """(fn(*primals), its derivative along `tangents`).

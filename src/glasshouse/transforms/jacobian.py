@@ -24,7 +24,10 @@ def basis(spec: Spec) -> Tensor:
 
 
 def jacobian(
-    fn: Callable[..., Any], argnums: int = 0, mode: str = "auto", sparsity: Any = None
+    fn: Callable[..., Any],
+    argnums: int | tuple[int, ...] = 0,
+    mode: str = "auto",
+    sparsity: Any = None,
 ) -> Callable[..., Any]:
     """A function that returns the derivative of every output element by every input element.
     Reverse mode runs one pullback per output element, forward mode one push per input element,
@@ -63,7 +66,7 @@ def jacobian(
     return derivative
 
 
-def jacfwd(fn: Callable[..., Any], argnums: int = 0) -> Any:
+def jacfwd(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
     """`jacobian` in forward mode: cheap for few input elements.
 
     Shapes, Raises: as jacobian.
@@ -74,7 +77,7 @@ def jacfwd(fn: Callable[..., Any], argnums: int = 0) -> Any:
     return jacobian(fn, argnums, "forward")
 
 
-def jacrev(fn: Callable[..., Any], argnums: int = 0) -> Any:
+def jacrev(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Any:
     """`jacobian` in reverse mode: cheap for few output elements.
 
     Shapes, Raises: as jacobian.
@@ -179,7 +182,7 @@ def single(where: str, primals: Any) -> Value:
     return leaves[0]
 
 
-def hessian(fn: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
+def hessian(fn: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
     """A function that returns all second derivatives of a scalar function: forward over reverse.
     The value and its gradient are computed once for all directions of all arguments.
 
