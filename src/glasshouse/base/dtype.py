@@ -29,7 +29,7 @@ class DType:
     name: str
     kind: str
     itemsize: int
-    np: np.dtype[Any]
+    np: Any  # a numpy.dtype; the name hides the module here
     is_floating: bool
     is_complex: bool
     is_inexact: bool

@@ -447,7 +447,7 @@ def contents_of(tensor: Tensor) -> Any:
     return tensor.numpy() if ours else payload
 
 
-class Hook(AbstractContextManager):
+class Hook(AbstractContextManager["Hook"]):
     """Removes a hook from those registered; as a context, at its end."""
 
     def __init__(self, registered: Any, hook: Any, prepend: bool = False) -> None:
