@@ -206,7 +206,7 @@ def step(
     model: Any,
     loss: Any,
     optimizer: Any,
-    inputs: list[Any],
+    inputs: Any,
     *,
     convention: str = "exact",
     autocast: str | None = None,

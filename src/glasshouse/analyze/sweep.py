@@ -27,7 +27,6 @@ from glasshouse.base.units import parse_bytes
 from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps.steps import PlannedBuffer
-from glasshouse.nn import Module
 from glasshouse.optim import Optimizer
 from glasshouse.optim.rules import SGD
 
@@ -333,10 +332,10 @@ def is_alike(lhs: SGD, rhs: SGD) -> bool:
 
 
 def max_batch(
-    model: Module,
+    model: Any,
     loss: Callable[..., Any],
-    optimizer: Optimizer,
-    inputs: list[Any],
+    optimizer: Any,
+    inputs: Any,
     budget_bytes: int | str,
     *,
     limit: int = 1 << 16,

@@ -284,7 +284,7 @@ def arguments_of(model: Module, meta_args: Any, concrete: dict[Any, Any]) -> Bou
 
 
 def symbolic_trace(
-    model: Module,
+    model: Any,
     meta_args: Any = None,
     concrete_args: dict[Any, Any] | None = None,
     *,

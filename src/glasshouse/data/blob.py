@@ -5,7 +5,7 @@ that 64 divides, an index, and the description as JSON. A row of the index is an
 number, place, size in bytes, number of axes, and up to eight sizes of axes."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def rebuilt(structure: Any, leaves: Any) -> Any:
     return next(leaves)
 
 
-def write_blob(path: str | Path, samples: list[Any]) -> None:
+def write_blob(path: str | Path, samples: Sequence[Any]) -> None:
     """Write samples (arrays, numbers, texts and bytes, nested in tuples and dicts) into one file.
 
     Raises: ShapeError if two samples are nested differently, DTypeError for other leaves; then no

@@ -1,6 +1,6 @@
 """Joining samples into one batch of tensors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "compl
 NOT_NUMERIC = "OUSMm"  # NumPy's kinds: objects, texts, bytes, dates, spans of time
 
 
-def collate(samples: list[Any]) -> Tensor:
+def collate(samples: Sequence[Any]) -> Tensor:
     """One batch with the structure of a sample, its leaves stacked along a new first axis. Tuples,
     named tuples, lists and dicts are kept. Numbers, arrays and tensors become tensors (Python
     numbers in the default dtypes); anything else, e.g. strings, becomes a list.

@@ -270,7 +270,7 @@ class ShuffleDataset(ResampleDataset):
 
     shown = ("seed",)
 
-    def __init__(self, source: Dataset, seed: int = 0, epoch: int = 0) -> None:
+    def __init__(self, source: Any, seed: int = 0, epoch: int = 0) -> None:
         self.sources = (check_source("shuffle", source),)
         self.seed = check_integer("shuffle", "seed", seed)
         self.reorder(epoch)
@@ -289,7 +289,7 @@ class SpanDataset(ResampleDataset):
 
     shown = ("start", "stop")
 
-    def __init__(self, source: Dataset, start: int, stop: int) -> None:
+    def __init__(self, source: Any, start: int, stop: int) -> None:
         self.sources = (check_source("span", source),)
         self.start = check_integer("span", "start", start, 0)
         self.stop = check_integer("span", "stop", stop, 0)
@@ -313,7 +313,7 @@ class BatchDataset(Dataset):
     shown = ("batch_size", "drop_last")
 
     def __init__(
-        self, source: Dataset, batch_size: Any, drop_last: bool = False, collate: Any = None
+        self, source: Any, batch_size: Any, drop_last: bool = False, collate: Any = None
     ) -> None:
         self.sources = (check_source("batch", source),)
         self.drop_last = bool(drop_last)
@@ -351,7 +351,7 @@ class PrefetchDataset(Dataset):
 
     shown = ("workers", "depth")
 
-    def __init__(self, source: Dataset, workers: int = 1, depth: int | None = None) -> None:
+    def __init__(self, source: Any, workers: int = 1, depth: int | None = None) -> None:
         self.sources = (check_source("prefetch", source),)
         self.workers = check_integer("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth

@@ -1,5 +1,6 @@
 """Images in folders, a folder for each class."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ class ImageFolder(Dataset):
     Source: torchvision.
     """
 
-    def __init__(self, root: str | Path, endings: tuple[str, ...] = ENDINGS) -> None:
+    def __init__(self, root: str | Path, endings: Sequence[str] = ENDINGS) -> None:
         self.root = Path(root)
         folders = [path for path in self.root.glob("*") if path.is_dir()]
         self.classes = sorted(path.name for path in folders)

@@ -5,7 +5,7 @@ gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from io import BytesIO
 from types import ModuleType
@@ -198,8 +198,8 @@ class RandomResizedCrop(ImageTransform):
     def __init__(
         self,
         size: tuple[int, ...] | int,
-        scale: tuple[float, ...] = (0.08, 1.0),
-        ratio: tuple[float, ...] = (3 / 4, 4 / 3),
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
         interpolation: str = "bilinear",
         draft: bool = True,
     ) -> None:
@@ -310,7 +310,9 @@ class ImageCollate(Collate):
     Raises: ShapeError for images of different sizes, or channels other than the mean's.
     """
 
-    def __init__(self, mean: list[float] | float = 0.0, std: list[float] | float = 1.0) -> None:
+    def __init__(
+        self, mean: Sequence[float] | float = 0.0, std: Sequence[float] | float = 1.0
+    ) -> None:
         mean, std = check_moments("ImageCollate", mean, std)
         self.scale = (1 / (FULL * std)).astype(np.float32)[:, None, None]
         self.shift = (mean / std).astype(np.float32)[:, None, None]

@@ -1,10 +1,10 @@
 """DataLoader: sampling, batching and workers in one object, in PyTorch's habit."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
 from glasshouse.data.fetch import (
@@ -23,10 +23,6 @@ from glasshouse.data.worker import Job
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import WAITING, tell
 from glasshouse.ops.checks import check_integer, check_option
-
-if TYPE_CHECKING:
-    from glasshouse.data.collate import Collate
-
 
 NO_BATCH = object()
 WHERE = "DataLoader"
@@ -70,9 +66,9 @@ class DataLoader:
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Any = None,
-        batch_sampler: list[list[int]] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
         num_workers: int = 0,
-        collate_fn: "Collate | int | None" = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,

@@ -3,7 +3,7 @@
 An order depends on (seed, epoch) alone, so a loader finds its place in it again. With a generator
 it depends on the generator's state when the epoch begins."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -166,7 +166,7 @@ class SubsetRandomSampler(SeededSampler):
     """
 
     def __init__(
-        self, indices: list[int] | int, generator: Generator | None = None, *, seed: int = 0
+        self, indices: Sequence[int], generator: Generator | None = None, *, seed: int = 0
     ) -> None:
         self.indices = check_sized("SubsetRandomSampler", indices)
         self.set_seed(seed, generator)

@@ -8,7 +8,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def sample_of(shard: Any, members: list[Any]) -> dict[Any, Any]:
     return sample
 
 
-def decode_sample(sample: dict[Any, Any]) -> dict[Any, Any]:
+def decode_sample(sample: Mapping[str, Any]) -> dict[Any, Any]:
     """A sample with its members decoded by the last part of their endings: images (jpg, png, …),
     txt, json, npy, numbers (cls, index); others stay bytes.
 

@@ -5,7 +5,7 @@
 `read_from(start)` begins at the sample `start`: a loop continues there after a stop. Pieces skip as
 far down as they can, so a map does not run on what is left out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat, takewhile
 from typing import Any
 
@@ -129,7 +129,7 @@ class MapStream(IterableDataset):
 
     shown = ("fn", "seed")
 
-    def __init__(self, source: IterableDataset, fn: Any, seed: int | None = None) -> None:
+    def __init__(self, source: Any, fn: Any, seed: int | None = None) -> None:
         self.sources = (check_stream("map", source),)
         if not callable(fn):
             raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
@@ -176,7 +176,7 @@ class ShuffleStream(IterableDataset):
 
     shown = ("buffer_size", "seed")
 
-    def __init__(self, source: IterableDataset | range, buffer_size: int, seed: int = 0) -> None:
+    def __init__(self, source: Any, buffer_size: int, seed: int = 0) -> None:
         self.sources = (check_stream("shuffle", source),)
         self.buffer_size = check_integer("shuffle", "buffer_size", buffer_size, 1)
         self.seed = check_integer("shuffle", "seed", seed)
@@ -293,7 +293,7 @@ class ChainDataset(IterableDataset):
         [1, 2, 3]
     """
 
-    def __init__(self, datasets: list[Any]) -> None:
+    def __init__(self, datasets: Iterable[Any]) -> None:
         self.sources = tuple(check_stream("ChainDataset", source) for source in datasets)
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """Tables in memory or on disk as data sets: Apache Arrow, Parquet, Hugging Face's `datasets`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class ArrowDataset(Dataset):
     Source: Apache Arrow, Columnar format.
     """
 
-    def __init__(self, source: Any, columns: list[str] | None = None) -> None:
+    def __init__(self, source: Any, columns: Sequence[str] | None = None) -> None:
         names = None if columns is None else list(columns)
         self.table = table_of(source, names)
         if names is not None:
@@ -137,7 +137,7 @@ class HuggingFaceDataset(Dataset):
     Source: Hugging Face, datasets.
     """
 
-    def __init__(self, dataset: list[int]) -> None:
+    def __init__(self, dataset: Any) -> None:
         if not hasattr(dataset, "with_format"):
             fix = "Choose its split."
             raise DTypeError("HuggingFaceDataset", "a datasets.Dataset", type_name(dataset), fix)
@@ -168,7 +168,7 @@ class HuggingFaceStream(IterableDataset):
     Source: Hugging Face, datasets.
     """
 
-    def __init__(self, dataset: list[int]) -> None:
+    def __init__(self, dataset: Any) -> None:
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "set_epoch"):
             expected = "a datasets.IterableDataset"
             fix = "Use HuggingFaceDataset for one with a length."

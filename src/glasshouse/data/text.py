@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ class ColumnDataset(Dataset):
         'b'
     """
 
-    def __init__(self, columns: dict[Any, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Any]) -> None:
         fix = "Pass e.g. {'x': x, 'y': y}."
         self.columns = dict(check_type("ColumnDataset", columns, dict, "a dict of columns", fix))
         lengths = {name: len(column) for name, column in self.columns.items()}

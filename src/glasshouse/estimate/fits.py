@@ -20,9 +20,9 @@ STAGES = (1, 2, 3)  # of ZeRO: the optimizer's state is shared out, gradients to
 
 
 def fits(
-    model: Module,
-    optimizer: Optimizer,
-    batch: list[Any],
+    model: Any,
+    optimizer: Any,
+    batch: Any,
     device_memory: int | str,
     *,
     loss: Callable[..., Any] | None = None,

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 
 def save_safetensors(
-    path: str | Path, tensors: dict[Any, Any], metadata: dict[str, str] | None = None
+    path: str | Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None
 ) -> None:
     """Write named tensors or arrays to `path`.
     The file appears under its name when it is complete: a reader sees the old file or the new one,

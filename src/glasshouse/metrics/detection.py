@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
 from glasshouse.ops.checks import check_integer, check_several
 
@@ -19,7 +20,7 @@ AREAS = {
 }
 
 
-def box_iou(boxes1: Any, boxes2: Any, crowd: np.ndarray | None = None) -> np.ndarray:
+def box_iou(boxes1: Any, boxes2: Any, crowd: ArrayLike | None = None) -> np.ndarray:
     """The intersection over the union of each pair of boxes (x1, y1, x2, y2); over the first box
     alone where the second is a crowd.
 

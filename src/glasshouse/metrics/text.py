@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class WordErrorRate(EditDistance):
         0.25
     """
 
-    def update(self, predicted: Any, target: list[str] | str) -> None:
+    def update(self, predicted: Sequence[str] | str, target: Sequence[str] | str) -> None:
         """Compare the words of a predicted text with those of its target; or of lists of them.
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
@@ -67,7 +68,7 @@ class WordErrorRate(EditDistance):
 class CharErrorRate(EditDistance):
     """Edits of characters, spaces included, for each character of the targets."""
 
-    def update(self, predicted: list[str] | str, target: list[str] | str | None) -> None:
+    def update(self, predicted: Sequence[str] | str, target: Sequence[str] | str) -> None:
         """Compare the characters of a predicted text with those of its target; or of lists of them.
 
         Raises: DTypeError for what is no string, ShapeError for lists of different lengths.

@@ -2,6 +2,7 @@
 
 import math
 from collections import namedtuple
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -55,7 +56,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self,
         in_features: int,
         n_classes: int,
-        cutoffs: list[int],
+        cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
         device: str | None = None,

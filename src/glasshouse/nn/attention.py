@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn import init
@@ -85,7 +83,7 @@ class MultiheadAttention(Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: np.ndarray | None = None,
+        key_padding_mask: ArrayLike | None = None,
         need_weights: bool = True,
         attn_mask: ArrayLike | None = None,
         average_attn_weights: bool = True,

@@ -1,6 +1,6 @@
 """Blocks of layers: residual, squeeze-and-excitation, separable and asymmetric convolutions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -93,8 +93,8 @@ class SqueezeExcitation(Module):
         self,
         input_channels: int,
         squeeze_channels: int,
-        activation: type[Any] = ReLU,
-        scale_activation: type[Any] = Sigmoid,
+        activation: Callable[..., Any] = ReLU,
+        scale_activation: Callable[..., Any] = Sigmoid,
     ) -> None:
         super().__init__()
         self.avgpool = AdaptiveAvgPool2d(1)

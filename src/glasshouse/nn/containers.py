@@ -1,7 +1,7 @@
 """Modules that hold other modules or parameters: in a row, a list, a dictionary."""
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Self
 
@@ -141,7 +141,7 @@ class ModuleList(Indexed):
 class ParameterList(Indexed):
     """A list of parameters, which belong to the module that holds it; tensors become Parameters."""
 
-    def __init__(self, values: list[Tensor] | None = None) -> None:
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self.extend(values or ())
 
@@ -196,7 +196,7 @@ class NamedMembers(Module):
 class ModuleDict(NamedMembers):
     """A dictionary of modules, whose parameters belong to the module that holds it."""
 
-    def __init__(self, modules: dict[str, Any] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 

@@ -1,5 +1,6 @@
 """Embeddings of bags of indices, and of large vocabularies."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -58,7 +59,7 @@ class EmbeddingBag(Embedding):
     @classmethod
     def from_pretrained(
         cls,
-        embeddings: list[list[float]],
+        embeddings: ArrayLike,
         freeze: bool = True,
         max_norm: Any = None,
         norm_type: float = 2.0,
@@ -120,7 +121,7 @@ class AdaptiveEmbedding(Module):
         self,
         num_embeddings: int,
         embedding_dim: int,
-        cutoffs: list[int],
+        cutoffs: Sequence[int],
         div_value: float = 4.0,
         device: str | None = None,
         dtype: DTypeLike | None = None,

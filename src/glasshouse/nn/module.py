@@ -1,7 +1,7 @@
 """Module: the base class of layers and models, and Parameter, the tensor that is trained."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from time import perf_counter_ns
@@ -479,7 +479,7 @@ def swap_tensors(module: Module, tensors: dict[Any, Any]) -> Iterator[None]:
 
 
 def functional_call(
-    module: Module, tensors: dict[Any, Any], args: Any = (), kwargs: Any = None
+    module: Module, tensors: Mapping[str, Any], args: Any = (), kwargs: Any = None
 ) -> Tensor:
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) instead of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …

@@ -5,10 +5,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import ShapeError
+from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn import init
 from glasshouse.nn.attention import MultiheadAttention
 from glasshouse.nn.checks import check_floating, check_positive, check_probability
@@ -72,8 +71,8 @@ class TransformerLayer(Module):
         i: int,
         x: Tensor,
         memory: Tensor | None,
-        mask: np.ndarray | None,
-        padding_mask: np.ndarray | None,
+        mask: ArrayLike | None,
+        padding_mask: ArrayLike | None,
         is_causal: bool,
     ) -> Tensor:
         """x after its i-th part, an attention to `memory` (None: to itself)."""
@@ -108,8 +107,8 @@ class TransformerEncoderLayer(TransformerLayer):
     def forward(
         self,
         src: Tensor,
-        src_mask: np.ndarray | None = None,
-        src_key_padding_mask: np.ndarray | None = None,
+        src_mask: ArrayLike | None = None,
+        src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool = False,
     ) -> Tensor:
         return self.feed(2, self.attend(1, src, None, src_mask, src_key_padding_mask, is_causal))
@@ -178,8 +177,8 @@ class TransformerEncoder(Stack):
     def forward(
         self,
         src: Tensor,
-        mask: np.ndarray | None = None,
-        src_key_padding_mask: np.ndarray | None = None,
+        mask: ArrayLike | None = None,
+        src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool = False,
     ) -> Tensor:
         return super().forward(src, mask, src_key_padding_mask, is_causal)

@@ -1,6 +1,7 @@
 """Adam and those made from it: steps scaled by running moments of the gradient."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from glasshouse.ops.elementwise import maximum, sqrt
@@ -56,7 +57,7 @@ class Adam(MomentRule):
 
     def __init__(
         self,
-        params: Any,
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -93,7 +94,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        params: Any,
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -124,7 +125,7 @@ class Adamax(MomentRule):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -165,7 +166,7 @@ class NAdam(MomentRule):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -205,7 +206,7 @@ class RAdam(MomentRule):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -254,7 +255,7 @@ class SparseAdam(MomentRule):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,

@@ -1,6 +1,7 @@
 """Rules whose step has a length in proportion to that of the parameter: for large batches."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from glasshouse.ops.elementwise import sqrt
@@ -49,7 +50,7 @@ class LARS(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-1,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
@@ -92,7 +93,7 @@ class LAMB(MomentRule):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
@@ -134,7 +135,7 @@ class NovoGrad(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.95, 0.98),
         eps: float = 1e-8,

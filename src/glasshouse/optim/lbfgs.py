@@ -1,7 +1,7 @@
 """L-BFGS: steps along an estimate of Newton's direction, with a line search."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,7 +168,7 @@ class LBFGS(Optimizer):
 
     def __init__(
         self,
-        params: list[Any],
+        params: Iterable[Any],
         lr: float = 1.0,
         max_iter: int = 20,
         max_eval: int | None = None,

@@ -1,6 +1,7 @@
 """Rules that see a parameter as a matrix: factored moments, preconditioners, orthogonal steps."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from glasshouse.base import OptionError, ShapeError, bfloat16
@@ -42,7 +43,7 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-2,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
@@ -117,7 +118,7 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-3,
         weight_decay: float = 0.1,
         momentum: float = 0.95,
@@ -242,7 +243,7 @@ class Shampoo(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-1,
         momentum: float = 0.0,
         weight_decay: float = 0.0,

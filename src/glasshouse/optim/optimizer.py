@@ -7,7 +7,7 @@ is written with tensor operators, so it runs on every backend and under every mo
 import math
 import numbers
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -62,7 +62,7 @@ class Optimizer(OptimizerHooks):
     takes_complex = True
     by_parts = True  # whether the parts of a parameter that ranks share out may be updated apart
 
-    def __init__(self, params: Any, defaults: dict[Any, Any]) -> None:
+    def __init__(self, params: Iterable[Any], defaults: dict[Any, Any]) -> None:
         self.defaults = defaults
         self.state: dict[Tensor, dict[Any, Any]] = defaultdict(
             dict

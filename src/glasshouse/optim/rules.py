@@ -1,6 +1,7 @@
 """Gradient descent, with momentum or averages, and steps scaled by sums of squares or by signs."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from glasshouse.base.errors import OptionError
@@ -166,7 +167,7 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
@@ -204,7 +205,7 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-2,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
@@ -256,7 +257,7 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-2,
         lambd: float = 1e-4,
         alpha: float = 0.75,

@@ -1,6 +1,7 @@
 """Rules whose step has the same size for most elements: the sign of a momentum, or nearly."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from glasshouse.autograd import no_grad
@@ -35,7 +36,7 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        params: list[Tensor],
+        params: Iterable[Any],
         lr: float = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,

@@ -1,7 +1,7 @@
 """Averages of weights along training: stochastic weight averaging, exponential averages (EMA)."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from typing import Any
 
@@ -124,7 +124,7 @@ class AveragedModel(Module):
         backends.current().evaluate()
 
 
-def update_bn(loader: list[Any], model: Any, device: str | None = None) -> None:
+def update_bn(loader: Iterable[Any], model: Any, device: str | None = None) -> None:
     """Recompute the running statistics of a model's batch normalisations from the batches of
     `loader`: tensors, or tuples and lists with the input first. All batches count alike."""
     check_type("update_bn", model, Module, "a Module as model", "Pass (loader, model).")

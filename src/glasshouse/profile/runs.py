@@ -2,16 +2,12 @@
 kernels. Runs of one Program are processed together, as the rows of arrays."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.dispatch.call import Call
 from glasshouse.profile.record import COMPUTED, RecordedRun
-
-if TYPE_CHECKING:
-    pass
-
 
 ROWS = 1 << 20  # numbers that are processed at once
 

@@ -3,7 +3,7 @@
 `foreach` has no effect: it is taken because PyTorch takes it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -48,7 +48,7 @@ def clip_grad_norm_(
 
 
 def get_total_norm(
-    tensors: list[Tensor],
+    tensors: Tensor | Iterable[Tensor],
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: Any = None,
@@ -165,7 +165,9 @@ def reduced_over(groups: Sequence[Any], total: Tensor, reduction: str) -> Tensor
     return total
 
 
-def clip_grad_value_(parameters: list[Tensor], clip_value: float, foreach: Any = None) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: Any = None
+) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
 
     Raises: OptionError for a negative clip_value, DTypeError for complex gradients.

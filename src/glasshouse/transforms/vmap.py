@@ -66,7 +66,7 @@ class VmapMode(Level):
 @takes_names_of_pytorch
 def vmap(
     fn: Any,
-    in_axes: tuple[int | None, ...] | int = 0,
+    in_axes: Any = 0,
     out_axes: tuple[int, ...] | int = 0,
     randomness: str = "error",
 ) -> Callable[..., Any]:

@@ -131,10 +131,10 @@ class Plan(RematPlan, AbstractContextManager):
 
 
 def plan(
-    model: Module,
+    model: Any,
     loss: Callable[..., Any],
     optimizer: Any,
-    inputs: list[Any],
+    inputs: Any,
     budget: int | float | str,
     *,
     blocks: Any = None,

@@ -8,7 +8,7 @@ the recording, this package's compiler, and the identity of the target in use.
 import functools
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,6 @@ from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
 from glasshouse.ops.body import Body
-
-if TYPE_CHECKING:
-    pass
-
 
 PACKAGE = Path(__file__).parents[2]
 # The rooms that code depends on.

@@ -72,7 +72,7 @@ class Saving:
 def save_checkpoint(
     folder: str | Path,
     model: Module | None = None,
-    optimizer: SGD | None = None,
+    optimizer: Any = None,
     *,
     step: int | None = None,
     keep: int = 3,

@@ -6,7 +6,7 @@ whole weight lives only while its unit computes, forward and backward."""
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -361,7 +361,7 @@ def shard_parameters(
             add_hook(p, AT_END, trail.finish)
 
 
-def units_of(module: Module, patterns: list[str] | None) -> list[Module]:
+def units_of(module: Module, patterns: Sequence[str] | None) -> list[Module]:
     """The modules that gather their own parameters, beside the whole one."""
     if patterns is not None:
         chosen = [m for p in patterns for m in matching("zero", module, p).values()]

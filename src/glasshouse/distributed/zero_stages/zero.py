@@ -4,7 +4,7 @@ parameters too (3).
 In stages 1 and 2 a step of the optimizer sees this rank's rows of each parameter, and gathers the
 whole ones, in the memory of those before. Stage 3 is in units.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from glasshouse.autograd import no_grad
@@ -156,7 +156,7 @@ def zero(
     axis: str | tuple[str, ...] = "data",
     *,
     stage: int = 3,
-    units: list[str] | None = None,
+    units: Sequence[str] | None = None,
     bucket_bytes: int = BUCKET_BYTES,
     compress: str | None = None,
 ) -> Optimizer:

@@ -322,8 +322,8 @@ class BlockMask:
     @classmethod
     def from_kv_blocks(
         cls,
-        kv_num_blocks: list[list[list[Any]]],
-        kv_indices: list[list[list[Any]]],
+        kv_num_blocks: ArrayLike,
+        kv_indices: ArrayLike,
         full_kv_num_blocks: Any = None,
         full_kv_indices: Any = None,
         BLOCK_SIZE: int = DEFAULT_BLOCK,

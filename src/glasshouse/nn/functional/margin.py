@@ -1,6 +1,7 @@
 """Losses with a margin: of scores, of classes, of distances between embeddings."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
@@ -16,10 +17,6 @@ from glasshouse.tensor import Tensor, arange, cumulative_sum, minimum, sqrt
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 from glasshouse.tensor.standard.index import take_along_axis
-
-if TYPE_CHECKING:
-    from glasshouse.nn.module import Module
-
 
 __all__ = ["contrastive_loss", "cosine_embedding_loss", "hinge_embedding_loss",
            "margin_ranking_loss", "multi_margin_loss", "multilabel_margin_loss",
@@ -264,7 +261,7 @@ def triplet_margin_with_distance_loss(
     positive: Tensor,
     negative: Tensor,
     *,
-    distance_function: "Module | None" = None,
+    distance_function: Callable[..., Any] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",

@@ -3,10 +3,8 @@
 import copy
 from typing import Any
 
-import numpy as np
-
 from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.value import as_value, reshape
+from glasshouse.dispatch.value import ArrayLike, as_value, reshape
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import rsqrt
 
@@ -62,13 +60,13 @@ def bn_tensors(bn: Module) -> tuple[Any, ...]:
 
 
 def fuse_conv_bn_weights(
-    conv_w: np.ndarray,
-    conv_b: np.ndarray,
-    bn_rm: np.ndarray,
-    bn_rv: np.ndarray,
+    conv_w: ArrayLike,
+    conv_b: ArrayLike | None,
+    bn_rm: ArrayLike,
+    bn_rv: ArrayLike,
     bn_eps: float,
-    bn_w: np.ndarray,
-    bn_b: np.ndarray,
+    bn_w: ArrayLike | None,
+    bn_b: ArrayLike | None,
     transpose: bool = False,
 ) -> tuple[Parameter, Parameter]:
     """(weight, bias) of a convolution that computes its batch norm too.

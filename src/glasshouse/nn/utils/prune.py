@@ -1,6 +1,7 @@
 """Pruning: parameters whose smallest, or random, elements are masked with 0."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -346,7 +347,7 @@ def ln_structured(
 
 
 def global_unstructured(
-    parameters: list[tuple[Module, str]],
+    parameters: Iterable[tuple[Module, str]],
     pruning_method: type[Any],
     importance_scores: Any = None,
     **kwargs: Any,

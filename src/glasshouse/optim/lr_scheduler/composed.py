@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
@@ -36,8 +37,8 @@ class SequentialLR(LRScheduler):
     def __init__(
         self,
         optimizer: "Optimizer",
-        schedulers: list[Any],
-        milestones: list[Any],
+        schedulers: Sequence[Any],
+        milestones: Sequence[int],
         last_epoch: int = -1,
     ) -> None:
         check_optimizer("SequentialLR", optimizer)
@@ -83,7 +84,7 @@ class ChainedScheduler(LRScheduler):
         [0.25]
     """
 
-    def __init__(self, schedulers: list[Any], optimizer: Any = None) -> None:
+    def __init__(self, schedulers: Sequence[Any], optimizer: Any = None) -> None:
         self.schedulers = list(schedulers)
         if not self.schedulers:
             raise OptionError("ChainedScheduler", "at least one schedule", "none", "Pass some.")

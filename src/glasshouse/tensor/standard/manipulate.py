@@ -279,7 +279,7 @@ def concat(arrays: "list[Tensor]", /, axis: int = 0) -> "Tensor":
 
 
 @takes_names_of_pytorch
-def stack(arrays: "list[Tensor]", /, axis: int = 0) -> "Tensor":
+def stack(arrays: Sequence[Any], /, axis: int = 0) -> "Tensor":
     """The arrays joined along a new axis.
 
     Shapes: (...), (...), … -> (..., number of arrays, ...).
@@ -322,7 +322,12 @@ def unstack(x: ArrayLike, /, axis: int = 0) -> "tuple[Tensor, ...]":
 
 @composed
 def split(
-    x: ArrayLike, indices_or_sections: list[int] | int, /, axis: int = 0, *, dim: int | None = None
+    x: ArrayLike,
+    indices_or_sections: list[int] | tuple[int, ...] | int,
+    /,
+    axis: int = 0,
+    *,
+    dim: int | None = None,
 ) -> "tuple[Tensor, ...]":
     """x cut along an axis into equal sections, or before the given indices.
     An integer is a number of sections, as in NumPy. Where the axis is called `dim`, it is their

@@ -61,7 +61,7 @@ def joined(
     return manipulate.concat(arrays, axis=axis(arrays[0]) if callable(axis) else axis)
 
 
-def hstack(arrays: Any, /) -> Any:
+def hstack(arrays: Sequence[Any], /) -> Any:
     """The tensors joined side by side: along axis 1, or along the only axis of vectors.
 
     Shapes: (n,), (m,), … -> (n + m + …,); (a, n, ...), (a, m, ...), … -> (a, n + m + …, ...).
@@ -74,7 +74,7 @@ def hstack(arrays: Any, /) -> Any:
     return joined("hstack", arrays, atleast_1d, lambda x: min(1, x.ndim - 1))
 
 
-def vstack(arrays: Any, /) -> Any:
+def vstack(arrays: Sequence[Any], /) -> Any:
     """The tensors joined one below the other; vectors become rows.
 
     Shapes: (n,), (n,), … -> (number, n); (a, ...), (b, ...), … -> (a + b + …, ...).
@@ -87,7 +87,7 @@ def vstack(arrays: Any, /) -> Any:
     return joined("vstack", arrays, atleast_2d, 0)
 
 
-def dstack(arrays: "tuple[Tensor, ...]", /) -> "Tensor":
+def dstack(arrays: Sequence[Any], /) -> "Tensor":
     """The tensors joined along the third axis; vectors and matrices get one.
 
     Shapes: (n,), (n,), … -> (1, n, number); (a, b), (a, b), … -> (a, b, number).
@@ -97,7 +97,7 @@ def dstack(arrays: "tuple[Tensor, ...]", /) -> "Tensor":
     return joined("dstack", arrays, atleast_3d, 2)
 
 
-def column_stack(arrays: "list[Tensor]", /) -> "Tensor":
+def column_stack(arrays: Sequence[Any], /) -> "Tensor":
     """The tensors side by side as columns of a matrix; vectors become columns.
 
     Shapes: (n,), (n,), … -> (n, number); (n, a), (n, b), … -> (n, a + b + …).

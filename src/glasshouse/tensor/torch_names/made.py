@@ -22,9 +22,7 @@ __all__ = ["as_tensor", "bartlett_window", "blackman_window", "empty_permuted", 
            "logspace", "range"]  # fmt: skip
 
 
-def as_tensor(
-    data: np.ndarray, dtype: DTypeLike | None = None, device: str | None = None
-) -> "Tensor":
+def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = None) -> "Tensor":
     """A tensor of the data: arrays are copied, a tensor is returned as it is.
 
     Shapes: as gh.asarray.

@@ -6,7 +6,7 @@ import warnings
 from collections import OrderedDict
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -32,10 +32,6 @@ from glasshouse.torch.patches.guards import metadata_now
 from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.scopes.passes import place
 from glasshouse.torch.tensors.layout import turned
-
-if TYPE_CHECKING:
-    pass
-
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
