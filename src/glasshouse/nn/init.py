@@ -18,6 +18,24 @@ from glasshouse.tensor import where as choose
 from glasshouse.tensor.random import Generator
 from glasshouse.tensor.standard import creation
 
+__all__ = [
+    "calculate_gain",
+    "constant_",
+    "dirac_",
+    "eye_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "normal_",
+    "ones_",
+    "orthogonal_",
+    "sparse_",
+    "trunc_normal_",
+    "uniform_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "zeros_",
+]
+
 GAINS = {
     "linear": 1.0,
     "conv1d": 1.0,

@@ -32,6 +32,8 @@ from glasshouse.tensor import (
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
+__all__ = ["orthogonal", "spectral_norm", "weight_norm"]
+
 FIRST_ITERATIONS = 15  # of the power method when a spectral norm begins, as in PyTorch
 
 

@@ -13,6 +13,16 @@ from glasshouse.nn.module import Module, Parameter
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import Tensor
 
+__all__ = [
+    "ParametrizationList",
+    "cached",
+    "is_parametrized",
+    "register_parametrization",
+    "remove_parametrizations",
+    "transfer_parametrizations_and_params",
+    "type_before_parametrizations",
+]
+
 cache: dict[tuple[int, str], Value] = {}
 caching = [0]  # how many `cached` contexts are open
 

@@ -16,6 +16,26 @@ from glasshouse.ops.index import scatter_set
 from glasshouse.tensor import Tensor, abs, concat, linalg, ones_like, random, topk, zeros
 from glasshouse.tensor.standard import reduce
 
+__all__ = [
+    "BasePruningMethod",
+    "CustomFromMask",
+    "Identity",
+    "L1Unstructured",
+    "LnStructured",
+    "PruningContainer",
+    "RandomStructured",
+    "RandomUnstructured",
+    "custom_from_mask",
+    "global_unstructured",
+    "identity",
+    "is_pruned",
+    "l1_unstructured",
+    "ln_structured",
+    "random_structured",
+    "random_unstructured",
+    "remove",
+]
+
 TYPES = ("global", "structured", "unstructured")
 
 

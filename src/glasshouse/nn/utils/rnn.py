@@ -10,6 +10,16 @@ from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, asarray, concat, full, stack, swapaxes, take
 from glasshouse.tensor import where as choose
 
+__all__ = [
+    "PackedSequence",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+    "unpack_sequence",
+    "unpad_sequence",
+]
+
 
 class PackedFields(NamedTuple):
     """The fields of a PackedSequence."""
