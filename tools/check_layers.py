@@ -48,6 +48,21 @@ def storey_of(module: str) -> str:
     return "." if PACKAGE.joinpath(first).with_suffix(".py").exists() else first
 
 
+def import_statements(tree: ast.Module):
+    """(statement, whether it is in a function, whether it is for types alone) of each import."""
+    blocks = [(tree, False, False)]
+    while blocks:
+        block, is_inside, is_for_types = blocks.pop()
+        is_inside |= isinstance(block, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if isinstance(block, ast.If):
+            is_for_types |= ast.unparse(block.test) == "TYPE_CHECKING"
+        for child in ast.iter_child_nodes(block):
+            if isinstance(child, (ast.Import, ast.ImportFrom)):
+                yield child, is_inside, is_for_types
+            elif isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+                blocks.append((child, is_inside, is_for_types))
+
+
 def check_file(path: Path, layers: dict) -> list[str]:
     """Messages about the imports of one file that its layer does not allow."""
     where = path.relative_to(PACKAGE)
@@ -55,23 +70,10 @@ def check_file(path: Path, layers: dict) -> list[str]:
     if layer not in layers:
         return [f"{where}:1: {layer} is not in layers.toml. Say there what it is for."]
     allowed = {layer, *layers[layer]["may_import"]}
-    tree = ast.parse(path.read_text())
-    inside = {
-        id(child)
-        for fn in ast.walk(tree)
-        if isinstance(fn, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-        for child in ast.walk(fn)
-    }
-    of_types = {
-        id(child)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for child in ast.walk(block)
-    }
-    problems = names_above(where, layer, tree, layers)
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Import, ast.ImportFrom)):
-            continue
+    text = path.read_text()
+    tree = ast.parse(text)
+    problems = names_above(where, layer, tree, layers) if QUOTED.search(text) else []
+    for node, is_inside, is_for_types in import_statements(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             problems.append(f"{where}:{node.lineno}: relative import. Name the module in full.")
         for name in imported_names(node):
@@ -79,13 +81,13 @@ def check_file(path: Path, layers: dict) -> list[str]:
             target = storey_of(rest) if rest else "."
             inner = file_of(rest)
             if package != PACKAGE.name:
-                if id(node) in inside and not may_defer(where, layers[layer]):
+                if is_inside and not may_defer(where, layers[layer]):
                     problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
-            elif id(node) in inside:
+            elif is_inside:
                 problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
             elif target not in allowed and target != ".":
                 problems.append(f"{where}:{node.lineno}: {layer} may not import {target}.")
-            elif target == layer and id(node) in of_types:
+            elif target == layer and is_for_types:
                 pass  # types may stand above, in the same storey: nothing is imported when it runs
             elif target == layer and not may_enter(where, inner, layers[layer]):
                 problems.append(f"{where}:{node.lineno}: {where.parent} may not import {inner}.")
@@ -96,6 +98,8 @@ def check_file(path: Path, layers: dict) -> list[str]:
 
 # A module of ours, or something in it, as a string; also how an f-string of one begins.
 NAME = re.compile(rf"{PACKAGE.name}\.(\w+)(\.\w+)*(\.|:\w+)?")
+# Without one of these, no string of a file begins with such a name.
+QUOTED = re.compile(rf"""["']{PACKAGE.name}\.""")
 NAMES_ABOVE = Path("base", "upper_storeys.py")  # the one file that may have such names
 
 

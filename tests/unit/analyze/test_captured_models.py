@@ -56,6 +56,7 @@ def measured_peaks(model, optimizer, x, y, holds_output: bool, steps: int) -> li
     return peaks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mlp, convolutions, encoder])
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
 @pytest.mark.parametrize("holds_output", [False, True])

@@ -43,6 +43,7 @@ def test_a_training_step_is_verified_and_nothing_of_the_callers_changes():
     assert gh.random.default_generator().state() == draws
 
 
+@pytest.mark.slow
 def test_verified_calls_do_what_captured_ones_do():
     def run(**options):
         model, step = training()

@@ -33,6 +33,7 @@ def to_double(run, convert):
     run.inputs, *run.targets = [convert(x) for x in (run.inputs, *run.targets)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", CASES)
 def test_loss_and_gradients_equal_those_of_the_twin(model):
     torch = pytest.importorskip("torch")

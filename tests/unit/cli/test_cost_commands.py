@@ -58,6 +58,7 @@ def test_profile_writes_what_is_asked_for(script, tmp_path):
     assert "needs --against" in run("profile", script, "--fail-above", "3", code=2)
 
 
+@pytest.mark.slow
 def test_a_slower_run_fails(script, tmp_path):
     data = tmp_path / "p.json"
     run("profile", script, "--json", data)
@@ -75,6 +76,7 @@ def test_analyze_says_whether_a_step_fits():
     assert "1.5GiB" in run("analyze", "bert", "--smoke", "--fits", "lots", code=2)
 
 
+@pytest.mark.slow
 def test_analyze_prints_nodes_steps_and_plans():
     assert "conv1" in run("analyze", "resnet50", "--smoke", "--sort", "temp")
     assert json.loads(run("analyze", "alexnet", "--smoke", "--json"))[0]["op"] == "placeholder"

@@ -131,6 +131,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", SOURCES)
 def test_resuming_goes_on_where_the_state_was_taken(name, workers):

@@ -97,6 +97,7 @@ def test_each_rank_gets_what_it_saved_or_what_the_first_did(ranks, tmp_path):
     assert ranks(told_on_ranks, tmp_path, size=4) == [0, 1, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_tensor_that_all_ranks_hold_is_written_once(ranks, tmp_path):
     ranks(rows_saved, tmp_path, 0, 1, size=2)
     files = sorted((tmp_path / "step-00000001").glob("*.safetensors"))

@@ -101,6 +101,7 @@ def graphs_of_epochs(options):
     return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(counted, counted[1:])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"accumulate": 2, "clip_norm": 0.5}])
 def test_steps_of_ranks_are_captured(ranks, options):
     for epochs in ranks(graphs_of_epochs, options):

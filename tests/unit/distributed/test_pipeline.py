@@ -154,6 +154,7 @@ def test_forward_gives_every_rank_the_models_result(ranks):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_rank_holds_its_stages_alone_and_what_they_share(ranks):
     first, last = (names for names, _, _ in ranks(held_and_result))
     everything = {name for name, _ in gpt().named_parameters()}
@@ -241,6 +242,7 @@ def accumulated():
     return {name: p.grad.numpy() for name, p in pipe.named_parameters()}
 
 
+@pytest.mark.slow
 def test_gradients_of_several_steps_add_up(ranks):
     model = gpt()
     for step in (0, 1):

@@ -99,6 +99,7 @@ def test_starts_and_waits_are_steps_with_names_and_their_time_is_communication(t
         assert parts["communication"] > 0 and own == rank
 
 
+@pytest.mark.slow
 def test_collectives_are_no_steps_of_the_host_to_replace(told):
     assert all("host step" not in causes for *_, causes in told[1])
 

@@ -73,6 +73,7 @@ def test_of_two_causes_both_are_told(name):
     assert causes >= set(program.causes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_good_program_gets_no_advice(name):
     program = SOUND[name]
@@ -81,6 +82,7 @@ def test_a_good_program_gets_no_advice(name):
     assert not told_in_the_best_of(program, lambda causes: not causes)
 
 
+@pytest.mark.slow
 def test_advice_names_the_line_the_cost_and_the_gain(profiles):
     told = advice(profiles["a_step_on_the_host"].trace)[0]
     assert told.code == "values, vectors = gh.linalg.eigh(y @ y.mT)"

@@ -198,6 +198,7 @@ def processor_ns(*steps) -> list[float]:
     return [min(of_step[WARMUP:]) for of_step in times]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*isinstance.*LeafSpec.*")
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_advice_that_is_followed_gains_half_of_its_promise(name):

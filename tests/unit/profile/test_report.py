@@ -68,6 +68,7 @@ def test_short_recordings_are_no_missing_kernels(tmp_path):
     assert not any("without a kernel" in text for text in data["advice"])
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize(
     ("part", "expected"),
