@@ -11,6 +11,7 @@ import textwrap
 import types
 from collections import defaultdict, deque
 from enum import Enum
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import glasshouse as gh
 MODES = ("eager", "inlined", "broken", "context", "program")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 LAZY_ITEMS = 60
+PACKAGE = (str(Path(gh.__file__).parent), "<glasshouse")  # files of ours, and code that we made
 
 
 # What is known to differ from plain Python, and why.
@@ -251,7 +253,7 @@ def innermost(error: BaseException):
     found, at = None, error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
-        if "glasshouse" not in code.co_filename:
+        if not code.co_filename.startswith(PACKAGE):
             found = code.co_filename, at.tb_lineno
         at = at.tb_next
     return found
