@@ -1,4 +1,9 @@
-"""PyTorch's names of arguments beside the Array API's: `dim` is `axis`, `keepdim` is `keepdims`."""
+"""PyTorch's spelling beside the Array API's: the names of arguments, and what a call means.
+
+`dim` is `axis`, `keepdim` is `keepdims`. Where the two libraries mean different things by one name,
+the spelling decides: `dim` and `keepdim`, and methods of a Tensor, are PyTorch's; `axis` and
+`keepdims`, and functions, are the standard's. What a function means in PyTorch's spelling is in
+tensor/torch_names/meanings.py."""
 
 import functools
 import inspect
@@ -60,3 +65,91 @@ def takes_names_of_pytorch(fn: Callable[..., Any]) -> Any:
         return fn(*args, **named)
 
     return call
+
+
+STANDARD = {"axis", "axes", "keepdims"}
+OF_PYTORCH = {"dim", "dims", "keepdim"}
+
+
+class TwoMeanings:
+    """A function of the standard that means something else in PyTorch: which of the two a call is.
+    `positions` is how many arguments the standard takes by position; more of them are PyTorch's,
+    or are refused if `refuses`, since NumPy means something else by them."""
+
+    def __init__(self, standard: Callable[..., Any], positions: int, refuses: bool) -> None:
+        self.standard, self.positions, self.refuses = standard, positions, refuses
+        self.of_pytorch: Callable[..., Any] = standard
+        self.fix = ""
+
+    def has_name_of_pytorch(self, named: dict[str, Any]) -> bool:
+        """Whether arguments have PyTorch's names.
+
+        Raises: OptionError for those that have names of both.
+        """
+        theirs, ours = OF_PYTORCH & named.keys(), STANDARD & named.keys()
+        if theirs and ours:
+            got = " and ".join(sorted(f"{name}=" for name in theirs | ours))
+            raise OptionError(self.standard.__name__, "names of one library", got, self.fix)
+        return bool(theirs)
+
+    def function(self, *args: Any, **named: Any) -> Any:
+        """The function of the namespace."""
+        if named and self.has_name_of_pytorch(named):
+            return self.of_pytorch(*args, **named)
+        if len(args) <= self.positions or named and not STANDARD.isdisjoint(named):
+            return self.standard(*args, **named)
+        if self.refuses:
+            got, where = f"{len(args)} arguments by position", self.standard.__name__
+            raise OptionError(where, "the axis by its name", got, self.fix)
+        return self.of_pytorch(*args, **named)
+
+    def method(self, *args: Any, **named: Any) -> Any:
+        """The method of Tensor."""
+        if named and not self.has_name_of_pytorch(named) and not STANDARD.isdisjoint(named):
+            return self.standard(*args, **named)
+        return self.of_pytorch(*args, **named)
+
+
+meanings: dict[str, TwoMeanings] = {}  # by the name of the function
+
+
+def has_two_meanings(positions: int = 1, refuses: bool = False) -> Any:
+    """A decorator for functions of the standard by whose name PyTorch means something else."""
+
+    def decorate(standard: Callable[..., Any]) -> Any:
+        meaning = meanings[standard.__name__] = TwoMeanings(standard, positions, refuses)
+
+        @functools.wraps(standard)
+        def call(*args, **named):
+            return meaning.function(*args, **named)
+
+        return call
+
+    return decorate
+
+
+def meaning_in_pytorch(fix: str) -> Any:
+    """A decorator for what a function of this name means in PyTorch: gives the method of Tensor.
+    `fix` names both spellings."""
+
+    def decorate(of_pytorch: Callable[..., Any]) -> Any:
+        meaning = meanings[of_pytorch.__name__]
+        meaning.of_pytorch, meaning.fix = of_pytorch, fix
+
+        @functools.wraps(of_pytorch)
+        def call(self, *args, **named):
+            return meaning.method(self, *args, **named)
+
+        signature = inspect.signature(of_pytorch)
+        own = inspect.signature(meaning.standard).parameters.values()
+        extra = [
+            p.replace(kind=p.KEYWORD_ONLY, default=None)
+            for p in own
+            if p.name not in signature.parameters and p.name in STANDARD
+        ]
+        parameters = list(signature.parameters.values())
+        method: Any = call
+        method.__signature__ = signature.replace(parameters=[*parameters, *extra])
+        return method
+
+    return decorate

@@ -30,6 +30,7 @@ from glasshouse.tensor.torch_names import (
     drawing,
     joining,
     matrices,
+    meanings,
     products,
     scans,
     scatter,
@@ -53,21 +54,20 @@ AS_METHODS = {
     "fmod frac frexp gcd heaviside is_complex is_floating_point is_nonzero is_same_size is_signed "
     "isneginf isposinf isreal lcm ldexp lerp logaddexp2 mul rad2deg sgn sub xlogy",
     special: "digamma erfc erfinv i0 logit sinc",
-    reduce: "sum prod max min mean var std any all argmax argmin count_nonzero cumulative_sum "
+    reduce: "sum prod mean any all argmax argmin count_nonzero cumulative_sum "
     "cumulative_prod logsumexp diff",
     scans: "cummax cummin logcumsumexp",
     statistics: "amax amin aminmax corrcoef cov kthvalue median nanmean nanmedian nanquantile "
     "nansum quantile",
     counts: "bincount hash_tensor histc histogram unique unique_consecutive",
-    manipulate: "squeeze expand_dims moveaxis swapaxes flip roll flatten unstack tile broadcast_to "
-    "split chunk",
+    manipulate: "expand_dims moveaxis swapaxes flip roll flatten unstack tile broadcast_to chunk",
     arrange: "adjoint argwhere diag diag_embed diagflat diagonal expand_as fliplr flipud msort "
     "nonzero_static ravel repeat_interleave reshape_as rot90 sum_to_size t unflatten",
     joining: "as_strided dsplit hsplit narrow select split_with_sizes tensor_split unfold vsplit",
     scatter: "as_strided_scatter diagonal_scatter gather index_add index_copy index_fill index_put "
     "index_reduce index_select masked_fill masked_scatter masked_select put scatter scatter_add "
     "scatter_reduce select_scatter slice_scatter take_along_dim",
-    search: "sort argsort topk",
+    search: "argsort topk",
     short_time: "istft stft",
     contract: "matmul outer vecdot inner kron",
     products: "addbmm addmm addmv addr baddbmm bmm dist dot ger mm mv renorm vdot",
@@ -76,7 +76,8 @@ AS_METHODS = {
     linalg: "cross",
     creation: "tril triu",
     drawing: "bernoulli multinomial",
-    index: "take take_along_axis nonzero",
+    index: "take_along_axis",
+    meanings: "max min sort std var split squeeze take nonzero",
 }
 SYNONYMS = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",

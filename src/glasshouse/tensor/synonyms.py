@@ -7,7 +7,7 @@ from glasshouse.tensor import linalg as matrices
 from glasshouse.tensor import printing, special, writing
 from glasshouse.tensor.methods import Tensor
 from glasshouse.tensor.standard import arithmetic, elementwise, manipulate
-from glasshouse.tensor.torch_names import joining, scans
+from glasshouse.tensor.torch_names import joining, meanings, scans
 
 FUNCTIONS = {
     elementwise: {
@@ -21,10 +21,10 @@ FUNCTIONS = {
         "broadcast_tensors": "broadcast_arrays", "cat": "concat", "concatenate": "concat",
         "movedim": "moveaxis", "permute": "permute_dims", "permute_copy": "permute_dims",
         "swapdims": "swapaxes", "transpose_copy": "transpose", "unbind": "unstack",
-        "unbind_copy": "unstack", "unsafe_chunk": "chunk", "unsafe_split": "split",
-        "unsqueeze": "expand_dims", "unsqueeze_copy": "expand_dims", "squeeze_copy": "squeeze",
-        "split_copy": "split",
+        "unbind_copy": "unstack", "unsafe_chunk": "chunk", "unsqueeze": "expand_dims",
+        "unsqueeze_copy": "expand_dims",
     },
+    meanings: {"squeeze_copy": "squeeze", "split_copy": "split", "unsafe_split": "split"},
     joining: {
         "narrow_copy": "narrow", "row_stack": "vstack", "select_copy": "select",
         "as_strided_copy": "as_strided", "split_with_sizes_copy": "split_with_sizes",

@@ -291,7 +291,7 @@ def clamps(x):
 @case(t(2, 3))
 def joins_and_splits(x):
     both = xp.concat([x, x + 1])
-    a, b = xp.split(both, 2)
+    a, b = xp.split(both, 2, dim=0)
     return xp.stack([a, b]).sum(0)
 
 

@@ -400,6 +400,8 @@ def test_error_that_depends_on_sizes_is_guarded(dynamic):
     "fn",
     [
         lambda x, n: (gh.squeeze(gh.ones(n)) * 2).ndim,
+        lambda x, n: (x[:n].squeeze(0) * 2).ndim,
+        lambda x, n: (gh.squeeze(x[:n], dim=0) * 2).ndim,
         lambda x, n: gh.exp(gh.squeeze(x[:n]) * 2 + 1).shape[-1],
         lambda x, n: x.sum(-1) if (gh.squeeze(x[:n]) + 1).ndim else x,
     ],

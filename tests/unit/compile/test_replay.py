@@ -65,7 +65,7 @@ PROGRAMS = {
     "aliases": lambda x, w: (x * x + x.detach() * x).sum() + (w @ w.T).sum(),
     "scalars": lambda x, w: (x * 0.123 + 7.5 - x * 2).sum() ** 2,
     "broadcast": lambda x, w: (x[:, None] * w).sum(),
-    "reductions": lambda x, w: (x.mean(axis=0) + x.max(axis=1).sum() - w.var()).sum(),
+    "reductions": lambda x, w: (x.mean(axis=0) + x.max(axis=1).sum() - w.var(correction=0)).sum(),
     "softmax": lambda x, w: F.cross_entropy(x @ w, gh.asarray([0, 1, 2, 3])),
     "pieces": lambda x, w: gh.concat([x[:, :3], F.sigmoid(x[:, 3:])], axis=1).sum(),
     "two dtypes": lambda x, w: (x.astype("float64") * w.sum()).sum().float(),

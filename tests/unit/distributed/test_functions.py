@@ -82,7 +82,7 @@ def test_gradients_are_those_of_the_sum_of_all_losses(ranks):
         w = [gh.asarray(weights[number][rank]) for rank in range(2)]
 
         def loss(a, b):
-            total, halves = a + b, (gh.split(a, 2), gh.split(b, 2))
+            total, halves = a + b, (gh.split(a, 2, axis=0), gh.split(b, 2, axis=0))
             results = [
                 [total, total],
                 [gh.concat([a, b], axis=1)] * 2,

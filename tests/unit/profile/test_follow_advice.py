@@ -286,7 +286,8 @@ def trained(rows, width, layers, batches=1, blocks=1, captured=True):
 
     def step():
         optimizer.zero_grad()
-        for inputs, targets in zip(gh.split(x, batches), gh.split(y, batches), strict=True):
+        pieces = (gh.split(z, batches, axis=0) for z in (x, y))
+        for inputs, targets in zip(*pieces, strict=True):
             for part in parts:
                 inputs = part(inputs)
             loss = F.cross_entropy(inputs, targets) / batches

@@ -50,7 +50,7 @@ MOVES = {
     "concat": lambda x: gh.concat([x, x, [[1.0, 2.0]]]),
     "stack": lambda x: gh.stack([x, x + 1], 1),
     "unstack": lambda x: gh.unstack(x, 1)[1],
-    "split": lambda x: gh.split(x, [1, 2])[1],
+    "split": lambda x: gh.split(x, [1, 2], axis=0)[1],
     "flip": lambda x: gh.flip(x, 0),
     "broadcast": lambda x: gh.broadcast_to(x, (2, 3, 2)),
     "transpose": lambda x: gh.transpose(x, 0, 1),
@@ -94,13 +94,13 @@ def test_joining_promotes():
 
 
 def test_splitting():
-    parts = gh.split(gh.arange(6), 3)
+    parts = gh.split(gh.arange(6), 3, axis=0)
     assert [p.tolist() for p in parts] == [[0, 1], [2, 3], [4, 5]]
     for cuts in ([1, 4], [4, 2], [-2], [9]):
-        ours = [p.tolist() for p in gh.split(gh.arange(6), cuts)]
+        ours = [p.tolist() for p in gh.split(gh.arange(6), cuts, axis=0)]
         assert ours == [p.tolist() for p in np.split(np.arange(6), cuts)]
     assert [p.shape for p in gh.chunk(gh.zeros((2, 7)), 3, 1)] == [(2, 3), (2, 3), (2, 1)]
-    assert len(gh.split(gh.zeros(0), 2)) == 2 and gh.unstack(gh.zeros((0, 2))) == ()
+    assert len(gh.split(gh.zeros(0), 2, axis=0)) == 2 and gh.unstack(gh.zeros((0, 2))) == ()
 
 
 def test_broadcasting():
@@ -140,7 +140,7 @@ ERRORS = [
     (lambda: gh.stack([gh.ones(2)], 2), gh.ShapeError, "from -2 to 1; got axis 2"),
     (lambda: gh.stack(3), gh.DTypeError, "sequence of tensors; got int"),
     (lambda: gh.unstack(gh.ones(())), gh.ShapeError, "no axis"),
-    (lambda: gh.split(gh.arange(5), 2), gh.ShapeError, "divides 5; got 2"),
+    (lambda: gh.split(gh.arange(5), 2, axis=0), gh.ShapeError, "divides 5; got 2"),
     (lambda: gh.chunk(gh.arange(5), 0), gh.OptionError, "1 or more chunks; got 0"),
     (lambda: gh.flip(X, 3), gh.ShapeError, "flip"),
     (lambda: gh.roll(X, (1, 2, 3), (0, 1)), gh.ShapeError, "a shift per axis"),

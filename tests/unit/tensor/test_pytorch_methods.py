@@ -125,11 +125,14 @@ def test_an_argument_out_is_refused(call):
         call(gh.ones(2))
 
 
-def test_split_cuts_as_torch_does_where_the_axis_is_called_dim():
+def test_split_cuts_as_torch_does_but_where_the_axis_is_called_axis():
     x = gh.arange(6)
     assert [p.shape for p in x.split(4, dim=0)] == [(4,), (2,)]
     assert [p.shape for p in x.split([1, 5], dim=0)] == [(1,), (5,)]
-    assert [p.shape for p in x.split(3)] == [(2,), (2,), (2,)]
+    assert [p.shape for p in x.split(4)] == [(4,), (2,)]
+    assert [p.shape for p in x.split(3, axis=0)] == [(2,), (2,), (2,)]
+    with pytest.raises(gh.OptionError, match="dim= for the size of parts.* axis= for their number"):
+        gh.split(x, 3)
     with pytest.raises(gh.ShapeError, match="add up to 6"):
         x.split([1, 2], dim=0)
 

@@ -70,7 +70,7 @@ def test_sixteen_bit_floats_are_summed_in_float32():
 def test_integers_and_booleans():
     flags = gh.asarray([[True, False], [True, True]])
     assert gh.sum(flags).item() == 3 and gh.sum(flags).dtype is gh.int64
-    assert gh.mean(flags).item() == 0.75 and gh.max(flags, 1).tolist() == [True, True]
+    assert gh.mean(flags).item() == 0.75 and gh.max(flags, axis=1).tolist() == [True, True]
     assert gh.min(flags, axis=1).tolist() == [False, True] and gh.argmax(flags, 1).tolist() == [
         0,
         0,
@@ -85,7 +85,7 @@ def test_integers_and_booleans():
 def test_complex_variance_is_real():
     z = np.random.default_rng(0).normal(size=(4, 2)).view(np.complex128)
     assert gh.var(z, correction=1).item() == pytest.approx(np.var(z, ddof=1))
-    assert gh.std(z, 0).dtype is gh.float64 and gh.mean(z).dtype is gh.complex128
+    assert gh.std(z, axis=0).dtype is gh.float64 and gh.mean(z).dtype is gh.complex128
 
 
 def test_axes_may_be_positional_and_lists():
@@ -126,7 +126,7 @@ ERRORS = [
     (lambda x: gh.sum(x, axis="x"), gh.DTypeError, "sum: expected an integer axis; got 'x'"),
     (lambda x: gh.mean(x, axis=(0, 0)), gh.ShapeError, "mean: expected distinct axes"),
     (lambda x: gh.sum(x, dtype=gh.bool), gh.DTypeError, "sum: expected a numeric dtype; got bool"),
-    (lambda x: gh.max(gh.zeros((0, 2)), 0), gh.ShapeError, "at least one element"),
+    (lambda x: gh.max(gh.zeros((0, 2)), axis=0), gh.ShapeError, "at least one element"),
     (lambda x: gh.min(gh.zeros((0,), dtype=gh.bool)), gh.DTypeError, "min: expected a dtype"),
     (lambda x: gh.max(x * 1j), gh.DTypeError, "max: expected real values"),
     (lambda x: gh.argmax(x * 1j), gh.DTypeError, "argmax: expected real values"),

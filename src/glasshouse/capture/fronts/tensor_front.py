@@ -98,7 +98,7 @@ class TensorFront(FrontEnd):
         return any(self.is_free(tracer, source, value, i) for i in axes)
 
     def rank_varies(self, node):
-        return squeezes_all(node) or super().rank_varies(node)
+        return may_squeeze(node) or super().rank_varies(node)
 
     def count_varies(self, node, fn, result):
         if hasattr(result, "_fields") or node.op == "call_module":
@@ -250,10 +250,12 @@ class TensorFront(FrontEnd):
         node.meta["spec"] = value.spec
 
 
-def squeezes_all(node: IRNode) -> bool:
-    """Whether an operation takes away the axes of size 1, wherever they are."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name == "squeeze" and len(node.args) < 2 and not node.kwargs
+def may_squeeze(node: IRNode) -> bool:
+    """Whether an operation takes away axes if they have size 1: all, or as PyTorch those named."""
+    is_method = isinstance(node.target, str)
+    name = node.target if is_method else getattr(node.target, "__name__", "")
+    refuses = "axis" in node.kwargs or not is_method and len(node.args) > 1
+    return name == "squeeze" and not refuses
 
 
 def has_other_ranks(origin) -> bool:

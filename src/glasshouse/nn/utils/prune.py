@@ -181,7 +181,7 @@ class PruningContainer(BasePruningMethod):
 
 def places_of(mask: Tensor) -> Tensor:
     """The indices of the True elements."""
-    return mask.nonzero()[0]
+    return mask.nonzero(as_tuple=True)[0]
 
 
 def check_amount(amount: Any) -> None:

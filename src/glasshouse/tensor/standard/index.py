@@ -14,7 +14,7 @@ from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int32,
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch import Primitive
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.spelling import has_two_meanings, takes_names_of_pytorch
 from glasshouse.dispatch.value import (
     SCALARS,
     ArrayLike,
@@ -226,6 +226,7 @@ def set_run(x: "Tensor", value: "Tensor", first: int, last: int, starts: list[in
     return reshape(movement.concatenate(*pieces, axis=first), x.shape)
 
 
+@has_two_meanings(positions=2)
 @takes_names_of_pytorch
 def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = None) -> "Tensor":
     """The slices of x along `axis` that `indices` name.
@@ -239,12 +240,15 @@ def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int | None = None) -> "Te
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
-            raise ShapeError("take", f"an axis for x of shape {x.shape}", "none", "Pass it.")
+            raise ShapeError("take", f"an axis for x of shape {x.shape}", "none", BY_AXIS)
         axis = 0
     axis = check_axis("take", axis, x.ndim)
     indices = check_integers("take", as_value(indices, where="take"))
     run = partial(cards.gather, x, indices, axis=axis)
     return explained("take", run, [(indices, axis, x.shape[axis])])
+
+
+BY_AXIS = "Write axis=0, or x.take(indices), which takes from x flattened, as PyTorch."
 
 
 def along(where_: str, x: "Tensor", indices: "Tensor", axis: int) -> "tuple[Tensor, Tensor, int]":

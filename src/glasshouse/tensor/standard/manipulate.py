@@ -1,6 +1,5 @@
 """Functions that rearrange, join, split and repeat: compositions of the movement cards."""
 
-import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from glasshouse.base.shape import broadcast_shapes as common_shape
 from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.spelling import has_two_meanings, takes_names_of_pytorch
 from glasshouse.dispatch.value import (
     ArrayLike,
     Value,
@@ -188,6 +187,7 @@ def expand_dims(x: ArrayLike, /, axis: int = 0) -> "Tensor":
     return values.reshape(x, tuple(1 if i in new else next(sizes) for i in range(x.ndim + count)))
 
 
+@has_two_meanings(positions=2)
 @composed
 def squeeze(x: ArrayLike, /, axis: int | Sequence[int] | None = None) -> "Tensor":
     """x without the given axes of size 1, or without all of them.
@@ -320,32 +320,26 @@ def unstack(x: ArrayLike, /, axis: int = 0) -> "tuple[Tensor, ...]":
     return tuple(squeeze(part(x, axis, i, i + 1), axis) for i in range(x.shape[axis]))
 
 
+@has_two_meanings(refuses=True)
 @composed
 def split(
-    x: ArrayLike,
-    indices_or_sections: list[int] | tuple[int, ...] | int,
-    /,
-    axis: int = 0,
-    *,
-    dim: int | None = None,
+    x: ArrayLike, indices_or_sections: list[int] | tuple[int, ...] | int, /, *, axis: int = 0
 ) -> "tuple[Tensor, ...]":
     """x cut along an axis into equal sections, or before the given indices.
     An integer is a number of sections, as in NumPy. Where the axis is called `dim`, it is their
-    size, and a list holds sizes, as in PyTorch.
+    size, and a list holds sizes, as in PyTorch; one of the two has to be named.
 
     Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
     Dtypes: any, kept.
     Raises: ShapeError if n is no multiple of the number of sections.
     Source: NumPy.
     Example:
-        >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
+        >>> [a.tolist() for a in split([1, 2, 3, 4], [1], axis=0)]
         [[1], [2, 3, 4]]
     """
     x = as_value(x, where="split")
-    axis = check_axis("split", axis if dim is None else dim, x.ndim)
+    axis = check_axis("split", axis, x.ndim)
     size = x.shape[axis]
-    if dim is not None:
-        indices_or_sections = cuts_of_sizes(indices_or_sections, size)
     if isinstance(indices_or_sections, (tuple, list)):
         cuts = [operator.index(cut) for cut in indices_or_sections]
         cuts = [min(max(cut + size if cut < 0 else cut, 0), size) for cut in cuts]
@@ -359,17 +353,6 @@ def split(
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)
     return tuple(part(x, axis, start, max(start, stop)) for start, stop in pairs)
-
-
-def cuts_of_sizes(sizes: Any, size: int) -> list[int]:
-    """Where to cut an axis of `size` into parts of the given sizes, or of one, but for the last."""
-    if not isinstance(sizes, (tuple, list)):
-        if sizes < 1 and size:
-            raise ShapeError("split", "parts of 1 element or more", sizes, "Use x.shape[dim].")
-        return list(range(sizes, size, sizes)) if size else []
-    if sum(sizes) != size:
-        raise ShapeError("split", f"sizes that add up to {size}", sizes, "Check the last one.")
-    return list(itertools.accumulate(sizes))[:-1]
 
 
 @composed
@@ -386,7 +369,7 @@ def chunk(x: ArrayLike, chunks: int, /, axis: int = 0) -> "tuple[Tensor, ...]":
     if chunks < 1:
         raise OptionError("chunk", "1 or more chunks", chunks, "Use 1 for one part.")
     size = max(1, -(-x.shape[axis] // chunks))
-    return split(x, list(range(size, x.shape[axis], size)), axis)
+    return split(x, list(range(size, x.shape[axis], size)), axis=axis)
 
 
 @composed

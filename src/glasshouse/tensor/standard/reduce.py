@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from glasshouse.base import DType, DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DTypeLike, as_dtype, inexact_dtype, int64, real_dtype, uint64
-from glasshouse.dispatch import Primitive, Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.dispatch import Primitive, as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.spelling import has_two_meanings, takes_names_of_pytorch
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.ops import elementwise as cards
@@ -106,23 +106,21 @@ def extreme(
     return reduced(card, where, x, axis, keepdims)
 
 
+@has_two_meanings()
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)
 def max(
     x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> "Tensor":
     """The largest element over axes; NaN if there is one. Equal ones share the derivative."""
-    if isinstance(axis, Value):  # PyTorch's max(x, y)
-        return elementwise.maximum(x, axis)
     return extreme(reductions.max_, reductions.any_, "max", x, axis, keepdims)
 
 
+@has_two_meanings()
 @reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)
 def min(
     x: "Tensor", /, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> "Tensor":
     """The smallest element over axes; NaN if there is one. Equal ones share the derivative."""
-    if isinstance(axis, Value):
-        return elementwise.minimum(x, axis)
     return extreme(reductions.min_, reductions.all_, "min", x, axis, keepdims)
 
 
@@ -199,20 +197,13 @@ def mean(x: "Tensor", /, axis: Any = None, keepdims: bool = False) -> "Tensor":
     return cast(cards.div(total, full(total.shape, float(count), total.dtype)), dtype)
 
 
+@has_two_meanings(refuses=True)
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
 def var(
-    x: "Tensor",
-    /,
-    axis: Any = None,
-    *,
-    correction: float = 0.0,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
+    x: "Tensor", /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> "Tensor":
-    """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.
-    `unbiased` says in PyTorch's way whether the correction is 1 or 0."""
+    """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0."""
     x, dtype = widened("var", x)
-    correction = correction if unbiased is None else float(unbiased)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
     squares = away * away
@@ -224,20 +215,14 @@ def var(
     return cast(total / (freedom if freedom > 0 else 0.0), real_dtype(dtype))
 
 
+@has_two_meanings(refuses=True)
 @reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
 def std(
-    x: "Tensor",
-    /,
-    axis: Any = None,
-    *,
-    correction: float = 0.0,
-    keepdims: bool = False,
-    unbiased: bool | None = None,
+    x: "Tensor", /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> "Tensor":
-    """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.
-    `unbiased` is that of `var`."""
+    """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0."""
     x, dtype = widened("std", x)
-    spread = var(x, axis=axis, correction=correction, keepdims=keepdims, unbiased=unbiased)
+    spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
     flat = spread == 0
     return cast(choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread))), real_dtype(dtype))
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import OptionError, check_axis, int64
-from glasshouse.dispatch.spelling import takes_names_of_pytorch
+from glasshouse.dispatch.spelling import has_two_meanings, takes_names_of_pytorch
 from glasshouse.dispatch.value import ArrayLike, as_value, cast, full, reshape
 from glasshouse.ops import create
 from glasshouse.ops import index as indexing
@@ -31,6 +31,7 @@ def sorted_with_positions(
     return sorting.sort(x, axis=axis, descending=bool(descending))
 
 
+@has_two_meanings()
 @takes_names_of_pytorch
 def sort(
     x: "Tensor", /, axis: int = -1, descending: bool = False, *, stable: bool = True

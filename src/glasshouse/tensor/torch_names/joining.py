@@ -195,13 +195,13 @@ def tensor_split(x: ArrayLike, indices_or_sections: Any, /, axis: int = 0) -> "t
     if getattr(indices_or_sections, "ndim", 0):
         indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, (tuple, list)):
-        return manipulate.split(x, list(indices_or_sections), axis)
+        return manipulate.split(x, list(indices_or_sections), axis=axis)
     count = operator.index(indices_or_sections)
     if count < 1:
         raise OptionError("tensor_split", "1 or more parts", count, "Use 1 for one part.")
     size, larger = divmod(x.shape[axis], count)
     sizes = [size + 1] * larger + [size] * (count - larger)
-    return manipulate.split(x, list(itertools.accumulate(sizes))[:-1], axis)
+    return manipulate.split(x, list(itertools.accumulate(sizes))[:-1], axis=axis)
 
 
 def splitting(name: str, least: int, axis_of: Any, about: str) -> Any:
@@ -282,7 +282,7 @@ def select(x: ArrayLike, axis: int, index: int) -> Any:
     """
     x = as_value(x, where="select")
     axis = check_axis("select", axis, x.ndim)
-    return manipulate.squeeze(narrow(x, axis, operator.index(index), 1), axis)
+    return manipulate.squeeze(narrow(x, axis, operator.index(index), 1), axis=axis)
 
 
 @composed

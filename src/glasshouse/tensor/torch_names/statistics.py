@@ -9,6 +9,7 @@ from glasshouse.base.dtype import DTypeLike, as_dtype, inexact_dtype
 from glasshouse.dispatch import as_value, broadcast_to, cast, full, reshape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.spelling import meanings
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.ops import reduce as reductions
@@ -66,7 +67,7 @@ class AMinMax(NamedTuple):
     max: "Tensor"
 
 
-amax, amin = reduce.max, reduce.min
+amax, amin = meanings["max"].standard, meanings["min"].standard
 
 
 @composed
