@@ -251,7 +251,9 @@ kron""",
 cholesky cholesky_solve cholesky_inverse linalg.cholesky linalg.cholesky_ex linalg.ldl_solve
 linalg.lu_solve linalg.solve linalg.solve_ex linalg.solve_triangular linalg.tensorinv
 linalg.tensorsolve lu_solve lu_unpack triangular_solve lobpcg geqrf""",
-        RUNS_OTHERS: "grad hessian hvp jacfwd jacobian jacrev jvp scan value_and_grad vjp vmap",
+        RUNS_OTHERS: """
+cond fori_loop grad hessian hvp jacfwd jacobian jacrev jvp scan switch value_and_grad vjp vmap
+while_loop""",
         ELSEWHERE: """
 ctc_loss F.ctc_loss F.ctc_align F.asg_align F.asg_loss F.asg_path F.rnnt_loss istft histogramdd
 F.relative_buckets""",

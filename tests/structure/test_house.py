@@ -23,7 +23,7 @@ SNAPSHOT = Path(__file__).with_name("public_names.txt")
 PACKAGES = ("", "autograd", "backends", "data", "dispatch", "fft", "interop", "linalg", "metrics",
             "nn", "nn.functional", "nn.init", "nn.utils", "nn.utils.parametrizations",
             "nn.utils.parametrize", "nn.utils.prune", "nn.utils.rnn", "optim", "random", "special",
-            "targets", "transforms")  # fmt: skip
+            "targets", "transforms", "tree")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ INTEGERS = "element_size numel nelement dim ndimension storage_offset"
 FLAGS = "is_contiguous is_conj is_neg is_inference is_cpu retains_grad equal is_same_size "
 FLAGS += "is_complex is_floating_point is_nonzero is_signed allclose"
 RESULTS = dict.fromkeys(INTEGERS.split(), "builtins.int")
-RESULTS |= dict.fromkeys(FLAGS.split(), "builtins.bool") | {"grad_fn": "Any"}
+RESULTS |= dict.fromkeys(FLAGS.split(), "builtins.bool") | {"grad_fn": "Any", "at": "Any"}
 SHADOWED = set(methods.CASTS) | {"type"}  # methods with names of types
 
 

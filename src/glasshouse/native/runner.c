@@ -79,7 +79,8 @@ int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void 
    An input of the body is a value carried from step to step, which begins at an argument, or an
    argument and how far it moves with each step. An output lies in a stack, or at an argument or in
    scratch memory, every other time at a spare place if it has one. A copy brings an output, each
-   time or, if it is carried, at the end, to where else it is wanted. Where nothing is carried, lanes
+   time or, if it is carried, at the end, to where else it is wanted. A loop with a gate goes on while
+   the carried boolean of that number is true; what it did not come to stack is zero. Where nothing is carried, lanes
    may share the steps out: each has a table of the body and `lane_bytes` of the scratch memory. */
 typedef struct { int64_t carried, arg, step; } LoopInput;
 typedef struct { int64_t stack, step, arg, place, spare; } LoopOutput;
@@ -87,7 +88,7 @@ typedef struct { int64_t output, carried, arg, bytes; } LoopCopy;
 
 typedef struct {
   const Step *steps;
-  int64_t once, count, length, reverse, lanes, lane_bytes;
+  int64_t once, count, length, reverse, lanes, lane_bytes, gate;
   int64_t input_count, output_count, carry_count, copy_count;
   const LoopInput *inputs;
   const LoopOutput *outputs;
@@ -101,6 +102,31 @@ static void *loop_output(const LoopOutput *x, void **a, int64_t t, int64_t left)
   return x->arg >= 0 ? a[x->arg] : (char *)a[0] + x->place;
 }
 
+/* What a gated loop leaves after `done` steps: what it carried, and zeros. */
+static void end_early(const Loop *x, void **a, void **carried, int64_t done) {
+  for (int64_t i = 0; i < x->copy_count; i++) {
+    const LoopCopy *c = x->copies + i;
+    if (c->carried >= 0) memcpy(a[c->arg], carried[c->carried], c->bytes);
+  }
+  for (int64_t k = done; k < x->length; k++) {
+    const int64_t t = x->reverse ? x->length - 1 - k : k;
+    int stacks = 0;
+    for (int64_t i = 0; i < x->output_count; i++) {
+      const LoopOutput *out = x->outputs + i;
+      if (out->stack < 0) continue;
+      memset((char *)a[out->stack] + t * out->step, 0, out->step);
+      stacks = 1;
+    }
+    for (int64_t i = 0; i < x->copy_count; i++) {
+      const LoopCopy *c = x->copies + i;
+      if (c->carried >= 0) continue;
+      memset((char *)a[c->arg] + t * c->bytes, 0, c->bytes);
+      stacks = 1;
+    }
+    if (!stacks) return;
+  }
+}
+
 static int run_lane(const Loop *x, void **a, int64_t lane) {
   const int64_t begin = lane * x->length / x->lanes, end = (lane + 1) * x->length / x->lanes;
   const Step *steps = x->steps + lane * x->count;
@@ -108,8 +134,10 @@ static int run_lane(const Loop *x, void **a, int64_t lane) {
   int64_t *error = a[1];
   for (int64_t i = 0; i < x->input_count; i++)
     if (x->inputs[i].carried >= 0) carried[x->inputs[i].carried] = a[x->inputs[i].arg];
-  for (int64_t k = begin; k < end; k++) {
+  int64_t k = begin;
+  for (; k < end; k++) {
     const int64_t left = x->length - 1 - k, t = x->reverse ? left : k;
+    if (x->gate >= 0 && !*(const char *)carried[x->gate]) break;
     for (int64_t i = 0; i < x->input_count; i++) {
       const LoopInput *in = x->inputs + i;
       inputs[i] = in->carried >= 0 ? carried[in->carried] : (char *)a[in->arg] + t * in->step;
@@ -124,10 +152,11 @@ static int run_lane(const Loop *x, void **a, int64_t lane) {
       const LoopCopy *c = x->copies + i;
       if (c->carried < 0)
         memcpy((char *)a[c->arg] + t * c->bytes, outputs[c->output], c->bytes);
-      else if (!left)
+      else if (!left && x->gate < 0)
         memcpy(a[c->arg], outputs[c->output], c->bytes);
     }
   }
+  if (x->gate >= 0) end_early(x, a, carried, k);
   return 0;
 }
 

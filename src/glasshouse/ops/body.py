@@ -135,8 +135,9 @@ class BodyTracer(Level):
 
     hides = True
 
-    def __init__(self, is_closed: bool = False) -> None:
+    def __init__(self, is_closed: bool = False, hoists: bool = True) -> None:
         self.is_closed = is_closed  # whether scalars are written down, and not captured
+        self.hoists = hoists  # whether calls on captured values alone are made outside
         self.specs: list[Spec] = []  # by number
         self.calls: list[TracedCall] = []
         self.maker: dict[int, TracedCall] = {}  # by the number of a result
@@ -196,7 +197,7 @@ class BodyTracer(Level):
         is_own = any(arg.mode is self for arg in args)
         if name == "random_bits" and not is_own and not self.is_closed and is_looped(state.modes):
             return self.emit(primitive, (self.key_of_step(args[0]),), attrs)
-        if not is_own and args and name not in KEPT_INSIDE:
+        if not is_own and args and self.hoists and name not in KEPT_INSIDE:
             return below(primitive, args, attrs)
         return self.emit(primitive, args, attrs)
 
@@ -273,11 +274,13 @@ def is_looped(modes: Any) -> bool:
     return all(isinstance(mode, BodyTracer) for mode in hiding)
 
 
-def traced(fn: Callable[..., Any], specs: Sequence[Spec], is_closed: bool = False) -> Any:
+def traced(
+    fn: Callable[..., Any], specs: Sequence[Spec], is_closed: bool = False, hoists: bool = True
+) -> Any:
     """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
     only change which cards are called, such as autocast, stay in force inside; none if it
     `is_closed`, for then `fn` calls cards."""
-    tracer = BodyTracer(is_closed)
+    tracer = BodyTracer(is_closed, hoists)
     inputs = [tracer.input(spec) for spec in specs]
     ways = tuple(mode for mode in state.modes if mode.key is not None and not is_closed)
     others = tuple(mode for mode in state.modes if mode.key is None and not is_closed)

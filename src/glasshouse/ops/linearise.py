@@ -16,15 +16,24 @@ from glasshouse.dispatch.call import Call
 from glasshouse.ops.body import DETACH, Body, BodyTracer, traced
 
 MOST_LINEARISED = 1 << 10  # loops of which derivatives are kept
+ENDLESS = 1 << 62  # the length of a loop that only its gate ends
 
 
 class LoopShape(NamedTuple):
     """How many inputs of a body are constant over the steps and how many carried from one to the
-    next (the others are one for each step), and over how many steps it goes."""
+    next (the others are one for each step), and over how many steps it goes. The first carried
+    value of a `gated` loop is a boolean: before each step it says whether the loop goes on. What
+    the steps left out would have stacked is zero."""
 
     consts: int
     carries: int
     length: int
+    gated: bool = False
+
+    @property
+    def times(self) -> int:
+        """How often a step counts as work: once where the length is not known."""
+        return 1 if self.length == ENDLESS else self.length
 
     def parts(self, xs: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """(constants, carried, one for each step)."""
@@ -55,11 +64,12 @@ class Late(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """The loop that runs backwards. Its inputs are all constants of the forward loop, cotangents of
-    the `active` carried values, sums of cotangents of `summed` constants, and per step what `reads`
-    says. It gives the carried ones again, then `stacks`, one a step. `pulled` says which of the
-    numbers are cotangents of inputs per step; `late` are the other constants' cotangents. `sources`
-    says what the numbers are that are there before: ("x" | "residual" | "cotangent", which one)."""
+    """The loop that runs backwards. Its inputs are all constants of the forward loop, its gate if
+    it has one, cotangents of the `active` carried values, sums of cotangents of `summed` constants,
+    and per step what `reads` says. It gives the carried ones again, then `stacks`, one a step.
+    `pulled` says which of the numbers are cotangents of inputs per step; `late` are the other
+    constants' cotangents. `sources` says what the numbers are that are there before: ("x" |
+    "residual" | "cotangent", which one)."""
 
     body: Body
     active: tuple[int, ...]
@@ -274,8 +284,9 @@ class BackwardBuilder:
         sums = [tracer.input(tracer.specs[i]) for i in summed]
         totals = [self.added(x, pull.pulled[i]) for x, i in zip(sums, summed, strict=True)]
         incoming = [self.incoming(i) for i in pull.active]
-        outputs = [*(self.outgoing(i) for i in pull.active), *totals, *self.stacks]
-        fixed = [*self.consts, *incoming, *(x.payload for x in sums)]
+        gate = pull.inputs[shape.consts : shape.consts + shape.gated]
+        outputs = [*gate, *(self.outgoing(i) for i in pull.active), *totals, *self.stacks]
+        fixed = [*self.consts, *gate, *incoming, *(x.payload for x in sums)]
         roots = tracer.roots(outputs, [*fixed, *self.sources])
         assert not roots, f"scan: what is read backwards is kept; got {roots}"
         needed = tracer.needed(outputs, [*fixed, *self.sources])

@@ -9,13 +9,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, Spec, float32
-from glasshouse.dispatch import broadcast_to, card, primitives, refusal, sample, state, zeros
+from glasshouse.base import DTypeError, GradError, ShapeError, Spec, bool_, float32
+from glasshouse.dispatch import (
+    broadcast_to,
+    card,
+    primitives,
+    refusal,
+    reshape,
+    sample,
+    state,
+    zeros,
+)
 from glasshouse.dispatch.call import call_of
 from glasshouse.ops import linearise
 from glasshouse.ops.body import DETACH, Body, traced
+from glasshouse.ops.compare import where
 from glasshouse.ops.index import move_axes
+from glasshouse.ops.reduce import any_
 from glasshouse.ops.tangents import push
+
+GATE = Spec((), bool_)
 
 
 def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_: Any) -> Any:
@@ -25,6 +38,9 @@ def infer_scan(*operands: Spec, body: Body, shape: linearise.LoopShape, **_: Any
             expected = f"values for {shape.length} steps along axis 0"
             got = f"shape {x.shape}"
             raise ShapeError("scan", expected, got, "Give all of them the same first axis.")
+    if shape.gated and (not init or init[0] != GATE):
+        got = init[0] if init else "nothing carried"
+        raise ShapeError("scan", f"a gate {GATE}", got, "Compare numbers, not tensors.")
     steps = [Spec(x.shape[1:], x.dtype) for x in xs]
     inputs = (*consts, *init, *steps)
     if inputs != body.inputs:
@@ -45,8 +61,10 @@ def compute_scan(
 ) -> Any:
     consts, carried, xs = shape.parts(operands)
     specs = body.out_specs()[shape.carries :]
-    stacks = [np.empty((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
+    stacks = [np.zeros((shape.length, *spec.shape), spec.dtype.np) for spec in specs]
     for t in reversed(range(shape.length)) if reverse else range(shape.length):
+        if shape.gated and not carried[0]:
+            break
         results = body.compute([*consts, *carried, *(x[t] for x in xs)])
         carried = results[: shape.carries]
         for stack, value in zip(stacks, results[shape.carries :], strict=True):
@@ -57,7 +75,7 @@ def compute_scan(
 def parts_of_scan(*_specs: Any, body: Body, shape: linearise.LoopShape, **_: Any) -> Any:
     numbered = enumerate(call for call, _ in body.calls)
     return [
-        (call, shape.length, i in body.recomputed) for i, call in numbered if call.name != "detach"
+        (call, shape.times, i in body.recomputed) for i, call in numbered if call.name != "detach"
     ]
 
 
@@ -91,7 +109,7 @@ def loop(
     is kept at once; with `recompute`, just what is carried."""
     needs = tuple(map(is_tracked, operands))
     attrs = {"body": body, "shape": shape, "reverse": reverse, "recompute": recompute}
-    if True not in needs:
+    if True not in needs or shape.length == linearise.ENDLESS:
         return list(scan(*operands, **attrs, residuals=None))
     forward = linearise.forward_of(body, shape, needs, recompute)
     results = scan(*operands, **attrs | {"body": forward.body}, residuals=forward.residuals)
@@ -111,6 +129,10 @@ def pull_scan(
     **_: Any,
 ) -> Any:
     """The cotangents of the operands that are needed, by one loop backwards."""
+    if shape.gated and shape.length > 1:
+        fix = "Use gh.fori_loop over known numbers or gh.scan, or forward mode: gh.jvp."
+        got = "one that ends by its condition"
+        raise GradError("while_loop", "a loop of known length to go back through", got, fix)
     count = len(body.outputs) - (residuals or 0)
     if residuals is None or any(x is not None for x in cotangents[count:]):
         forward = linearise.forward_of(body, shape, needs, recompute)
@@ -123,15 +145,17 @@ def pull_scan(
         number: source_of(where, operands, y, cotangents) for number, where in back.sources.items()
     }
     consts, init, _ = shape.parts(operands)
+    gate = init[: shape.gated]
     inputs = [
         *consts,
+        *gate,
         *(zeros(init[i]) if cotangents[i] is None else cotangents[i] for i in back.active),
         *(zeros(consts[i]) for i in back.summed),
         *(stacks[number] for number in back.reads),
     ]
     carried = len(back.active) + len(back.summed)
-    backwards = linearise.LoopShape(shape.consts, carried, shape.length)
-    results = loop(inputs, back.body, backwards, not reverse)
+    sizes = (shape.consts, len(gate) + carried, shape.length, shape.gated)
+    results = loop(inputs, back.body, linearise.LoopShape(*sizes), not reverse)[len(gate) :]
     stacks.update(zip(back.stacks, results[carried:], strict=True))
     pulled = dict(zip(back.summed, results[len(back.active) : carried], strict=True))
     pulled.update((i, linearise.work_out(late, stacks)) for i, late in back.late.items())
@@ -175,7 +199,8 @@ def push_scan(
     inexact = [(x, t) for x, t in zip(init, init_ts, strict=True) if x.dtype.is_inexact]
     carried = [zeros(x) if t is None else t for x, t in inexact]
     inputs = [*consts, *const_ts, *init, *carried, *xs, *x_ts]
-    sizes = linearise.LoopShape(len(consts) + len(const_ts), len(init) + len(carried), shape.length)
+    counts = len(consts) + len(const_ts), len(init) + len(carried)
+    sizes = linearise.LoopShape(*counts, shape.length, shape.gated)
     results = loop(inputs, moved.body, sizes, reverse, recompute)
     tangent: list = [None] * len(body.outputs)
     for number, value in zip(moved.outputs, results[len(init) :], strict=True):
@@ -258,6 +283,8 @@ def batch_scan(
     """Batch a loop. Values that depend on a batched one get the batch axis: carried ones in front,
     inputs per step after the axis of steps. All else is computed once for the batch."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
+    if shape.gated and gate_differs(body, shape, batched):
+        return batch_gated(batched, operands, body, shape, reverse, size)
     inside, has_axis = batched_body(body, shape, tuple(batched), size)
     _, init, xs = shape.parts(batched)
     consts, carried, rows = shape.parts(operands)
@@ -273,6 +300,60 @@ def batch_scan(
         x if b else broadcast_to(x, (size, *x.shape))
         for x, b in zip(results, has_axis, strict=True)
     )
+
+
+def gate_differs(body: Body, shape: linearise.LoopShape, batched: Any) -> bool:
+    """Whether some examples of a batch may go on while others have ended."""
+    return batched_values(body, shape, batched)[shape.consts]
+
+
+def batch_gated(batched: Any, operands: Any, body: Any, shape: Any, reverse: Any, size: int) -> Any:
+    """Batch a loop whose gate differs from example to example: it goes on until all have ended,
+    and those that have keep what they carry."""
+    consts, carried, rows = shape.parts(operands)
+    is_const, is_carried, is_row = shape.parts(batched)
+    carried = [
+        x if b else broadcast_to(x, (size, *x.shape))
+        for x, b in zip(carried, is_carried, strict=True)
+    ]
+    rows = [move_axes(x, (0,), (1,)) if b else x for x, b in zip(rows, is_row, strict=True)]
+    flags = (*is_const, *(True for _ in carried), *is_row)
+    inside = gated_body(body, shape, flags, size)
+    gates = carried[0]
+    sizes = shape._replace(carries=shape.carries + 1)
+    results = loop([*consts, any_(gates, axes=(0,)), *carried, *rows], inside, sizes, reverse)[1:]
+    stacks = results[shape.carries :]
+    return (*results[: shape.carries], *(move_axes(x, (1,), (0,)) for x in stacks))
+
+
+@functools.lru_cache(linearise.MOST_LINEARISED)
+def gated_body(body: Body, shape: linearise.LoopShape, batched: tuple[bool, ...], size: int) -> Any:
+    """The body for a batch, with one more gate in front, which is open while one of theirs is."""
+    inside, has_axis = batched_body(body, shape, batched, size)
+    consts, carried, xs = shape.parts(inside.inputs)
+
+    def kept(gates, new, old):
+        ones = reshape(gates, (size, *(1,) * (new.ndim - 1)))
+        return where(broadcast_to(ones, new.shape), new, old)
+
+    def step(*inputs):
+        first, (_, *others) = list(inputs[: shape.consts]), inputs[shape.consts :]
+        before = others[: shape.carries]
+        results = [
+            x if b else broadcast_to(x, (size, *x.shape))
+            for x, b in zip(inside.apply(*first, *others), has_axis, strict=True)
+        ]
+        gates = before[0]
+        results[0] = results[0] & gates
+        for i, old in enumerate(before[1:], 1):
+            results[i] = kept(gates, results[i], old)
+        for i in range(shape.carries, len(results)):
+            results[i] = kept(gates, results[i], zeros(results[i].spec))
+        return [any_(results[0], axes=(0,)), *results]
+
+    specs = [*consts, GATE, *carried, *xs]
+    tracer, inputs, outputs = traced(step, specs, is_closed=True)
+    return tracer.body([x.payload for x in inputs], [tracer.number_of(x) for x in outputs])
 
 
 def batched_values(body: Body, shape: linearise.LoopShape, batched: Any) -> list[bool]:
@@ -343,9 +424,21 @@ def sample_body() -> Body:
     return Body.of((w, h, h), tuple(calls), (5, 6))
 
 
+def gated_sample() -> Body:
+    """h = tanh(h w), if the gate is open."""
+    w, h = Spec((3, 3), float32), Spec((2, 3), float32)
+    calls = [
+        (call_of(primitives["matmul"], (h, w), {}), (2, 0)),
+        (call_of(primitives["tanh"], (h,), {}), (3,)),
+    ]
+    return Body.of((w, GATE, h), tuple(calls), (1, 4))
+
+
 SAMPLE: dict[str, Any] = {"body": sample_body(), "shape": linearise.LoopShape(1, 1, 4)}
 SAMPLE |= {"residuals": None, "recompute": False}
 FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
+GATED: dict[str, Any] = FORWARDS | {"body": gated_sample()}
+GATED |= {"shape": linearise.LoopShape(1, 2, 1, gated=True)}
 
 
 @card(
@@ -364,6 +457,8 @@ FORWARDS: dict[str, Any] = SAMPLE | {"reverse": False}
     samples=[
         sample((3, 3), (2, 3), (4, 2, 3), **FORWARDS),
         sample((3, 3), (2, 3), (4, 2, 3), reverse=True, **SAMPLE),
+        sample((3, 3), np.True_, (2, 3), **GATED),
+        sample((3, 3), np.False_, (2, 3), **GATED),
     ],
     error_samples=[
         refusal(ShapeError, "4 steps", (3, 3), (2, 3), (5, 2, 3), **FORWARDS),

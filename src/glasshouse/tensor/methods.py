@@ -11,6 +11,7 @@ from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import linalg, random, special, writing
+from glasshouse.tensor.at import UpdatePlaces
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
 from glasshouse.tensor.standard import (
@@ -359,6 +360,10 @@ ONE_LINERS = {
     ),
 }
 PROPERTIES = {
+    "at": (
+        UpdatePlaces,
+        "New tensors, different in some places: `x.at[i].set(y)`, `add`, `max`.",
+    ),
     "real": (elementwise.real, "The real part."),
     "imag": (elementwise.imag, "The imaginary part."),
     "H": (arrange.adjoint, "The conjugate transpose of a matrix."),

@@ -3,9 +3,11 @@
 from glasshouse.transforms.checkpoint import checkpoint
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
+from glasshouse.transforms.loops import cond, fori_loop, switch, while_loop
 from glasshouse.transforms.reverse import grad, value_and_grad, vjp
 from glasshouse.transforms.scan import scan
 from glasshouse.transforms.vmap import vmap
 
-__all__ = ["checkpoint", "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "scan",
-           "value_and_grad", "vjp", "vmap"]  # fmt: skip
+__all__ = ["checkpoint", "cond", "fori_loop", "grad", "hessian", "hvp", "jacfwd", "jacobian",
+           "jacrev", "jvp", "scan", "switch", "value_and_grad", "vjp", "vmap",
+           "while_loop"]  # fmt: skip

@@ -36,6 +36,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.call import input_call
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.ops.body import DETACH, Body
+from glasshouse.ops.linearise import ENDLESS
 
 MOST_BODIES = 1 << 10  # of which is kept whether kernels compute them
 MOST_LANE_BYTES = 1 << 24  # of scratch memory, of which each lane has its own
@@ -83,6 +84,7 @@ class LoopRun(ctypes.Structure):
         ("reverse", ctypes.c_int64),
         ("lanes", ctypes.c_int64),
         ("lane_bytes", ctypes.c_int64),
+        ("gate", ctypes.c_int64),
         ("input_count", ctypes.c_int64),
         ("output_count", ctypes.c_int64),
         ("carry_count", ctypes.c_int64),
@@ -97,12 +99,14 @@ class LoopRun(ctypes.Structure):
 class LoopLayout(NamedTuple):
     """Where a loop finds and leaves its values, as native/runner.c reads it; `carried` has the
     output of the body that carries each value on. Lanes share the steps out, with so many bytes of
-    scratch memory each; 0 bytes where they could not, whatever the number of threads."""
+    scratch memory each; 0 bytes where they could not, whatever the number of threads. `gate`: the
+    carried value that says whether the loop goes on."""
 
     length: int
     reverse: bool
     lanes: int
     lane_bytes: int
+    gate: int
     inputs: tuple[tuple[int, int, int], ...]
     outputs: tuple[tuple[int, int, int, int, int], ...]
     carried: tuple[int, ...]
@@ -155,6 +159,7 @@ class LoopCall(NativeCall):
             int(layout.reverse),
             layout.lanes,
             layout.lane_bytes,
+            layout.gate,
             *map(len, (layout.inputs, layout.outputs, layout.carried, layout.copies)),
             *map(ctypes.addressof, parts),
         )
@@ -250,7 +255,8 @@ class LoopLowerer(Lowerer):
     def describe(self, step: Any) -> StepDescription:
         plan, layout = step.plan
         inside = ", ".join(inner.lowerer.describe(inner).text.strip() for inner in plan.schedule)
-        return StepDescription(f"scan of {layout.length} × ({inside})", step.computes, "scan")
+        times = "while" if layout.length == ENDLESS else f"{layout.length} ×"
+        return StepDescription(f"scan of {times} ({inside})", step.computes, "scan")
 
     def work_of(self, info: Any) -> StepWork:
         numbers: list[int] = [0, 0]
@@ -389,6 +395,7 @@ class LoopPlanner:
             self.reverse,
             1,
             0,
+            0 if self.shape.gated else NONE,
             tuple((c, starts[c] if c >= 0 else arg, step) for c, arg, step in inputs),
             tuple(outputs),
             carried,
@@ -409,7 +416,7 @@ class LoopPlanner:
         stacked = next((i for i in mine if i >= carries), None)
         if stacked is not None:
             return (self.args[stacked], nbytes, NONE, NONE, NONE)
-        last = next((i for i in mine if i in self.args), None)
+        last = None if self.shape.gated else next((i for i in mine if i in self.args), None)
         arg, place = (NONE, self.place(nbytes)) if last is None else (self.args[last], NONE)
         spare = NONE if not mine or self.stays(plan, number, mine) else self.place(nbytes)
         return (NONE, 0, arg, place, spare)
