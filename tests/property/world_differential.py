@@ -7,6 +7,7 @@ import contextlib
 import decimal
 import gc
 import io
+import itertools
 import math
 import operator
 import os
@@ -282,9 +283,29 @@ def run_step(step: str, names: dict, digits) -> tuple:
 
 def picture(value, digits):
     try:
-        return Picture(digits).of(value)
+        return with_one_super_error(Picture(digits).of(value))
     except RecursionError:
         return "too deep"
+
+
+# From 3.12 on, Python says the one while a `super().x` is cold and the other when it is warm, if
+# the first argument is of another class: which one comes depends on the calls before.
+SUPER_ERRORS = {
+    "AttributeError": re.compile(r"'super' object has no attribute '\w+'"),
+    "TypeError": re.compile(r"super\(type, obj\): obj .* subtype of type.*"),
+}
+
+
+def with_one_super_error(seen):
+    """A picture in which both errors of a `super()` of another class's object are one."""
+    if type(seen) is not tuple:
+        return seen
+    parts = [with_one_super_error(part) for part in seen]
+    for i, (kind, text) in enumerate(itertools.pairwise(parts)):
+        pattern = SUPER_ERRORS.get(kind) if type(kind) is type(text) is str else None
+        if pattern and pattern.fullmatch(text):
+            parts[i : i + 2] = "an error of", "super of another class"
+    return tuple(parts)
 
 
 def compare_world(text: str, steps: list[str], mode: str) -> None:

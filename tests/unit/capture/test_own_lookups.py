@@ -1,5 +1,6 @@
 """Attributes of objects whose class finds, sets or deletes them in Python, written to and read."""
 
+import math
 import weakref
 
 import pytest
@@ -235,3 +236,97 @@ def test_the_namespace_of_a_module_is_read_in_a_generator():
 
     captured = gh.optimize("eager")(fn)
     assert captured() == captured() == [True, True]
+
+
+# -- what capture itself reads of an object -------------------------------------------------------
+
+READ = []
+
+
+def count(self, name):
+    READ.append(name)
+    return object.__getattribute__(self, name)
+
+
+def refuse(self, name):
+    raise AttributeError(name)
+
+
+FINDERS = {"constant": lambda self, name: 5, "counting": count, "refusing": refuse}
+BASES = (object, Exception, list, dict, tuple, int)
+
+
+def in_a_break(cls, x):
+    new = cls()
+    object.__setattr__(new, "z", x * 2)
+    print(end="")
+    return new, x * 2
+
+
+def beside_a_constant(cls, x):
+    new, five = cls(), int("5")
+    print(end="")
+    return new, x * five
+
+
+def after_a_refusal(cls, x):
+    x = x * (Five() == 5)
+    try:
+        return math.trunc(cls()), x
+    except (TypeError, AttributeError) as error:
+        return type(error).__name__, x
+
+
+def as_raised(cls, x):
+    try:
+        raise cls()
+    except Exception as error:
+        return error, x * 2
+
+
+def from_another(cls, x):
+    try:
+        raise ValueError from cls()
+    except Exception as error:
+        cause = BaseException.__cause__.__get__(error)
+        return cause, BaseException.__traceback__.__get__(cause) is None, x * 2
+
+
+class Five(Exception):
+    __new__ = lambda cls: 5  # noqa: E731
+
+
+def seen_of(function, cls):
+    """What a call returns, its error, and the attributes that it read."""
+    READ.clear()
+    try:
+        results = function(cls, gh.ones(2))
+    except Exception as error:
+        return type(error).__name__, list(READ)
+    shown = []
+    for result in results:
+        if type(result) is cls:
+            names = object.__dir__(result) if cls is object else dir(cls)
+            shown.append((cls.__name__, "z" in names, own_z(result)))
+        else:
+            shown.append(str(result))
+    return shown, list(READ)
+
+
+def own_z(value):
+    try:
+        return str(object.__getattribute__(value, "z"))
+    except AttributeError:
+        return None
+
+
+@pytest.mark.parametrize("finder", FINDERS)
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(
+    "function", [in_a_break, beside_a_constant, after_a_refusal, as_raised, from_another]
+)
+def test_capture_reads_objects_without_their_own_lookup(function, base, finder):
+    cls = type("New", (base,), {"__getattribute__": FINDERS[finder]})
+    want, captured = seen_of(function, cls), gh.optimize("eager")(function)
+    with gh.capture.config.override(raise_internal_errors=True):
+        assert [seen_of(captured, cls) for _ in range(2)] == [want, want]

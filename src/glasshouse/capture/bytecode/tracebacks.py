@@ -92,6 +92,26 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
     return native().make_frame(looks_alike, names)
 
 
+def error_part(error: BaseException, name: str):
+    """A part that each exception has in C, like `__traceback__`; no code of its class runs."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def set_error_part(error: BaseException, name: str, value) -> None:
+    """Set a part that each exception has in C; no code of its class runs."""
+    getattr(BaseException, name).__set__(error, value)
+
+
+def cut_traceback(error: BaseException) -> None:
+    """Leave the user's entries alone in the traceback of an exception."""
+    set_error_part(error, "__traceback__", users_part(error_part(error, "__traceback__")))
+
+
+def add_frame(f, error: BaseException) -> None:
+    """Put a frame's entry in front of an exception's traceback."""
+    set_error_part(error, "__traceback__", with_frame(f, error_part(error, "__traceback__")))
+
+
 def with_frame(f, trace):
     """A traceback with a frame's entry before the others."""
     if is_polyfill(f.root):
@@ -102,7 +122,7 @@ def with_frame(f, trace):
 def add_inlined(error: BaseException, entries: tuple, first: int, last: int) -> None:
     """Put the entries of inlined functions, those from `first` to `last`, after that of the
     replacement, which called them. An entry is (code, line, globals), or None for none."""
-    trace = error.__traceback__
+    trace = error_part(error, "__traceback__")
     for entry in reversed(entries[first - 1 : last]):
         if entry is not None:
             code, line, names = entry
@@ -112,7 +132,7 @@ def add_inlined(error: BaseException, entries: tuple, first: int, last: int) -> 
 
 def inside(error: BaseException) -> BaseException:
     """An error as an inlined function catches it: without the entry of the replacement."""
-    error.__traceback__ = error.__traceback__.tb_next
+    set_error_part(error, "__traceback__", error_part(error, "__traceback__").tb_next)
     return error
 
 
@@ -130,10 +150,10 @@ def EMPTY():
 
 def chain_context(error: BaseException, handled: BaseException | None) -> None:
     """Have Python set the context of an exception, as if raised while `handled` is handled."""
-    trace = error.__traceback__
+    trace = error_part(error, "__traceback__")
     with suppress(BaseException):
         native().call_handling(handled, raise_it, (error,), {})
-    error.__traceback__ = trace
+    set_error_part(error, "__traceback__", trace)
 
 
 def raise_it(error: BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 
 from glasshouse.base.interrupts import release
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import caller_of, users_part, with_frame
+from glasshouse.capture.bytecode.tracebacks import add_frame, caller_of, cut_traceback
 from glasshouse.capture.emit.continuation import END_OF_LOOP, handling, loop_end
 from glasshouse.capture.emit.resume_calls import resume_call
 from glasshouse.capture.frames.frame import (
@@ -52,7 +52,8 @@ class BreakContinuation:
                 go_on = self.resumption(frame, frame.at, frame.stack, (), False)
                 release()
         except BaseException as error:
-            error.__traceback__ = with_frame(frame, users_part(error.__traceback__))
+            cut_traceback(error)
+            add_frame(frame, error)
             if handler is None:
                 raise
             caught = error

@@ -6,7 +6,7 @@ import types
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
 
-from glasshouse.capture.bytecode.tracebacks import without_locals
+from glasshouse.capture.bytecode.tracebacks import error_part, set_error_part, without_locals
 from glasshouse.capture.frames.frame import CapturedGenerator
 from glasshouse.capture.rules.constants import is_plain
 from glasshouse.capture.values.plain import (
@@ -15,6 +15,7 @@ from glasshouse.capture.values.plain import (
     builtin_base,
     is_native,
     is_small,
+    own_dict,
     static_lookup,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -247,7 +248,7 @@ class ValueEmitter:
 
     def attributes_of_new(self, var, name) -> None:
         """Set the attributes of a new object whose dict is known."""
-        attrs = getattr(var.value, "__dict__", None) or {}
+        attrs = own_dict(var.value) or {}
         table = self.tracer.heap.tracked.get(id(attrs))
         if attrs and (table is None or table.items is None or table.items.keys() != attrs.keys()):
             raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
@@ -267,12 +268,12 @@ class ValueEmitter:
     def make_object(self, var, cls):
         name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
         self.attributes(var, name)
-        if id(getattr(var.value, "__dict__", None)) in self.tracer.heap.tracked:
+        if id(own_dict(var.value)) in self.tracer.heap.tracked:
             self.attributes_of_new(var, name)
         return name
 
     def make_attributes(self, var, obj):
-        return self.bind(var, f"{self.name(obj)}.__dict__")
+        return self.bind(var, f"{self.pool(own_dict)}({self.name(obj)})")
 
     def attributes(self, var, name) -> None:
         """Set the attributes that the trace set on something new."""
@@ -286,17 +287,20 @@ class ValueEmitter:
     def set_chain(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
         for attribute in ("__cause__", "__context__"):
-            other = getattr(var.value, attribute)
+            other = error_part(var.value, attribute)
             if other is not None:
                 linked = self.tracer.heap.tracked.get(id(other))
                 if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
-                self.make(f"{name}.{attribute} = {self.name(linked)}")
-        if var.value.__traceback__ is not None:
-            trace = self.pool(without_locals(var.value.__traceback__))
-            self.make(f"{name}.__traceback__ = {trace}")
-        if var.value.__suppress_context__:
-            self.make(f"{name}.__suppress_context__ = True")
+                self.set_part(name, attribute, self.name(linked))
+        trace = error_part(var.value, "__traceback__")
+        if trace is not None:
+            self.set_part(name, "__traceback__", self.pool(without_locals(trace)))
+        if error_part(var.value, "__suppress_context__"):
+            self.set_part(name, "__suppress_context__", "True")
+
+    def set_part(self, name: str, attribute: str, text: str) -> None:
+        self.make(f"{self.pool(set_error_part)}({name}, {attribute!r}, {text})")
 
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
@@ -326,7 +330,7 @@ class ValueEmitter:
         error, cls = var.value, type(var.value)
         builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
         small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
-        plain = is_plain(self.tracer, (error.args, error.__dict__))
+        plain = is_plain(self.tracer, (error_part(error, "args"), own_dict(error)))
         if not plain or not (small or builtin is cls):
             raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
         copier = alike if small else copy.copy
@@ -340,7 +344,7 @@ class ValueEmitter:
         return name
 
     def make_traceback(self, var, error):
-        return self.bind(var, f"{self.name(error)}.__traceback__")
+        return self.bind(var, f'{self.pool(error_part)}({self.name(error)}, "__traceback__")')
 
     def make_token(self, var, variable, value, before):
         """The token of setting a context variable, which is set after those set before it."""
@@ -445,8 +449,8 @@ def last_writes(log: list[tuple]) -> list[tuple]:
 
 def alike(error: BaseException) -> BaseException:
     """An exception with the arguments and attributes of another, made without its __init__."""
-    clone = BaseException.__new__(type(error), *error.args)
-    clone.__dict__.update(error.__dict__)
+    clone = BaseException.__new__(type(error), *error_part(error, "args"))
+    own_dict(clone).update(own_dict(error))
     return clone
 
 

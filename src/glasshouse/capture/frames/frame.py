@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from glasshouse.capture.bytecode.instructions import GENERATORS, ExceptionHandler, decoded
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import users_part
+from glasshouse.capture.bytecode.tracebacks import cut_traceback, set_error_part
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.iterator_places import (
     choices_from,
@@ -437,7 +437,7 @@ class CapturedGenerator:
     def throw(self, kind, value=None, trace=None):
         """Raise inside."""
         error = error_thrown(kind, value, trace) if value or trace else error_thrown(kind)
-        error.__traceback__ = trace
+        set_error_part(error, "__traceback__", trace)
         try:
             return self.drive(Var(None), error)
         finally:
@@ -448,7 +448,7 @@ class CapturedGenerator:
         try:
             return self.make_tracer().drive(self, sent, error)
         except BaseException as raised:
-            raised.__traceback__ = users_part(raised.__traceback__)
+            cut_traceback(raised)
             native().raise_again(raised)
         finally:
             del error
@@ -466,7 +466,7 @@ class CapturedGenerator:
         try:
             self.throw(GeneratorExit())
         except (GeneratorExit, StopIteration) as error:
-            error.__traceback__ = None  # it holds our frames, and they hold it
+            set_error_part(error, "__traceback__", None)  # it holds our frames, they hold it
             if bytecode.close_gives_value and isinstance(error, StopIteration):
                 return error.value
         return None

@@ -40,7 +40,7 @@ def function_part(t, obj: Var, name: str) -> Var:
 def dict_entry(t, obj: Var, name: str) -> Var:
     """An attribute in an object's own `__dict__`, or MISSING; either is guarded."""
     value, cls = obj.value, type(obj.value)
-    attributes = getattr(value, "__dict__", None)
+    attributes = own_dict(value)
     if attributes is None and cls.__dictoffset__ and t.guards.live:  # C keeps it to itself
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
     if not isinstance(attributes, dict):
@@ -84,7 +84,7 @@ def object_dict(t, obj: Var) -> Var:
 
 def attributes_of_new(t, obj: Var) -> Var:
     """The dict with the attributes of a new object, or of a list or dict of a user's class."""
-    attributes = obj.value.__dict__
+    attributes = own_dict(obj.value)
     table = t.heap.tracked.get(id(attributes))
     if table is None:
         table = t.heap.track(Var(attributes, Recipe("attributes", obj), {}))

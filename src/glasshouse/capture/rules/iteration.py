@@ -3,7 +3,12 @@
 import types
 
 from glasshouse.capture.bytecode.instructions import decoded
-from glasshouse.capture.bytecode.tracebacks import chain_context, is_polyfill
+from glasshouse.capture.bytecode.tracebacks import (
+    chain_context,
+    error_part,
+    is_polyfill,
+    set_error_part,
+)
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import (
     END,
@@ -51,11 +56,11 @@ def thrown_error(t, args) -> Var:
     """The exception that `throw` raises; Python checks its arguments."""
     values = [x.value for x in args]
     errors = (x for x in values[:2] if isinstance(x, BaseException))
-    traces = [x.__traceback__ for x in errors]
+    traces = [error_part(x, "__traceback__") for x in errors]
     error = t.do(error_thrown, *values)
     trace = values[2] if len(values) > 2 else None
     traces = [x for x in (trace, *traces) if isinstance(x, types.TracebackType)]
-    error.__traceback__ = next(iter(traces), None)  # without our frames
+    set_error_part(error, "__traceback__", next(iter(traces), None))  # without our frames
     thrown = next((x for x in args if x.value is error), None)
     if thrown is not None:
         return thrown

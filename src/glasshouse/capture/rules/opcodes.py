@@ -10,6 +10,7 @@ import types
 from itertools import pairwise
 
 from glasshouse.capture.bytecode.instructions import decoded
+from glasshouse.capture.bytecode.tracebacks import error_part, set_error_part
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import END, type_of
 from glasshouse.capture.rules.attributes import attribute_now, module_attribute
@@ -688,7 +689,7 @@ def op_WITH_EXCEPT_START(t, f, ins):
     args = [
         Var(type(t.typed(error))),
         error,
-        Var(error.value.__traceback__, Recipe("traceback", error)),
+        Var(error_part(error.value, "__traceback__"), Recipe("traceback", error)),
     ]
     return t.call(f.stack[bytecode.exit_place], args, {})
 
@@ -763,7 +764,7 @@ def throw(t, error, cause):
     if cause is not None and isinstance(cause.value, type):
         return t.call(cause, [], {}, lambda t, new: throw_from(t, error, cause, new))
     if cause is not None:
-        error.value.__cause__ = cause.value
+        set_error_part(error.value, "__cause__", cause.value)
     t.frames.raised = error
     raise t.raising(error.value)
 

@@ -14,7 +14,7 @@ from glasshouse.base.errors import CaptureError, Explained, OptionError
 from glasshouse.base.interrupts import let_through, release
 from glasshouse.capture.bytecode.instructions import slot_names
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import users_part
+from glasshouse.capture.bytecode.tracebacks import cut_traceback, error_part
 from glasshouse.capture.emit.break_continuation import BreakContinuation, real, return_later
 from glasshouse.capture.emit.replacement import ReplacementEmitter, is_work
 from glasshouse.capture.frames.frame import CapturedGenerator, CaptureFrame, plain_value
@@ -224,14 +224,15 @@ class CaptureSession(BreakContinuation):
         error, emitter = outcome.var.value, ReplacementEmitter(self.tracer, self.resumer)
         if self.unfinished() is None:
             try:
+                trace = error_part(error, "__traceback__")
                 how = "raise again" if outcome.has_frame else "raise"
-                line = getattr(error.__traceback__, "tb_lineno", self.fn.__code__.co_firstlineno)
+                line = getattr(trace, "tb_lineno", self.fn.__code__.co_firstlineno)
                 graph, _ = self.new_entry(emitter, outcome.var, None, line, how)
                 self.run_graph(emitter, graph)
             except CannotRebuild as failure:
                 self.note_break(reason_of(failure.what, "leaves the function"), "", "")
         self.finalize(outcome.var)
-        error.__traceback__ = users_part(error.__traceback__)
+        cut_traceback(error)
         self.leave_contexts()
         return partial(raise_later, error)
 

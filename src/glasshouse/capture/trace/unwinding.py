@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.bytecode.native import native
-from glasshouse.capture.bytecode.tracebacks import users_part, with_frame
+from glasshouse.capture.bytecode.tracebacks import add_frame, cut_traceback, error_part
 from glasshouse.capture.bytecode.versions import bytecode
 from glasshouse.capture.frames.frame import END, CaptureFrame, LastInstruction, may_go_on
 from glasshouse.capture.frames.surroundings import attribute_request, tell_attribute
@@ -113,7 +113,7 @@ def unwind_once(t, error: BaseException) -> "Break | Raised | None":
     ins = last.code.instructions[last.at]
     has_frame = reraises = ins.op == "RERAISE" or ins.op == "RAISE_VARARGS" and not ins.arg
     caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in t.frames)
-    error.__traceback__ = users_part(error.__traceback__)
+    cut_traceback(error)
     if t.guards.live and may_restart and not caught and not reraises:
         refill(t)
         restart(t, t.frames[-1])
@@ -123,7 +123,7 @@ def unwind_once(t, error: BaseException) -> "Break | Raised | None":
     while t.frames:
         f = t.frames[-1]
         if not reraises:
-            error.__traceback__ = with_frame(f, error.__traceback__)
+            add_frame(f, error)
         reraises = False
         handler = f.code.handler_at(f.at)
         if handler is not None:
@@ -145,7 +145,7 @@ def unwind_once(t, error: BaseException) -> "Break | Raised | None":
             if isinstance(error, StopIteration):
                 stop, error = error, RuntimeError("generator raised StopIteration")
                 error.__cause__ = error.__context__ = stop
-                error.__traceback__ = stop.__traceback__
+                error.__traceback__ = error_part(stop, "__traceback__")
                 var = t.heap.track(Var(error, Recipe("exception_value")))
         elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and t.frames:
             f.then.other(t, error)
