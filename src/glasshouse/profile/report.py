@@ -29,6 +29,7 @@ from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.read_trace import read_trace
+from glasshouse.profile.transfers import transfers
 
 if TYPE_CHECKING:
     from glasshouse.profile.tables import KernelRows
@@ -272,7 +273,7 @@ def timeline_data(trace: Trace) -> dict[Any, Any]:
     if len(events) + len(steps.step) > MAX_SLICES and trace.loop_steps():
         _, first, last = trace.loop_steps()[-1]
     names: dict[str, int] = {}
-    lanes: dict[str, int] = {}  # of streams of devices
+    lanes: dict[str, int] = {}  # of streams of devices, and of transports
     slices = []
 
     def add(track: int, begin, end, name: str, kernel: int) -> None:
@@ -293,6 +294,10 @@ def timeline_data(trace: Trace) -> dict[Any, Any]:
             lane = f"device {steps.device[i]} stream {steps.stream[i]}"
             track = lanes.setdefault(lane, 1000 + 100 * len(lanes))
         add(track, steps.begin[i], steps.end[i], table[rows[key]].name, rows[key])
+    for thread, name, begin, end in transfers(trace):
+        if begin >= first and end <= last:
+            track = lanes.setdefault(thread, 1000 + 100 * len(lanes))
+            add(track, begin, end, name, -1)
     return {
         "names": list(names),
         "slices": slices,

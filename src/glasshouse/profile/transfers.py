@@ -1,6 +1,7 @@
 """Transfers of a transport beside the steps of Programs, shown as a thread for each group of ranks,
 and for each channel between stages of a pipeline."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,15 @@ def with_transfers(trace: Trace) -> Trace:
         info = StepInfo(name, COLLECTIVE, [], NOWHERE, nbytes, nbytes, 0, group=group)
         add_run(other, Transfer(info), channel, begin, end)
     return other
+
+
+def transfers(trace: Trace) -> Iterator[tuple[str, str, int, int]]:
+    """Thread, name, begin and end of each transfer."""
+    other = with_transfers(trace)
+    for run in other.runs:
+        if isinstance(run.program, Transfer):
+            name = run.program.step_infos()[0].name
+            yield other.threads[run.thread], name, run.begin_ns, int(run.ends_ns[-1])
 
 
 def add_run(trace: Trace, transfer: Transfer, thread: str, begin: int, end: int) -> None:

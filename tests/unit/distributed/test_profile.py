@@ -9,6 +9,7 @@ import glasshouse as gh
 from glasshouse import distributed as dist
 from glasshouse.base.flags import flags
 from glasshouse.profile.advice import advice
+from glasshouse.profile.report import timeline_data
 from glasshouse.profile.steps.breakdown import Breakdown
 from glasshouse.profile.traces import chrome
 
@@ -17,7 +18,7 @@ STEPS, SIZE, MICROBATCHES = 12, 300, 4  # of few steps, HTA may miss all that ov
 
 def profiled(folder):
     """Steps of products, each summed over ranks while the next is computed; (names of steps, ns by
-    part, (begin, end) of what the transport did, of the steps between the first and the last)."""
+    part, the rank, causes of advice, the report's timeline)."""
     a = gh.asarray(np.full((SIZE, SIZE), 1e-3, np.float32))
 
     def step():
@@ -40,7 +41,7 @@ def profiled(folder):
     prof.export_chrome_trace(f"{folder}/hta/rank{rank}.json.gz", hta=True)
     names = sorted({row.name for row in prof.kernels() if "all_reduce" in row.name})
     causes = [piece.cause for piece in advice(prof.trace)]
-    return names, Breakdown(prof.trace).ns, prof.trace.rank, causes
+    return names, Breakdown(prof.trace).ns, prof.trace.rank, causes, timeline_data(prof.trace)
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +95,24 @@ def slices(data, category, name=""):
 
 @pytest.mark.slow
 def test_starts_and_waits_are_steps_with_names_and_their_time_is_communication(told):
-    for rank, (names, parts, own, _) in enumerate(told[1]):
+    for rank, (names, parts, own, *_) in enumerate(told[1]):
         assert names == ["all_reduce world 360.0 kB", "start all_reduce world 360.0 kB"]
         assert parts["communication"] > 0 and own == rank
 
 
 @pytest.mark.slow
 def test_collectives_are_no_steps_of_the_host_to_replace(told):
-    assert all("host step" not in causes for *_, causes in told[1])
+    assert all("host step" not in causes for *_, causes, _ in told[1])
+
+
+def test_the_report_has_what_the_transport_did_in_a_lane_of_its_own(told):
+    for *_, timeline in told[1]:
+        lanes = {name: track for track, name in timeline["lanes"].items()}
+        (track,) = [lanes[name] for name in lanes if name.startswith("collectives of ranks 0, 1")]
+        transfers = [x for x in timeline["slices"] if x[0] == track]
+        assert len(transfers) == 4 * STEPS
+        assert all("all_reduce" in timeline["names"][name] for _, _, _, name, _ in transfers)
+        assert all(ns > 0 and 0 <= begin <= timeline["ns"] - ns for _, begin, ns, _, _ in transfers)
 
 
 def test_what_the_transport_did_is_a_thread_of_its_own_beside_the_kernels(told):

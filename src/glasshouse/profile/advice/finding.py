@@ -10,9 +10,9 @@ from glasshouse.profile.text import milliseconds, scaled
 class Advice(NamedTuple):
     """One thing to do. `cause` is its kind in a word or two; `where` the step or operator, and
     `line` the user's line, if known; `cost_ns` is the measured time there and `gain_ns` the
-    expected gain of the change, as `arithmetic` derives it; both are part of `step_ns`, the time of
-    a step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes` is what the
-    change would free, of a peak of `peak_bytes`."""
+    expected gain of the change, as `arithmetic` derives it; both are part of `step_ns`, the mean
+    time of a steady step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes`
+    is what the change would free, of a peak of `peak_bytes`."""
 
     cause: str
     where: str
@@ -54,14 +54,14 @@ class Advice(NamedTuple):
         if self.peak_bytes and not self.gain_ns:
             return "less memory, but how much is not known"
         at_most = "at most " if self.is_bound else ""
-        gain = f"{milliseconds(self.gain_ns)} less, {self.gain_ns / self.step_ns:.0%} of a step"
-        return at_most + gain
+        share = self.gain_ns / self.step_ns
+        return f"{at_most}{milliseconds(self.gain_ns)} less, {share:.0%} of a mean step"
 
     @property
     def text(self) -> str:
         """All of it as a paragraph."""
         place = f" ({short(self.line)}{f': `{self.code}`' if self.code else ''})"
-        cost = f"{milliseconds(self.cost_ns)}, {self.cost_ns / self.step_ns:.0%} of a step. "
+        cost = f"{milliseconds(self.cost_ns)}, {self.cost_ns / self.step_ns:.0%} of a mean step. "
         return (
             f"{self.cause}: {self.where}{place if self.line else ''}. "
             f"{cost if self.cost_ns else ''}{self.why} {self.change} "
