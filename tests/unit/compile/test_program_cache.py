@@ -97,3 +97,20 @@ def test_structures_that_were_never_compiled_are_forgotten_too(empty, monkeypatc
         for rows in range(1, 60):
             value(rows)
     assert len(program.programs) < 20
+
+
+@pytest.mark.parametrize("mode", ["always", "auto"])
+def test_what_is_never_compiled_does_not_run_a_program_of_an_earlier_run(empty, mode):
+    """A Program may give a zero the other sign: what ran before must not decide on it."""
+
+    def signs() -> list[float]:
+        x = gh.asarray(np.full(4, -0.0, np.float32))
+        return gh.copysign(gh.ones(4), x + 0.0).tolist()
+
+    with flags.override(compile="never"):
+        expected = signs()
+    with flags.override(compile=mode):
+        compiled = [signs() for _ in range(3)]
+    assert expected == [1.0] * 4 and (mode == "auto" or compiled[0] == [-1.0] * 4)
+    with flags.override(compile="never"):
+        assert signs() == expected

@@ -243,6 +243,8 @@ def program_for(
     entry: ProgramEntry, recording: Recording, backend: "RecordingBackend"
 ) -> Program | None:
     """Program to run; None where the references compute."""
+    if flags.compile == "never":  # not one of an earlier run either: results are the references'
+        return None
     if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
         try:
             entry.program = program = make_program(recording)

@@ -2,7 +2,7 @@
 
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node
-from glasshouse.graph.simplify import relu_operand
+from glasshouse.graph.patterns import relu_operand
 
 
 def with_epilogue(graph: GraphUsers, node: Node, takes_relu: bool) -> Claim:
