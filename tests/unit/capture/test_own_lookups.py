@@ -297,7 +297,7 @@ class Five(Exception):
 
 
 def seen_of(function, cls):
-    """What a call returns, its error, and the attributes that it read."""
+    """Return the results of a call, or its error, and the attributes that it read."""
     READ.clear()
     try:
         results = function(cls, gh.ones(2))

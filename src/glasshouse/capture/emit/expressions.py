@@ -286,21 +286,21 @@ class ValueEmitter:
 
     def set_chain(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
-        for attribute in ("__cause__", "__context__"):
-            other = error_part(var.value, attribute)
+        error, texts = var.value, {}
+        for part in ("__cause__", "__context__"):
+            other = error_part(error, part)
             if other is not None:
                 linked = self.tracer.heap.tracked.get(id(other))
                 if linked is None or not linked.is_new or id(linked) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
-                self.set_part(name, attribute, self.name(linked))
-        trace = error_part(var.value, "__traceback__")
+                texts[part] = self.name(linked)
+        trace = error_part(error, "__traceback__")
         if trace is not None:
-            self.set_part(name, "__traceback__", self.pool(without_locals(trace)))
-        if error_part(var.value, "__suppress_context__"):
-            self.set_part(name, "__suppress_context__", "True")
-
-    def set_part(self, name: str, attribute: str, text: str) -> None:
-        self.make(f"{self.pool(set_error_part)}({name}, {attribute!r}, {text})")
+            texts["__traceback__"] = self.pool(without_locals(trace))
+        if error_part(error, "__suppress_context__"):
+            texts["__suppress_context__"] = "True"
+        for part, text in texts.items():
+            self.make(f"{self.pool(set_error_part)}({name}, {part!r}, {text})")
 
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
