@@ -48,6 +48,7 @@ from glasshouse.base.dtype import int32 as int
 from glasshouse.base.dtype import int64 as long
 from glasshouse.base.errors import *
 from glasshouse.capture.api import *
+from glasshouse.capture.jit import jit, make_graph
 from glasshouse.capture.compilers import list_compilers, register_compiler
 from glasshouse.dispatch import (
     Mode,

@@ -252,8 +252,8 @@ cholesky cholesky_solve cholesky_inverse linalg.cholesky linalg.cholesky_ex lina
 linalg.lu_solve linalg.solve linalg.solve_ex linalg.solve_triangular linalg.tensorinv
 linalg.tensorsolve lu_solve lu_unpack triangular_solve lobpcg geqrf""",
         RUNS_OTHERS: """
-cond fori_loop grad hessian hvp jacfwd jacobian jacrev jvp scan switch value_and_grad vjp vmap
-while_loop""",
+cond eval_shape fori_loop grad hessian hvp jacfwd jacobian jacrev jit jvp linear_transpose linearize
+make_graph scan stop_gradient switch value_and_grad vjp vmap while_loop""",
         ELSEWHERE: """
 ctc_loss F.ctc_loss F.ctc_align F.asg_align F.asg_loss F.asg_path F.rnnt_loss istft histogramdd
 F.relative_buckets""",

@@ -15,6 +15,7 @@ from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import NOWHERE, Origin
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, fill_scalar
+from glasshouse.ops.body import DETACH, Body
 
 AFTER_FORWARD = ("backward", "recompute", "optimizer")  # phases
 
@@ -76,6 +77,44 @@ class Graph:
         return print_graph(self)
 
 
+def inlined(graph: Graph, body: Body, nodes: list[Any]) -> list[Any]:
+    """The nodes of the results of a body whose inputs are `nodes`."""
+    values = list(nodes)
+    for call, places in body.calls:
+        operands = [values[at] for at in places]
+        if call.primitive is DETACH:
+            values.append(operands[0])
+            continue
+        results = emit_inlined(graph, call, operands)
+        if call.primitive.num_outputs == 1:
+            values.append(results)
+        elif isinstance(results, list):
+            values += results
+        else:
+            picks = enumerate(call.outs)
+            values += [graph.emit("pick", (results,), {"number": i}, spec) for i, spec in picks]
+    return [values[at] for at in body.outputs]
+
+
+def emit_inlined(graph: Graph, call: Call, operands: list[Any]) -> Any:
+    """The node of a call; of one with derivatives of its own, the nodes of its results."""
+    if call.name == "custom":
+        return inlined(graph, call.attrs["body"], operands)
+    if call.name == "pick" and isinstance(operands[0], list):
+        return operands[0][call.attrs["number"]]
+    return graph.emit_call(call, operands)
+
+
+def graph_of_body(body: Body, outputs: Sequence[int], origin: Origin = NOWHERE) -> Graph:
+    """The graph of primitives of a body, with these of its values as outputs."""
+    graph = Graph()
+    graph.origin = origin
+    nodes = [graph.emit_call(input_call(i, spec), ()) for i, spec in enumerate(body.inputs)]
+    whole = Body.of(body.inputs, body.calls, tuple(outputs), body.recomputed)
+    graph.outputs = inlined(graph, whole, nodes)
+    return graph
+
+
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
@@ -83,7 +122,7 @@ def graph_of(recording: Recording) -> Graph:
         id(leaf): graph.emit_call(input_call(i, leaf.spec), ())
         for i, leaf in enumerate(recording.leaves)
     }
-    nodes: list[Node] = []
+    nodes: list[Any] = []
     scalars, reruns, phase = 0, 0, ""
     for place, node in enumerate(recording.nodes):
         operands = [nodes[x.number] if x.value is None else leaves[id(x)] for x in node.inputs]
@@ -94,7 +133,7 @@ def graph_of(recording: Recording) -> Graph:
         if node.scalar is not None:
             call = call_of(call.primitive, (), {**call.attrs, "number": scalars}, call.out)
             scalars += 1
-        nodes.append(graph.emit_call(call, operands))
+        nodes.append(emit_inlined(graph, call, operands))
     graph.outputs = [nodes[i] for i in recording.outputs]
     return graph
 

@@ -6,6 +6,7 @@ from glasshouse.ops import (
     compare,
     contract,
     create,
+    custom,
     eigen,
     elementwise,
     fourier,

@@ -135,8 +135,11 @@ class BodyTracer(Level):
 
     hides = True
 
-    def __init__(self, is_closed: bool = False, hoists: bool = True) -> None:
-        self.is_closed = is_closed  # whether scalars are written down, and not captured
+    def __init__(
+        self, is_closed: bool = False, hoists: bool = True, writes_scalars: bool = False
+    ) -> None:
+        self.is_closed = is_closed  # whether only cards are called, of this level's values
+        self.writes_scalars = is_closed or writes_scalars  # writes down, and does not capture them
         self.hoists = hoists  # whether calls on captured values alone are made outside
         self.specs: list[Spec] = []  # by number
         self.calls: list[TracedCall] = []
@@ -191,7 +194,7 @@ class BodyTracer(Level):
         name = primitive.name
         if name == "constant":
             return below(primitive, args, attrs)
-        if name == "full" and not (self.is_closed or is_static_source(primitive, attrs)):
+        if name == "full" and not (self.writes_scalars or is_static_source(primitive, attrs)):
             scalar = below(primitive, args, {**attrs, "shape": ()})
             return self.expanded(scalar, attrs["shape"])
         is_own = any(arg.mode is self for arg in args)
@@ -275,12 +278,17 @@ def is_looped(modes: Any) -> bool:
 
 
 def traced(
-    fn: Callable[..., Any], specs: Sequence[Spec], is_closed: bool = False, hoists: bool = True
+    fn: Callable[..., Any],
+    specs: Sequence[Spec],
+    is_closed: bool = False,
+    *,
+    hoists: bool = True,
+    writes_scalars: bool = False,
 ) -> Any:
     """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
     only change which cards are called, such as autocast, stay in force inside; none if it
     `is_closed`, for then `fn` calls cards."""
-    tracer = BodyTracer(is_closed, hoists)
+    tracer = BodyTracer(is_closed, hoists, writes_scalars)
     inputs = [tracer.input(spec) for spec in specs]
     ways = tuple(mode for mode in state.modes if mode.key is not None and not is_closed)
     others = tuple(mode for mode in state.modes if mode.key is None and not is_closed)

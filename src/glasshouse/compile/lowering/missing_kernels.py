@@ -25,6 +25,8 @@ def computed_by(card: Primitive) -> str:
     labels = dict.fromkeys(lowerer.label for lowerer in current_target().lowerers_of(card.name))
     if card.name == "constant":
         return "nobody: it is an input"
+    if card.name == "custom":
+        return "other cards, those of its body"
     if card.composition is not None:
         return "other cards, by its composition"
     if card.kernel is not None:
@@ -37,7 +39,7 @@ def computed_by(card: Primitive) -> str:
 def missing_kernel(node: Node) -> MissingKernel | None:
     """Reason why a node of a graph is left to the host; None where a kernel or a user's function
     computes it, or there is nothing to compute."""
-    if node.host is not None or node.op in ("input", "pick") or is_empty(node):
+    if node.host is not None or node.op in ("input", "pick", "custom") or is_empty(node):
         return None
     card = primitives[node.op]
     if card.composition is not None and card.name not in composition.faults:

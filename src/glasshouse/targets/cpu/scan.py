@@ -34,7 +34,7 @@ from glasshouse.compile.steps.emitted import (
 from glasshouse.compile.steps.work import StepWork
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.call import input_call
-from glasshouse.graph.graph import Graph, Node
+from glasshouse.graph.graph import Node, graph_of_body
 from glasshouse.ops.body import DETACH, Body
 from glasshouse.ops.linearise import ENDLESS
 
@@ -276,32 +276,15 @@ def why_not(body: Body, target: Target) -> MissingKernel | None:
     for call, _ in body.calls:
         if call.is_collective:
             return MissingKernel(f"{call.name} in its body", "Take it out of the loop")
-        if call.primitive is not DETACH:
+        if call.name == "custom":
+            if (missing := why_not(call.attrs["body"], target)) is not None:
+                return missing
+        elif call.primitive is not DETACH:
             missing = missing_kernel(Node(call, [Node(input_call(0, spec)) for spec in call.specs]))
             if missing is not None or call.host is not None:
                 why = missing or MissingKernel("a user's function computes it", "Use a kernel")
                 return why._replace(reason=f"{call.name} in its body: {why.reason}")
     return None
-
-
-def graph_of_body(body: Body, outputs: Any, origin: Any) -> Graph:
-    """The graph of primitives of a body, with these of its results as outputs."""
-    graph = Graph()
-    graph.origin = origin
-    nodes = [graph.emit_call(input_call(i, spec), ()) for i, spec in enumerate(body.inputs)]
-    for call, places in body.calls:
-        operands = [nodes[at] for at in places]
-        if call.primitive is DETACH:
-            nodes.append(operands[0])
-            continue
-        node = graph.emit_call(call, operands)
-        if call.primitive.num_outputs == 1:
-            nodes.append(node)
-        else:
-            picks = enumerate(call.outs)
-            nodes += [graph.emit("pick", (node,), {"number": i}, spec) for i, spec in picks]
-    graph.outputs = [nodes[at] for at in outputs]
-    return graph
 
 
 def body_target(target: Target, consts: int, length: int) -> Target:
