@@ -17,6 +17,7 @@ from glasshouse import (
     data,
     dispatch,
     distributed,
+    distributions,
     estimate,
     fit,
     memory,
@@ -35,6 +36,8 @@ from glasshouse.analyze import meta
 from glasshouse.autograd import no_grad as inference_mode
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base import tree
+from glasshouse import amp, cuda
+from glasshouse.base.device import device
 from glasshouse.base.dtype import *
 from glasshouse.base.dtype import DType as dtype
 from glasshouse.base.dtype import bool_ as bool

@@ -11,11 +11,16 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import cast
 
+KINDS = ("cpu", "cuda", "hip", "meta", "mps", "mtia", "xla", "xpu")  # of devices, PyTorch's
+
 
 class autocast(KeyedMode, ContextDecorator):
     """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
     switches an outer one off. The backward pass belongs outside: it runs in the types in which the
     forward pass ran.
+
+    `autocast("float16")` names the dtype; `autocast("cuda", dtype="float16")`, as PyTorch's does,
+    the kind of device too, whose dtype is float16 on "cuda" unless named, elsewhere bfloat16.
 
     Raises: OptionError for another dtype than bfloat16 and float16.
     Source: Micikevicius et al. 2018, arXiv:1710.03740.
@@ -26,8 +31,21 @@ class autocast(KeyedMode, ContextDecorator):
         glasshouse.bfloat16
     """
 
-    def __init__(self, dtype: Any = "bfloat16", enabled: bool = True) -> None:
-        self.dtype, self.enabled = as_dtype(dtype), enabled
+    def __init__(
+        self,
+        device_type: Any = "cpu",
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if (
+            str(device_type).partition(":")[0] not in KINDS
+        ):  # our spelling: autocast(dtype, enabled)
+            enabled = enabled if dtype is None else dtype
+            dtype = device_type
+        elif dtype is None:
+            dtype = float16 if str(device_type).startswith("cuda") else bfloat16
+        self.dtype, self.enabled = as_dtype(dtype), bool(enabled)
         self.key = f"autocast {self.dtype.name}" if enabled else "no autocast"
         if self.dtype not in (bfloat16, float16):
             fix = "Other types need no autocast: cast the model with .to(dtype)."

@@ -372,7 +372,13 @@ class Module(Hooked, Stateful):
         for p in self.parameters():
             p.grad = None if set_to_none or p.grad is None else (p.grad * 0).detach()
 
-    def to(self, *targets: Any, dtype: DTypeLike | None = None, device: str | None = None) -> Any:
+    def to(
+        self,
+        *targets: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        non_blocking: bool = False,
+    ) -> Any:
         """This module, with parameters and buffers in another dtype (floating ones only), on
         another device, or like a tensor given as target.
 

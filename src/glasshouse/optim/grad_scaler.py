@@ -19,7 +19,8 @@ KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that ar
 class GradScaler:
     """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
     The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
-    `backoff_factor` after a bad one. A step reads one number from the gradients.
+    `backoff_factor` after a bad one. A step reads one number from the gradients. `device` is
+    PyTorch's, and changes nothing; a number in its place is `init_scale`.
 
     Raises: OptionError for factors that do not grow or shrink.
     Source: Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's.
@@ -33,12 +34,15 @@ class GradScaler:
 
     def __init__(
         self,
+        device: str | float = "cpu",
         init_scale: float = 65536.0,
         growth_factor: float = 2.0,
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
         enabled: bool = True,
     ) -> None:
+        if not isinstance(device, str):  # torch.cuda.amp's, whose first argument is the scale
+            init_scale = device
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
             expected = "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1"
             got = f"{init_scale}, {growth_factor}, {backoff_factor}"

@@ -15,6 +15,7 @@ import numpy as np
 from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
+from glasshouse.base.device import device
 from glasshouse.base.dtype import DTypeLike, as_dtype, by_name
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
 from glasshouse.base.shape import Shape, check_axis
@@ -24,7 +25,7 @@ from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
-from glasshouse.tensor.standard import contract, index
+from glasshouse.tensor.standard import contract, index, manipulate
 
 if TYPE_CHECKING:
     from glasshouse.tensor.attached import AttachedMethods
@@ -91,9 +92,9 @@ class Tensor(AttachedMethods):
 
     # -- properties ------------------------------------------------------------------------
     @property
-    def device(self) -> str:
+    def device(self) -> device:
         """Where the payload lies: "cpu", "cuda" …"""
-        return ordinary(self).backend.device
+        return device(ordinary(self).backend.device)
 
     @property
     def size(self) -> ElementCount:
@@ -390,15 +391,22 @@ class Tensor(AttachedMethods):
 
     # -- dtype and device ------------------------------------------------------------------
     def to(
-        self, *targets: Any, dtype: DTypeLike | None = None, device: str | None = None
+        self,
+        *targets: Any,
+        dtype: DTypeLike | None = None,
+        device: str | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
     ) -> "Tensor":
-        """This tensor in another dtype, on another device, or like another tensor.
+        """This tensor in another dtype, on another device, or like another tensor; with `copy` not
+        this handle. Whoever reads waits, with `non_blocking` or not.
 
         Raises: DTypeError, DeviceError for what is neither.
         """
         dtype, device = named_targets(targets, dtype, device)
         moved = self if device is None else self.to_device(device)
-        return moved if dtype is None else cast(moved, dtype)
+        moved = moved if dtype is None else cast(moved, dtype)
+        return manipulate.copied(moved) if copy and moved is self else moved
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Any:
         """This tensor on `device`, which the current backend, or one for that device, computes on.
@@ -476,6 +484,8 @@ def add_hook(tensor: Tensor, slot: int | None, fn: Callable[..., Any]) -> Hook:
 def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple[Any, ...]:
     """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
     for target in targets:
+        if isinstance(target, bool):  # PyTorch's non_blocking and copy, by place
+            continue
         if isinstance(target, Tensor):
             dtype, device = target.dtype, target.device
         elif isinstance(target, str) and target not in by_name:

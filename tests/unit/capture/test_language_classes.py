@@ -1034,3 +1034,26 @@ def test_a_new_property_leaves_the_function():
         made, _ = fn(X)
         assert (type(made), made.fget(1), made.wrapped(2)) == (NamedProperty, 6, 7)
     assert not fn.capture.breaks
+
+
+class Circle:
+    def __init__(self, radius):
+        self.radius, self.count = radius, 0
+
+    @functools.cached_property
+    def area(self):
+        self.count += 1
+        return self.radius * self.radius * 3.0
+
+
+def test_a_cached_property_is_computed_once_and_lies_in_the_object():
+    def new(radius):
+        circle = Circle(radius)
+        return circle.area + circle.area, circle.count
+
+    old = Circle(gh.asarray(2.0))
+    captured, reading = gh.optimize(new, nopython=True), gh.optimize(lambda: old.area + 1.0)
+    for _ in range(3):
+        value, count = captured(gh.asarray(2.0))
+        assert (value.item(), count, reading().item()) == (24.0, 1, 13.0)
+    assert captured.hits == 2 and old.count == 1 and vars(old)["area"].item() == 12.0

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from glasshouse.autograd.backward import leaves_visited_early
 from glasshouse.autograd.tape import AT_END, Leaf, sequence
 from glasshouse.base import DType, Spec
+from glasshouse.base.device import device
 from glasshouse.capture.fronts.hooked_backward import backward_with_hooks
 from glasshouse.capture.fronts.module_front import CONTEXTS, LeftContext, ModuleFront
 from glasshouse.capture.fronts.tensor_front import TensorFront
@@ -55,6 +56,7 @@ INTERPRETED = (
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 CONSTANTS = (
     DType,
+    device,
     Spec,
     Primitive,
     random.Generator,

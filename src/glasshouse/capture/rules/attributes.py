@@ -1,5 +1,6 @@
 """Reading and writing attributes, with guards on reads and a log of writes."""
 
+import functools
 import threading
 import types
 from contextlib import suppress
@@ -222,6 +223,8 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
             return t.deliver(then, member)
     if special:
         rely_on_data(t, obj, name, class_value)
+    if type(class_value) is functools.cached_property and not special:
+        return compute_once(t, obj, class_value, then)
     if class_value is not MISSING:
         return bind_attribute(t, obj, name, class_value, then)
     if not t.guards.live and not special and not plain:
@@ -231,6 +234,17 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
     reader = object.__getattribute__ if plain else getattr
     t.do(reader, value, name)  # raises if there is none
     raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
+
+
+def compute_once(t, obj: Var, attribute: functools.cached_property, then):
+    """What a cached_property computes, which from now on lies in the object. Python 3.11 takes a
+    lock for that, which no graph needs."""
+
+    def keep(t, value: Var):
+        set_plain(t, obj, attribute.attrname, value)
+        return t.deliver(then, value)
+
+    return t.call(Var(attribute.func), [obj], {}, keep)
 
 
 @pending

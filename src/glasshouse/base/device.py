@@ -1,0 +1,34 @@
+"""The name of a device, which PyTorch's programs take apart."""
+
+from typing import Self
+
+__all__ = ["device"]
+
+
+class device(str):
+    """The name of a device: a string, with PyTorch's `type` and `index`. That a name is known says
+    nothing about whether there is such a device; what is made on it raises then.
+
+    Example:
+        >>> device("cuda", 1), device("cuda:1").type, device("cpu").index, device("cpu") == "cpu"
+        (device('cuda:1'), 'cuda', None, True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, type: str, index: int | None = None) -> Self:
+        return super().__new__(cls, type if index is None else f"{type}:{index}")
+
+    @property
+    def type(self) -> str:
+        """The kind of device: "cpu", "cuda" …"""
+        return self.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:  # type: ignore[override]
+        """Its number among those of its kind, if the name says one."""
+        number = self.partition(":")[2]
+        return int(number) if number else None
+
+    def __repr__(self) -> str:
+        return f"device({str(self)!r})"
