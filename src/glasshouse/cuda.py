@@ -1,5 +1,5 @@
-"""What PyTorch's programs ask `torch.cuda`. A device is chosen with the backend, so there is one
-for tensors where the current backend has it: `gh.backends.use("torch:cuda")`."""
+"""Answers to what PyTorch's programs ask `torch.cuda`. A device is chosen with the backend, so
+there is one where the current backend computes on it: `gh.backends.use("torch:cuda")`."""
 
 from glasshouse import backends
 from glasshouse.amp import GradScaler, autocast

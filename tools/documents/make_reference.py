@@ -33,6 +33,8 @@ NAMESPACES = {
     "glasshouse.optim": "gh.optim",
     "glasshouse.data": "gh.data",
     "glasshouse.metrics": "gh.metrics",
+    "glasshouse.distributions": "gh.distributions",
+    "glasshouse.cuda": "gh.cuda: what PyTorch's programs ask",
     "glasshouse.fit": "gh.fit",
     "glasshouse.profile": "gh.profile",
     "glasshouse.analyze": "gh.analyze",

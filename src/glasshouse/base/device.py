@@ -4,6 +4,8 @@ from typing import Self
 
 __all__ = ["device"]
 
+DEVICES: "dict[str, device]" = {}  # each name once, so that captured code knows it again
+
 
 class device(str):
     """The name of a device: a string, with PyTorch's `type` and `index`. That a name is known says
@@ -17,7 +19,10 @@ class device(str):
     __slots__ = ()
 
     def __new__(cls, type: str, index: int | None = None) -> Self:
-        return super().__new__(cls, type if index is None else f"{type}:{index}")
+        name = type if index is None else f"{type}:{index}"
+        if name not in DEVICES:
+            DEVICES[name] = super().__new__(cls, name)
+        return DEVICES[name]
 
     @property
     def type(self) -> str:

@@ -297,8 +297,8 @@ class Gamma(Distribution):
 
     def draw(self, shape: tuple[int, ...]) -> Any:
         """Draws of rate 1, over the rate."""
-        drawn = random.gamma(shape, self.concentration, dtype=self.rate.dtype)
-        return drawn / self.rate
+        draws = random.gamma(shape, self.concentration, dtype=self.rate.dtype)
+        return draws / self.rate
 
     def log_prob(self, value: ArrayLike) -> Any:
         """a log b + (a - 1) log value - b value - log Gamma(a), of the shape a and the rate b."""
@@ -348,8 +348,8 @@ class Dirichlet(Distribution):
 
     def draw(self, shape: tuple[int, ...]) -> Any:
         """Draws of gamma distributions, over their sum."""
-        drawn = random.gamma(shape, self.concentration, dtype=self.concentration.dtype)
-        return drawn / sum_(drawn, axis=-1, keepdims=True)
+        draws = random.gamma(shape, self.concentration, dtype=self.concentration.dtype)
+        return draws / sum_(draws, axis=-1, keepdims=True)
 
     @property
     def total(self) -> Any:
@@ -357,7 +357,7 @@ class Dirichlet(Distribution):
         return sum_(self.concentration, axis=-1)
 
     def log_normalizer(self) -> Any:
-        """What the logarithm of the density is less than its terms with `value`."""
+        """The logarithm of the integral of the density before it is normalized."""
         return sum_(lgamma(self.concentration), axis=-1) - lgamma(self.total)
 
     def log_prob(self, value: ArrayLike) -> Any:

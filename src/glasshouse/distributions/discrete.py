@@ -246,8 +246,8 @@ class OneHotCategorical(Categorical):
 
     def draw(self, shape: tuple[int, ...]) -> Any:
         """Classes as vectors."""
-        drawn = one_hot(self.classes(shape[:-1]), self.param_shape[-1])
-        return cast(drawn, self.logits.dtype)
+        draws = one_hot(self.classes(shape[:-1]), self.param_shape[-1])
+        return cast(draws, self.logits.dtype)
 
     def log_prob(self, value: ArrayLike) -> Any:
         """The logit of the class."""

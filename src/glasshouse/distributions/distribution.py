@@ -1,4 +1,4 @@
-"""What all distributions have, and events made of independent ones."""
+"""The base of all distributions, and events made of independent ones."""
 
 from typing import Any, Self
 
@@ -33,8 +33,8 @@ def summed(x: Any, count: int) -> Any:
 
 
 class Distribution:
-    """What all distributions have. `PARAMETERS` of a class says which tensors it has, and how many
-    axes of each belong to one event; its methods are `draw(shape)`, `log_prob`, `mean` and so on.
+    """The base of all distributions. `PARAMETERS` says which tensors a class has, and how many axes
+    of each belong to one event; its methods are `draw(shape)`, `log_prob`, `mean` and so on.
 
     Example:
         >>> d = gh.distributions.Normal(gh.zeros(3), 1.0)
@@ -142,8 +142,8 @@ class Distribution:
 
     def __repr__(self) -> str:
         parts = (f"{name}: {tuple(getattr(self, name).shape)}" for name in self.PARAMETERS)
-        told = ", ".join(parts)
-        return f"{type(self).__name__}({told})"
+        shapes = ", ".join(parts)
+        return f"{type(self).__name__}({shapes})"
 
 
 class Independent(Distribution):

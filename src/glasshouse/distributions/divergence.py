@@ -50,9 +50,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
             if (kind, other) in FORMULAS:
                 return FORMULAS[kind, other](p, q)
     names = f"{type(p).__name__} and {type(q).__name__}"
-    known = ", ".join(sorted({kind.__name__ for kind, _ in FORMULAS}))
+    classes = ", ".join(sorted({kind.__name__ for kind, _ in FORMULAS}))
     raise NotImplementedError(
-        f"kl_divergence: expected a pair of one of {known}; got {names}. "
+        f"kl_divergence: expected a pair of one of {classes}; got {names}. "
         f"Register the formula with register_kl."
     )
 

@@ -24,7 +24,7 @@ from glasshouse.nn.checks import check_arguments, check_callable, check_flags, i
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
 from glasshouse.tensor import Tensor, empty
-from glasshouse.tensor.handle import named_targets
+from glasshouse.tensor.destination import named_targets
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 

@@ -16,7 +16,7 @@ from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
-from glasshouse.base.dtype import DTypeLike, as_dtype, by_name
+from glasshouse.base.dtype import DTypeLike, as_dtype
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
 from glasshouse.base.shape import Shape, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
@@ -25,6 +25,7 @@ from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
+from glasshouse.tensor.destination import named_targets
 from glasshouse.tensor.standard import contract, index, manipulate
 
 if TYPE_CHECKING:
@@ -479,20 +480,6 @@ def add_hook(tensor: Tensor, slot: int | None, fn: Callable[..., Any]) -> Hook:
     if tensor.tape_entry.grad_hooks is None:
         tensor.tape_entry.grad_hooks = {}
     return Hook(tensor.tape_entry.grad_hooks, (slot, fn))
-
-
-def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple[Any, ...]:
-    """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
-    for target in targets:
-        if isinstance(target, bool):  # PyTorch's non_blocking and copy, by place
-            continue
-        if isinstance(target, Tensor):
-            dtype, device = target.dtype, target.device
-        elif isinstance(target, str) and target not in by_name:
-            device = target
-        else:
-            dtype = target
-    return None if dtype is None else as_dtype(dtype), device
 
 
 def recording(tensor: Tensor) -> bool:

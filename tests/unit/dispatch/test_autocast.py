@@ -115,3 +115,21 @@ def test_training_reaches_about_the_float32_loss(backend):
 
     low, high = train("bfloat16"), train("float32")
     assert abs(low - high) < 0.05 and high < 1.0
+
+
+@pytest.mark.parametrize(
+    "arguments, options, key",
+    [
+        ((), {}, "autocast bfloat16"),
+        (("float16",), {}, "autocast float16"),
+        (("bfloat16", False), {}, "no autocast"),
+        (("cpu",), {}, "autocast bfloat16"),
+        (("cuda",), {}, "autocast float16"),
+        (("cuda:0", gh.bfloat16), {}, "autocast bfloat16"),
+        ((), {"device_type": "cpu", "dtype": gh.bfloat16}, "autocast bfloat16"),
+        (("cpu",), {"enabled": False, "cache_enabled": True}, "no autocast"),
+        ((), {"dtype": "float16"}, "autocast float16"),
+    ],
+)
+def test_the_device_of_pytorch_may_stand_before_the_dtype(arguments, options, key):
+    assert gh.amp.autocast(*arguments, **options).key == key

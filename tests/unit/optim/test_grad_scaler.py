@@ -54,3 +54,8 @@ def test_clipping_in_between_and_state():
     assert off.scale(p) is p and off.state_dict() == {}
     with pytest.raises(gh.OptionError, match=r"0\.5"):
         GradScaler(growth_factor=0.5)
+
+
+@pytest.mark.parametrize("arguments", [(8.0,), ("cpu", 8.0), ("cuda", 8.0)])
+def test_the_device_of_pytorch_may_stand_before_the_scale(arguments):
+    assert gh.amp.GradScaler(*arguments).get_scale() == 8.0

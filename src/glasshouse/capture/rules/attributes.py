@@ -237,7 +237,7 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
 
 
 def compute_once(t, obj: Var, attribute: functools.cached_property, then):
-    """What a cached_property computes, which from now on lies in the object. Python 3.11 takes a
+    """The value of a cached_property, which from now on lies in the object. Python 3.11 takes a
     lock for that, which no graph needs."""
 
     def keep(t, value: Var):
