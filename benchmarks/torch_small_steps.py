@@ -117,7 +117,38 @@ def digits():
     return network, loss, (torch.randn(64, 1, 28, 28), torch.randint(0, 10, (64,)))
 
 
-PROGRAMS = {x.__name__: x for x in (policy, checked_policy, autoencoder, table, characters, digits)}
+def bert():
+    """A BERT of two layers, 64 wide, that fills in the masked words of 8 texts of 32 words."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places = nn.Embedding(1000, 64), nn.Embedding(64, 64)
+            self.kinds, self.norm = nn.Embedding(2, 64), nn.LayerNorm(64, 1e-12)
+            layer = nn.TransformerEncoderLayer(64, 2, 128, 0.1, "gelu", batch_first=True)
+            self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.dropout, self.turn = nn.Dropout(0.1), nn.Linear(64, 64)
+            self.last, self.head = nn.LayerNorm(64, 1e-12), nn.Linear(64, 1000)
+
+        def forward(self, text, kinds, padding):
+            x = self.words(text) + self.places(torch.arange(text.shape[1])) + self.kinds(kinds)
+            x = self.layers(self.dropout(self.norm(x)), src_key_padding_mask=padding)
+            return self.head(self.last(nn.functional.gelu(self.turn(x))))
+
+    def loss(model, text, kinds, padding, labels):
+        scores = model(text, kinds, padding)
+        return nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten())
+
+    text, labels = (torch.randint(0, 1000, (8, 32)) for _ in range(2))
+    labels[torch.rand(8, 32) > 0.15] = -100
+    padding = torch.zeros(8, 32, dtype=torch.bool)
+    padding[:, 28:] = True
+    return Model(), loss, (text, torch.zeros_like(text), padding, labels)
+
+
+PROGRAMS = {
+    x.__name__: x for x in (policy, checked_policy, autoencoder, table, characters, digits, bert)
+}
 
 
 def step_of(make, mode: str):

@@ -6,6 +6,7 @@ from checking import Counting, X
 
 import glasshouse as gh
 from glasshouse import nn
+from glasshouse.base.flags import flags
 from glasshouse.nn import functional as F
 
 
@@ -348,7 +349,7 @@ def test_number_in_containers_varies():
 
 def test_list_grows():
     fast = gh.optimize("eager")(lambda x, parts: sum(parts, x))
-    with gh.capture.config.override(cache_limit=32):
+    with gh.capture.config.override(cache_limit=32), flags.override(compile="always"):
         for n in range(8):
             parts = [X(4, seed=i) for i in range(n)]
             same(fast(X(4), parts), sum(parts, X(4)))

@@ -7,10 +7,12 @@ differentiated outside gets a second Program for that."""
 
 from collections.abc import Callable
 
+from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held
 from glasshouse.capture.programs.bound_program import NotCompilable
 from glasshouse.capture.programs.captured_program import CapturedProgram
 from glasshouse.capture.programs.first_run import FirstRun
+from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import state
 from glasshouse.graph.node import Node
@@ -18,6 +20,7 @@ from glasshouse.ir.graph_module import GraphModule
 from glasshouse.tensor import Tensor
 
 MAX_PROGRAMS = 64  # sets of sizes and numbers of one graph
+AT_ONCE = 1  # sets of sizes whose Programs are made when they are first met
 
 
 def compile_to_program(graph_module: GraphModule, example_inputs) -> "CompiledGraph":
@@ -33,6 +36,7 @@ class CompiledGraph:
     def __init__(self, module: GraphModule, budget=None):
         self.module, self.budget = module, budget
         self.own_programs: dict[tuple, list[CapturedProgram | None]] = {}
+        self.new_sizes = NewSizes(AT_ONCE)
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
 
     def __call__(self, *inputs):
@@ -47,15 +51,27 @@ class CompiledGraph:
             for program in programs:
                 if program is not None and program.fits(inputs):
                     return program.run(inputs, holders)
-            if None not in programs and self.may_compile():
+            if None not in programs and self.may_compile() and self.is_due(key):
                 return self.make_program(key, inputs)
-        return self.module.run(self.module, *inputs)
+        return self.run_uncompiled(inputs)
+
+    def run_uncompiled(self, inputs: list):
+        """Run the graph call by call. Where sizes vary, nothing is compiled, and the outputs are
+        computed, as by a Program: else calls of many sizes would become one recording."""
+        backend = backends.current()
+        if not self.sized:
+            return self.module.run(self.module, *inputs)
+        backend.sync()
+        with flags.override(compile="never"):
+            outs = self.module.run(self.module, *inputs)
+            backend.sync()
+        return outs
 
     def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:
         """The run right after a capture. `adopt` gets the outputs before memory is overwritten:
         they replace the values that the capture computed, which are dropped."""
-        if not self.may_compile():
-            return adopt(self.module.run(self.module, *inputs))
+        if not (self.may_compile() and self.is_due(self.sizes_of(inputs))):
+            return adopt(self.run_uncompiled(inputs))
         with held:
             recorder = backends.current().recorder
             trace = recorder.pending
@@ -74,6 +90,10 @@ class CompiledGraph:
         """Whether another Program may be made."""
         is_full = sum(map(len, self.programs.values())) >= MAX_PROGRAMS
         return not is_full and getattr(backends.current(), "keeps_programs", False)
+
+    def is_due(self, key: tuple) -> bool:
+        """Whether a Program is made now: for fixed sizes at once, and so that a budget is met."""
+        return not self.sized or self.budget is not None or self.new_sizes.is_due(key)
 
     def sizes_of(self, inputs) -> tuple:
         """The key of the Programs for some inputs: their shapes, where these vary."""

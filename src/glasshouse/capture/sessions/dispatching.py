@@ -33,11 +33,14 @@ from glasshouse.capture.sessions.session import CaptureSession
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import compares_itself, looks_up_itself
 from glasshouse.capture.values.var import NULL, Var, varying_name
+from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
 
 EVERYBODY = "every object"  # in place of the object whose entries are full
 RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error
+# Entries that differ in sizes of tensors, or in lengths, that are captured when they are first met.
+SIZES_AT_ONCE, LENGTHS_AT_ONCE = 3, 2
 MOST_OBJECTS = 16  # the limit for all objects, as a multiple of the limit for one
 
 
@@ -236,7 +239,10 @@ def may_capture(dispatcher, capture, slots) -> bool:
     if EVERYBODY in full or owner is not None and any(referent(x) is owner for x in full):
         return False
     mine = [e for e in entries if counts_for(e, owner)]
-    for entry in (e for e in entries if not e.info.is_bound or counts_for(e, owner)):
+    others = [e for e in entries if not e.info.is_bound or counts_for(e, owner)]
+    if is_growing(dispatcher, others, slots):
+        return False
+    for entry in others:
         note_failure(capture, entry, slots)
         if original_of(code)[0] is not code:
             note_other_objects(capture, entry.info, slots)
@@ -247,14 +253,45 @@ def may_capture(dispatcher, capture, slots) -> bool:
     full[:] = [x for x in full if referent(x) is not None]
     full.append(link_to(owner) if is_its_own else EVERYBODY)
     counters.add("limits")
+    is_dynamic = capture.dynamic or config.dynamic
     _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
     warnings.warn(
         f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
         f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
-        "gh.capture.config.cache_limit, or pass dynamic=True.",
+        f"gh.capture.config.cache_limit{'' if is_dynamic else ', or pass dynamic=True'}.",
         stacklevel=4,
     )
     return False
+
+
+def is_growing(dispatcher, entries, slots) -> bool:
+    """Whether plain Python runs a call because several entries differ from it in sizes of tensors
+    or lengths alone, as in a loop whose tensors grow: such sizes are captured where they come again
+    and again."""
+    failures = [x for entry in entries if (x := failed_size(entry, slots)) is not None]
+    if not failures:
+        return False
+    at_once = LENGTHS_AT_ONCE if type(failures[0][1]) is int else SIZES_AT_ONCE
+    sizes = dispatcher.__dict__.setdefault("sizes", NewSizes(at_once))
+    sizes.compiled = len(failures)
+    return len(failures) >= at_once and not sizes.is_due(failures[0])
+
+
+def failed_size(entry, slots) -> tuple[str, int | tuple] | None:
+    """The place and the new size where the first guard that fails for a call is one on the sizes of
+    a tensor or the length of a container; None for other guards."""
+    failed = entry.check(slots)
+    guard = entry.info.about[failed] if failed >= 0 else None
+    if guard is None or guard.kind not in ("call", "spec", "len"):
+        return None
+    old, new = guard.value, value_at(guard, slots)
+    if guard.kind == "len":
+        return (guard.source.text, len(new)) if hasattr(new, "__len__") else None
+    if guard.kind == "spec":
+        is_same_kind = getattr(new, "dtype", None) == old.dtype
+        return (guard.source.text, new.shape) if is_same_kind else None
+    differs = getattr(old, "differs_in_sizes", None)
+    return (guard.source.text, tuple(new.shape)) if differs and differs(new) else None
 
 
 def note_failure(capture, entry, slots) -> None:

@@ -35,6 +35,7 @@ from glasshouse.compile.programs import store
 from glasshouse.compile.programs.code import assemble
 from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.kernel_check import explained, find_faults
+from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.compile.steps.emitted import MissingKernel, StaleCode
 from glasshouse.dispatch import hooks, quiet, state, timers, watchers
 from glasshouse.dispatch.call import Call
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+# A large recording waits to be met again where as many of the same kinds of calls ran only once, as
+# in a loop whose tensors grow, if its references take less than this.
+RAN_ONCE, WAIT_S, FLOP_S, MATMUL_S = 1, 1.0, 1e-9, 3e-11
+HUGE_NODES, COMPILE_NODE_S = 1000, 2e-3  # nodes, and seconds to compile one
+MOST_KINDS = 512  # sets of kinds of calls that are counted
 NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
 UNCOMPILED = {"never": "GH_COMPILE=never"}
 KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
@@ -62,7 +68,9 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: returns free
 class ProgramEntry:
     """Cache entry of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed", "references", "last_use", "key_bytes", "missing")
+    __slots__ = (
+        "spent_s", "program", "failed", "references", "last_use", "key_bytes", "missing", "unused",
+    )  # fmt: skip
 
     def __init__(self, key_bytes: int = 0) -> None:
         self.spent_s = 0.0
@@ -73,6 +81,7 @@ class ProgramEntry:
         self.program: Any = None  # a Program; of the meta backend a plan
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
         self.last_use, self.key_bytes = 0, key_bytes
+        self.unused: NewSizes | None = None  # that count a large recording until it runs again
 
     @property
     def nbytes(self) -> int:
@@ -83,6 +92,7 @@ class ProgramEntry:
 programs: dict[tuple[Any, ...], ProgramEntry] = {}
 uses = count()  # numbers the runs
 structures: dict[int | str, CommonSizes] = {}
+large: dict[frozenset[str], NewSizes] = {}  # large recordings by their kinds of calls
 stored: WeakValueDictionary[tuple[Any, ...], Program] = (
     WeakValueDictionary()
 )  # by the key of their code
@@ -245,7 +255,12 @@ def program_for(
     """Program to run; None where the references compute."""
     if flags.compile == "never":  # not one of an earlier run either: results are the references'
         return None
+    if entry.unused is not None and entry.program is not None:
+        entry.unused.compiled -= 1
+        entry.unused = None
     if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
+        if not is_due(entry, recording):
+            return None
         try:
             entry.program = program = make_program(recording)
             program.backend = backend
@@ -317,6 +332,36 @@ def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
         return True
     entry.spent_s += recording_s(recording)
     return entry.spent_s > COMPILE_S
+
+
+def is_due(entry: ProgramEntry, recording: Recording) -> bool:
+    """Whether a recording that is worth compiling is compiled in this run. Where there is no
+    backward pass, a large one waits to be met again if the Program of another with the same kinds
+    of calls ran only once; a huge one (a loop that reads nothing) until its references have taken
+    as long as compiling."""
+    if len(recording.nodes) < store.LARGE_NODES or flags.compile != "auto":
+        return True
+    if any(node.origin.phase == "backward" for node in recording.nodes):
+        return True
+    spent_s = sum(work_s(node.call) for node in recording.nodes)
+    if len(recording.nodes) >= HUGE_NODES:
+        entry.spent_s += spent_s
+        return entry.spent_s > COMPILE_NODE_S * len(recording.nodes)
+    if spent_s > WAIT_S:
+        return True
+    kinds = frozenset(node.op for node in recording.nodes)
+    if kinds not in large and len(large) >= MOST_KINDS:
+        large.clear()
+    counts = large.setdefault(kinds, NewSizes(RAN_ONCE))
+    if not counts.is_due(id(entry)):
+        return False
+    entry.unused = counts
+    return True
+
+
+def work_s(call: Call) -> float:
+    """Estimated seconds of a call's reference, with its arithmetic."""
+    return references_s(call) + (MATMUL_S if call.name == "matmul" else FLOP_S) * call.cost.flops
 
 
 def reference_runs(recording: Recording) -> int:

@@ -15,6 +15,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.building.toolchain import CompileError, threads_used
 from glasshouse.compile.lowering.target import target_for
 from glasshouse.compile.planning.plan import no_collection
+from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.compile.steps.emitted import StaleCode
 from glasshouse.dispatch.bind import state, timers
 from glasshouse.dispatch.watch import COMPILING, tell, told
@@ -35,6 +36,7 @@ from glasshouse.torch.tensors.layout import turned
 
 one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
+AT_ONCE = 2  # sets of sizes that are compiled when they are first met
 
 
 def key_of(args: list[torch.Tensor]) -> tuple[Any, ...]:
@@ -91,6 +93,8 @@ class TorchGraphProgram:
         self.advised = False
         self.variants: OrderedDict[tuple[Any, ...], object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
+        self.sizes = NewSizes(AT_ONCE)
+        self.eager: EagerVariant | None = None  # runs sizes that are not compiled yet
         take_list(self)
 
     @property
@@ -131,6 +135,9 @@ class TorchGraphProgram:
         with one_at_a_time, having(state, modes=self.options.modes), target_for(threads):
             key = (threads, *key_of(args))
             variant = self.variants.get(key)
+            if variant is None and self.may_wait(args) and not self.sizes.is_due(key):
+                self.eager = self.eager or EagerVariant(self.module)
+                return self.eager
             if variant is None:
                 begin_ns = perf_counter_ns()
                 with told([], []), no_collection():  # the calls are counted with each run
@@ -141,6 +148,13 @@ class TorchGraphProgram:
             else:
                 self.variants.move_to_end(key)
         return variant
+
+    def may_wait(self, args: list[torch.Tensor]) -> bool:
+        """Whether PyTorch may compute the graph for sizes that are not compiled yet: no option asks
+        for what only a Program does, and nobody plans with tensors without contents."""
+        options = self.options
+        is_bound = options.strict or options.modes or options.memory_budget is not None
+        return not (is_bound or flags.strict or are_contentless(args))
 
     def drop_variant(self) -> None:
         """Drop the least recently used Program; the first time, give advice."""

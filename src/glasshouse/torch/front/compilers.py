@@ -184,7 +184,7 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
         run = in_segments(compiler, module, example_inputs, passes)
     else:
         graph, is_writing = fx_module(module), any(map(writes, nodes))
-        if isinstance(compiler, BudgetCompiler):  # its error is raised by a run
+        if is_own(compiler):  # a loop whose sizes grow never runs it; a budget's error needs a run
             segment = Segment(compiler, graph, is_writing, module.graph.on_error)
             return lambda *args: segment(*args)
         at_entry.set()
@@ -196,6 +196,11 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     return ModesKept(run, at_entry) if changes else run
 
 
+def is_own(compiler) -> bool:
+    """Whether a compiler makes our Programs."""
+    return compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
+
+
 def drop_unread_numbers(graph) -> None:
     """Remove numbers from a graph that nothing reads: a check computes the same."""
     for node in reversed(list(graph.nodes)):
@@ -205,7 +210,7 @@ def drop_unread_numbers(graph) -> None:
 
 def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
     """The function that a compiler returns for a torch.fx graph."""
-    is_ours = compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
+    is_ours = is_own(compiler)
     if is_ours:
         budget = getattr(compiler, "budget", None)
         # These import TorchDynamo, which takes a second.

@@ -143,6 +143,18 @@ class TensorCheck:
             and not (self.is_unhooked and has_hooks(x))
         )
 
+    def differs_in_sizes(self, x) -> bool:
+        """Whether a tensor lacks nothing but the sizes, and the strides that follow from them."""
+        return (
+            type(x) is self.kind
+            and x.dtype is self.dtype
+            and x.requires_grad is self.requires_grad
+            and x.is_leaf is self.is_leaf
+            and x.ndim == len(self.shape)
+            and x.shape != self.shape
+            and dispatch_keys(x).raw_repr() == self.keys
+        )
+
     def __repr__(self):
         grad = ", requires_grad" if self.requires_grad else ""
         hooks = ", no hooks" if self.is_unhooked else ""

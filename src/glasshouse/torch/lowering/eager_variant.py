@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from glasshouse.torch.aten.checkpoint_draws import for_pytorch
+from glasshouse.torch.tensors.sizes import SizeValues
 
 aten = torch.ops.aten
 POOLING = {  # gradient: the operator that makes its places
@@ -24,8 +25,29 @@ class EagerVariant:
 
     def run(self, args: Any) -> list[Any]:
         """The results, as of a compiled graph."""
-        results = self.module(*map(as_traced, self.inputs, args))
+        if any(map(lies_otherwise, self.inputs, args)):
+            args = self.as_traced(args)
+        results = self.module(*args)
         return list(results) if isinstance(results, (tuple, list)) else [results]
+
+    def as_traced(self, args: Any) -> list[Any]:
+        """The arguments with the strides that the graph was traced for."""
+        values = SizeValues()
+        fakes = [node.meta.get("val") for node in self.inputs]
+        for fake, x in zip(fakes, args, strict=True):
+            values.take_sizes(fake, x)
+        return [as_fake(values.concrete(fake), x) for fake, x in zip(fakes, args, strict=True)]
+
+
+def as_fake(fake: Any, x: Any) -> Any:
+    """An argument with the strides of the tensor that stood for it."""
+    if x is None and isinstance(fake, torch.Tensor):
+        return torch.zeros(fake.shape, dtype=fake.dtype)
+    if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
+        return x
+    if x.stride() == fake.stride():
+        return x
+    return torch.empty_strided(x.shape, fake.stride(), dtype=x.dtype).copy_(x)
 
 
 def find_places(module: torch.fx.GraphModule) -> None:
@@ -42,15 +64,13 @@ def find_places(module: torch.fx.GraphModule) -> None:
                 module.recompile()
 
 
-def as_traced(node: torch.fx.Node, x: Any) -> Any:
-    """An argument with the strides that the graph was traced for: a tensor that our Program saved
-    for the backward graph may have its axes in another order."""
+def lies_otherwise(node: torch.fx.Node, x: Any) -> bool:
+    """Whether an argument may lie otherwise than the graph was traced for: a tensor that our
+    Program saved for the backward graph may have its axes in another order, and an undefined
+    gradient is None. Where sizes are symbols a tensor without gaps fits any reshape."""
     fake = node.meta.get("val")
-    if x is None and isinstance(fake, torch.Tensor):  # an undefined gradient
-        return torch.zeros(fake.shape, dtype=fake.dtype)
     if not isinstance(x, torch.Tensor) or not isinstance(fake, torch.Tensor):
-        return x
+        return x is None and isinstance(fake, torch.Tensor)
     strides = fake.stride()
-    if x.stride() == strides or not all(type(n) is int for n in strides):
-        return x
-    return torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(x)
+    is_known = all(type(n) is int for n in strides)
+    return x.stride() != strides if is_known else not x.is_contiguous()

@@ -24,13 +24,18 @@ class SizeValues:
         self.numbers: dict[Any, Any] = {}  # sympy's symbol -> number
 
     def take_input(self, fake: torch.Tensor, value: torch.Tensor) -> None:
-        """Learn the values of the symbols in an input's sizes."""
+        """Learn the values of the symbols in an input's sizes and strides."""
+        self.take_sizes(fake, value)
+        if isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor):
+            for symbolic, number in zip(fake.stride(), value.stride()):
+                self.take_size(symbolic, number)
+
+    def take_sizes(self, fake: Any, value: Any) -> None:
+        """Learn the values of the symbols in an input's sizes alone: it may lie otherwise."""
         if isinstance(fake, torch.SymInt):
             self.take_size(fake, value)
         elif isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor):
             for symbolic, number in zip(fake.shape, value.shape):
-                self.take_size(symbolic, number)
-            for symbolic, number in zip(fake.stride(), value.stride()):
                 self.take_size(symbolic, number)
 
     def take_size(self, symbolic: int, number: int) -> None:

@@ -1,0 +1,151 @@
+"""Loops whose tensors grow by one in each step compile a few times, and find what eager finds."""
+
+import numpy as np
+import pytest
+import torch
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile.programs import new_sizes, program
+from glasshouse.ops.elementwise import erf_by_series, erf_ref
+
+STEPS, MOST = 300, 3
+
+
+def text_step(lib, weight):
+    """The next row of a text, from all rows."""
+
+    def step(text):
+        scores = lib.softmax(text @ text.T, -1) @ text
+        return lib.concatenate((text, lib.tanh(scores @ weight)[-1:]), 0)
+
+    return step
+
+
+def cache_step(lib, weight):
+    """A row, and rows of before that grow by it."""
+
+    def step(state):
+        seen, row = state
+        seen = lib.concatenate((seen, row), 0)
+        return seen, lib.tanh(lib.softmax(row @ seen.T, -1) @ seen @ weight)
+
+    return step
+
+
+def list_step(lib, weight):
+    """Results that are stacked in each step."""
+
+    def step(found):
+        seen = lib.stack(found)
+        return [*found, lib.tanh(seen.mean(0) @ weight + found[-1])]
+
+    return step
+
+
+KINDS = {
+    "text": (text_step, lambda x: x[None]),
+    "cache": (cache_step, lambda x: (x[None], x[None] * 2)),
+    "list": (list_step, lambda x: [x]),
+}
+
+
+def last_row(state):
+    while isinstance(state, (list, tuple)):
+        state = state[-1]
+    return np.array(state.tolist()).reshape(-1, 4)[-1]
+
+
+def loop(lib, kind: str, wrap, steps: int = STEPS):
+    """The last rows that a loop finds."""
+    rng = np.random.default_rng(0)
+    weight, first = (lib.asarray(rng.standard_normal(n).astype(np.float32)) for n in ((4, 4), 4))
+    make, begin = KINDS[kind]
+    step, state, rows = wrap(make(lib, weight)), begin(first), []
+    for _ in range(steps):
+        state = step(state)
+        rows.append(last_row(state))
+    return np.stack(rows)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The recordings that become Programs, whoever asks for them."""
+    made = []
+    make = program.make_program
+    monkeypatch.setattr(program, "make_program", lambda x: made.append(x) or make(x))
+    monkeypatch.setattr(program, "programs", {})
+    monkeypatch.setattr(program, "large", {})
+    gh.reset()
+    with gh.backends.use("lazy"), flags.override(compile="auto"):
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["plain", "gh.optimize"])
+def test_programs_that_grow_compile_a_few_times(kind, mode, counted):
+    wrap = gh.optimize if mode == "gh.optimize" else lambda fn: fn
+    found = loop(gh, kind, wrap)
+    assert len(counted) <= MOST
+    np.testing.assert_allclose(found, loop(torch, kind, lambda fn: fn), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_captures_of_what_grows_are_few(kind, counted):
+    before = gh.capture.counters["captures"]
+    loop(gh, kind, gh.optimize)
+    assert gh.capture.counters["captures"] - before <= MOST
+
+
+@pytest.mark.slow
+def test_a_loop_that_reads_nothing_is_not_compiled_at_once(counted):
+    step, text = text_step(gh, gh.ones((4, 4))), gh.ones((1, 4))
+    for _ in range(STEPS):
+        text = step(text)
+    assert text.shape == (STEPS + 1, 4) and np.isfinite(text.numpy()).all()
+    assert len(counted) <= 1
+
+
+def test_sizes_that_come_again_are_compiled(counted):
+    fn = gh.optimize(lambda x: gh.softmax(x * 2, -1).sum(0))
+    for _ in range(5):
+        for n in (3, 4, 5):
+            np.testing.assert_allclose(fn(gh.ones((n, 2))).numpy(), n / 2, rtol=1e-6)
+    assert len(counted) == 3
+
+
+def test_always_means_at_once(counted):
+    with flags.override(compile="always"):
+        fn = gh.optimize(lambda x: gh.softmax(x * 2, -1).sum(0))
+        for n in range(3, 9):
+            fn(gh.asarray(np.ones((n, 2))))
+    assert len(counted) == 6
+
+
+def test_a_training_step_is_compiled_at_once(counted):
+    layers = [gh.nn.Linear(4, 4) for _ in range(12)]
+    model = gh.nn.Sequential(*(x for layer in layers for x in (layer, gh.nn.Tanh())))
+    for n in (2, 3, 4):
+        loss = model(gh.ones((n, 4))).sum()
+        loss.backward()
+        gh.eval(loss, *(x.grad for x in model.parameters()))
+    assert len(counted) >= 3
+
+
+@pytest.mark.parametrize("rounds", [1, 4, 9])
+def test_rounds_through_many_sizes_compile_their_square_root(rounds):
+    sizes = new_sizes.NewSizes(1)
+    with flags.override(compile="auto"):
+        compiled = {n for _ in range(rounds) for n in range(300) if sizes.is_due(n)}
+    assert len(compiled) == rounds**0.5
+
+
+def test_the_series_of_erf_is_erf():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([np.linspace(-7, 7, 4001), 10.0 ** rng.uniform(-30, 1, 2000)])
+    x = np.concatenate([x, [0.0, -0.0, np.inf, -np.inf, np.nan]]).astype(np.float32)
+    series, exact = erf_by_series(x), erf_ref(np.float64(x))
+    np.testing.assert_allclose(series, exact, rtol=1e-15, atol=0)
+    assert (np.signbit(series) == np.signbit(exact))[:-1].all()
