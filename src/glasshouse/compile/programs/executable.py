@@ -331,12 +331,14 @@ class Program:
             assert self.collectives is not None
             self.collectives.run(at, lambda place: self.packed_array(place, arrays, outputs))
             return
-        operands = [self.array_of(place, arrays, outputs) for place in step.sources]
+        assert self.arena is not None
+        memories = {"arena": (self.arena.numpy(),), "input": arrays, "output": outputs}
+        operands = [array_of(place, memories) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
         if not isinstance(results, tuple):
             results = (results,)
         for place, value in zip(step.results, results, strict=True):
-            self.array_of(place, arrays, outputs)[...] = value
+            array_of(place, memories)[...] = value
 
     @property
     def transfers(self) -> list[tuple[int, int, int]]:
@@ -359,13 +361,18 @@ class Program:
         end = place.at + place.buffer.nbytes
         return self.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
 
-    def array_of(
-        self, place: BufferPlace, arrays: list[np.ndarray], outputs: list[np.ndarray]
-    ) -> np.ndarray:
-        strides = tuple(s * place.buffer.dtype.itemsize for s in place.strides)
-        flat = self.memory_of(place, arrays, outputs)
-        flat = flat[place.offset :] if prod(place.shape) else flat
-        return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
+
+def array_of(place: BufferPlace, memories: dict[str, Any]) -> np.ndarray:
+    """The elements at a place, as an array made in one call: a host's step has several."""
+    if 0 in place.shape:
+        return np.empty(place.shape, place.buffer.dtype.np)
+    in_arena = place.kind == "arena"
+    memory, begin = memories[place.kind][0 if in_arena else place.at], place.at if in_arena else 0
+    memory = memory if memory.flags.c_contiguous else memory.reshape(-1)
+    size = place.buffer.dtype.itemsize
+    strides = tuple([s * size for s in place.strides])
+    begin += place.offset * size
+    return np.ndarray(place.shape, place.buffer.dtype.np, memory, begin, strides)
 
 
 @functools.lru_cache(MOST_OUTPUTS)

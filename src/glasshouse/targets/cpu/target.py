@@ -11,6 +11,7 @@ from glasshouse.targets.cpu.kernels.amx import NarrowProducts
 from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
+from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
 from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
@@ -49,6 +50,7 @@ CPU = CpuTarget(
         SplitProducts(),
         NarrowProducts(),
         OnednnProducts(),
+        DoubleProducts(),
         SplitConvolutions(),
         DepthwiseConvolutions(),
         WeightGradients(),

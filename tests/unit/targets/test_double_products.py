@@ -1,0 +1,48 @@
+"""Small products of float64, which kernels of ours compute: in each order of their loops."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+
+SMALL = [(7, 5, 1), (1, 9, 6), (33, 17, 8), (3, 40, 2), (5, 1, 5), (1, 1, 1)]
+SHAPES = [*SMALL, (2000, 20, 1), (20, 2000, 1)]
+TURNS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def operand(shape, turned, draws):
+    array = draws.standard_normal(shape[::-1] if turned else shape)
+    return array, (lambda x: x.T) if turned else (lambda x: x)
+
+
+@pytest.mark.parametrize("rows, depth, columns", SHAPES)
+@pytest.mark.parametrize("turns", TURNS)
+def test_products_are_numpys_and_run_as_kernels(rows, depth, columns, turns):
+    draws = np.random.default_rng(0)
+    (a, turn_a), (b, turn_b) = (
+        operand(shape, turned, draws)
+        for shape, turned in zip(((rows, depth), (depth, columns)), turns, strict=True)
+    )
+    captured = gh.optimize(lambda x, y: gh.matmul(turn_a(x), turn_b(y)) + 1.0, nopython=True)
+    before = gh.backends.current().fallbacks["matmul"]
+    for _ in range(2):
+        found = captured(gh.asarray(a), gh.asarray(b))
+        np.testing.assert_allclose(
+            found.numpy(), turn_a(a) @ turn_b(b) + 1.0, rtol=1e-11, atol=1e-12
+        )
+    assert gh.backends.current().fallbacks["matmul"] == before
+
+
+def test_parts_of_a_matrix_are_read_where_they_lie():
+    a = np.random.default_rng(1).standard_normal((12, 10))
+    captured = gh.optimize(lambda x: gh.matmul(x[1:9:2, 2:], x[:8, 3:7]), nopython=True)
+    np.testing.assert_allclose(
+        captured(gh.asarray(a)).numpy(), a[1:9:2, 2:] @ a[:8, 3:7], rtol=1e-12
+    )
+
+
+def test_large_products_are_left_to_numpy():
+    a = gh.asarray(np.random.default_rng(2).standard_normal((100, 100)))
+    before = gh.backends.current().fallbacks["matmul"]
+    gh.optimize(lambda x: gh.matmul(x, x), nopython=True)(a).numpy()
+    assert gh.backends.current().fallbacks["matmul"] == before + 1
