@@ -631,7 +631,7 @@ CALLS = {
         "all",
         [(2,), (3,)],
         lambda xp, x, y: (
-            tuple(xp.meshgrid(x, y)),
+            tuple(xp.meshgrid(x, y, indexing="xy")),
             tuple(xp.meshgrid(x, y, x, indexing="ij")),
             tuple(xp.meshgrid(x)),
         ),

@@ -1,4 +1,5 @@
-"""Writes docs/reference/pytorch_names.md: PyTorch's public names, and which of them Glasshouse has.
+"""Writes docs/reference/pytorch_names.md: PyTorch's public names, which of them Glasshouse has, and
+whether random calls of them give the same (`tools/judges/pytorch_calls.py`).
 
     python tools/documents/make_names_table.py            # write the page
     python tools/documents/make_names_table.py --check    # whether the page is up to date
@@ -22,6 +23,9 @@ import torch.optim.lr_scheduler
 import torch.utils.data
 
 import glasshouse as gh
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "judges"))
+import pytorch_calls
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorch_names.md"
 SPACES = {
@@ -118,7 +122,6 @@ WITHOUT = {
 
 # Names that would mean something here and are not there, in a space: patterns, and why.
 MISSING = {
-    ("torch", "compile"): "`gh.optimize`; gh.compile is the package of the compiler",
     ("torch", "ModuleDict ParameterDict BufferDict"): "of TorchScript; users have `gh.nn`'s",
     (
         "torch.nn.init",
@@ -220,10 +223,65 @@ def page() -> str:
         names = {n for _, _, without in parts.values() for n in without.get(family, ())}
         listed = ", ".join(f"`{n}`" for n in sorted(names))
         lines += [f"**{family.capitalize()}**: {reason}. {listed}.", ""]
+    lines += meanings(parts)
     lines += ["## There", ""]
     for space, (there, _, _) in parts.items():
         lines += [f"**`{space}`**: " + ", ".join(f"`{n}`" for n in there) + ".", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+KINDS = {
+    "same": "all calls give the same",
+    "refused": "as far as calls are not refused; an error says what to write",
+    "by spelling": "the Array API's meaning, and PyTorch's by another spelling",
+    "listed": "different for a reason",
+    "different": "different in silence",
+}
+
+
+def meanings(parts) -> list[str]:
+    """The section on what calls give: a table, and the names of each kind."""
+    gh.backends.use("numpy")
+    found = {kind: {} for kind in KINDS}
+    rows = []
+    for space in pytorch_calls.SPACES:
+        names = [n for n in parts[space][0] if not family_of(n)]
+        counts = dict.fromkeys((*KINDS, None), 0)
+        for name in names:
+            outcome = pytorch_calls.summary(pytorch_calls.compared(space, name))
+            counts[outcome and outcome.kind] += 1
+            if outcome:
+                found[outcome.kind].setdefault(space, {})[name] = outcome.why
+        rows.append(f"| `{space}` | " + " | ".join(map(str, counts.values())) + " |")
+    lines = [
+        "## Whether calls give the same",
+        "",
+        "Each name is called with random arguments, as PyTorch's schemas have them, in both",
+        "libraries (`python tools/judges/pytorch_calls.py`). A name counts once, by the first that",
+        "holds from the right: *different*, in silence and for no reason, which is a fault;",
+        "*listed*, different for a reason; *by spelling*; *refused*, some calls; *same*, all. *Not",
+        "drawn* are names without a schema, or whose arguments random ones do not fit.",
+        "",
+        "| namespace | " + " | ".join(KINDS) + " | not drawn |",
+        "| --- |" + " --- |" * (len(KINDS) + 1),
+        *rows,
+        "",
+    ]
+    for kind in ("by spelling", "listed"):
+        lines += [
+            f"**{kind.capitalize()}**: {KINDS[kind]}.",
+            "",
+            "| name | here |",
+            "| --- | --- |",
+        ]
+        for space, names in found[kind].items():
+            lines += [f"| `{space}.{name}` | {why} |" for name, why in names.items()]
+        lines.append("")
+    for kind in ("refused", "same"):
+        for space, names in found[kind].items():
+            listed = ", ".join(f"`{name}`" for name in names)
+            lines += [f"**{kind.capitalize()}, `{space}`** ({KINDS[kind]}): {listed}.", ""]
+    return lines
 
 
 def main() -> int:

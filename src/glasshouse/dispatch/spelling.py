@@ -29,7 +29,13 @@ OTHER_NAMES = {
 }
 
 
-def named_as_here(where: str, own_names: dict[str, str], named: dict[Any, Any]) -> dict[Any, Any]:
+# PyTorch's names of operands, their places, and the names that parameters there have here.
+OPERANDS = {"input": (0, ("x", "x1")), "other": (1, ("x2", "y"))}
+
+
+def named_as_here(
+    where: str, own_names: dict[str, str], args: tuple[Any, ...], named: dict[Any, Any]
+) -> tuple[tuple[Any, ...], dict[Any, Any]]:
     """The arguments under the names that they have here.
 
     Raises: OptionError for one that is given under both names, and for `out`.
@@ -38,13 +44,16 @@ def named_as_here(where: str, own_names: dict[str, str], named: dict[Any, Any]) 
         fix = "Write y = …, or y.copy_(…) to keep the handle."
         raise OptionError(where, "no argument out: results are new tensors", "out=…", fix)
     arguments = dict(named)
-    for name in named.keys() & own_names.keys():
+    for name, (place, _) in OPERANDS.items():
+        if name in own_names and name in named and place == len(args):
+            args = (*args, arguments.pop(name))
+    for name in arguments.keys() & own_names.keys() - OPERANDS.keys():
         own_name = own_names[name]
         if own_name in named:
             got = f"{name}={named[name]!r} and {own_name}={named[own_name]!r}"
             raise OptionError(where, f"{own_name}, or {name} as PyTorch calls it", got, "Give one.")
         arguments[own_name] = arguments.pop(name)
-    return arguments
+    return args, arguments
 
 
 def takes_names_of_pytorch(fn: Callable[..., Any]) -> Any:
@@ -55,20 +64,25 @@ def takes_names_of_pytorch(fn: Callable[..., Any]) -> Any:
         for name, names in OTHER_NAMES.items()
         if name not in parameters and not parameters.keys().isdisjoint(names)
     }
+    own_names |= {
+        name: name
+        for name, (place, names) in OPERANDS.items()
+        if name not in parameters and [*parameters, "", ""][place] in names
+    }
     if "out" not in parameters:
         own_names["out"] = "out"
 
     @functools.wraps(fn)
     def call(*args, **named):
         if named and not own_names.keys().isdisjoint(named):
-            named = named_as_here(fn.__name__, own_names, named)
+            args, named = named_as_here(fn.__name__, own_names, args, named)
         return fn(*args, **named)
 
     return call
 
 
 STANDARD = {"axis", "axes", "keepdims"}
-OF_PYTORCH = {"dim", "dims", "keepdim"}
+OF_PYTORCH = {"dim", "keepdim", "unbiased", "other"}
 
 
 class TwoMeanings:

@@ -19,7 +19,7 @@ from glasshouse.base import (
 )
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import DTypeError, MemberError
-from glasshouse.dispatch import Value, cast, hooks, scope_of, state, tell, watchers
+from glasshouse.dispatch import Value, as_value, cast, hooks, scope_of, state, tell, watchers
 from glasshouse.nn.checks import check_arguments, check_callable, check_flags, is_taken
 from glasshouse.nn.hooks import CALL_KINDS, Hooked, call_hooks, called, global_hooks
 from glasshouse.nn.state import Stateful
@@ -39,7 +39,7 @@ class Parameter(Tensor):
     """
 
     def __new__(cls, data: Any = None, requires_grad: bool | None = None) -> Self:
-        tensor = Tensor.__new__(cls, data)
+        tensor = Tensor.__new__(cls, as_value(data))
         needs_grad = tensor.dtype.is_inexact if requires_grad is None else requires_grad
         tensor.tape_entry = None
         return tensor.requires_grad_(needs_grad)
@@ -60,7 +60,7 @@ class ModuleBuffer(Tensor):
     """
 
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
-        tensor = Tensor.__new__(cls, data)
+        tensor = Tensor.__new__(cls, as_value(data))
         tensor.tape_entry = None
         tensor.persistent = persistent
         return tensor

@@ -16,10 +16,10 @@ from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
-from glasshouse.base.dtype import DTypeLike, as_dtype
+from glasshouse.base.dtype import DTypeLike, as_dtype, float32
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
-from glasshouse.base.shape import Shape, check_axis
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
+from glasshouse.base.shape import Shape, check_axis, check_shape
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, primitives, unshared
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
@@ -75,20 +75,26 @@ def element_count(shape: Shape) -> ElementCount:
 
 class Tensor(AttachedMethods):
     """An n-dimensional array of one dtype, on one backend.
-    Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
+    Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data)` is float32 as in PyTorch, and
+    `Tensor(2, 3)` of those sizes; with a dtype it is gh.asarray.
 
     Example:
-        >>> Tensor([[1.0, 2.0]]).shape
-        (1, 2)
+        >>> Tensor([[1, 2]])
+        Tensor([[1., 2.]], dtype=float32)
     """
 
     grad: Any = None
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
-    def __new__(cls, data: "Tensor | None" = None, dtype: Any = None) -> Self:
-        value = as_value(data, None if dtype is None else as_dtype(dtype))
+    def __new__(cls, *data: Any, dtype: Any = None) -> Self:
+        if len(data) > 1 and not isinstance(data[1], int):
+            data, dtype = data[:1], data[1]
+        if len(data) == 1 and (dtype is not None or isinstance(data[0], Value)):
+            value = as_value(data[0], None if dtype is None else as_dtype(dtype))
+        else:
+            value = float_value(data)
         tensor = object.__new__(cls)
-        tensor.rebind(value.detach() if isinstance(data, Tensor) else value)
+        tensor.rebind(value.detach() if data and isinstance(data[0], Tensor) else value)
         return tensor
 
     # -- properties ------------------------------------------------------------------------
@@ -448,6 +454,17 @@ for symbol, name in IN_PLACE.items():
 hooks.tensor_class = Tensor
 
 
+def float_value(data: tuple[Any, ...]) -> Any:
+    """Numbers in float32, or zeros of sizes: what PyTorch's class Tensor makes of its arguments."""
+    if len(data) != 1:
+        return full(check_shape("Tensor", data or (0,)), 0, float32)
+    value = as_value(data[0], where="Tensor")
+    if not value.ndim and not isinstance(data[0], np.ndarray):
+        fix = "Write gh.tensor(x) for a number, gh.empty(n) for a size."
+        raise OptionError("Tensor", "lists of numbers, or several sizes", repr(data[0]), fix)
+    return value if value.dtype.is_complex else cast(value, float32)
+
+
 def contents_of(tensor: Tensor) -> Any:
     """The contents as they lie in memory: a backend's array, or a read-only one of NumPy."""
     check_visible()
@@ -491,4 +508,4 @@ def rebuild(
     cls: Any, raw: bytes, dtype: str, shape: int | Sequence[int], requires_grad: bool
 ) -> Tensor:
     array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
-    return cls.__new__(cls, array).requires_grad_(requires_grad)
+    return cls.__new__(cls, as_value(array)).requires_grad_(requires_grad)

@@ -10,7 +10,7 @@ from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch import bind, cast, primitives
-from glasshouse.tensor import linalg, random, special, writing
+from glasshouse.tensor import random, special, writing
 from glasshouse.tensor.at import UpdatePlaces
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
@@ -50,10 +50,10 @@ AS_METHODS = {
     "isfinite logical_not logical_and logical_or logical_xor maximum minimum clip conj remainder "
     "pow angle atan2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift "
     "copysign erf floor_divide greater greater_equal less less_equal not_equal isclose allclose "
-    "hypot logaddexp nan_to_num nextafter positive signbit negative multiply subtract divide",
+    "hypot logaddexp nan_to_num nextafter positive signbit negative multiply divide",
     arithmetic: "addcdiv addcmul bitwise_not clamp_max clamp_min deg2rad div float_power fmax fmin "
     "fmod frac frexp gcd heaviside is_complex is_floating_point is_nonzero is_same_size is_signed "
-    "isneginf isposinf isreal lcm ldexp lerp logaddexp2 mul rad2deg sgn sub xlogy",
+    "isneginf isposinf isreal lcm ldexp lerp logaddexp2 mul rad2deg sgn sub subtract xlogy",
     special: "digamma erfc erfinv i0 logit sinc",
     reduce: "sum prod mean any all argmax argmin count_nonzero cumulative_sum "
     "cumulative_prod logsumexp diff",
@@ -71,10 +71,9 @@ AS_METHODS = {
     search: "argsort topk",
     short_time: "istft stft",
     contract: "matmul outer vecdot inner kron",
-    products: "addbmm addmm addmv addr baddbmm bmm dist dot ger mm mv renorm vdot",
+    products: "addbmm addmm addmv addr baddbmm bmm cross dist dot ger mm mv renorm vdot",
     matrices: "cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve "
     "matrix_exp matrix_power norm orgqr ormqr pinverse qr slogdet svd trace triangular_solve",
-    linalg: "cross",
     creation: "tril triu",
     drawing: "bernoulli multinomial",
     index: "take_along_axis",
@@ -299,7 +298,7 @@ DRAWS = {
 OWN = {"new_tensor": new_tensor, "new_full": new_full, "stride": stride,
        "type": type_, "where": where, "view": view, "map_": map_with, "map2_": map_with,
        "apply_": map_with, "resize_": resize_, "fill_diagonal_": fill_diagonal_,
-       "transpose": transpose, "expand": expand, "add": arithmetic.plus, "eq": elementwise.equal,
+       "transpose": transpose, "expand": expand, "add": arithmetic.add, "eq": elementwise.equal,
        "igamma": special.gammainc, "igammac": special.gammaincc, "lgamma": special.gammaln,
        "mvlgamma": special.multigammaln, "sigmoid": special.expit,
        "equal": elementwise.array_equal, "new": new_of_size("empty", creation.empty),

@@ -3,7 +3,6 @@
 from typing import Any
 
 from glasshouse.base.dtype import default_float, promote
-from glasshouse.tensor import linalg as matrices
 from glasshouse.tensor import printing, special, writing
 from glasshouse.tensor.methods import Tensor
 from glasshouse.tensor.standard import arithmetic, elementwise, manipulate
@@ -37,7 +36,6 @@ FUNCTIONS = {
     },
     arithmetic: {"view_as_complex_copy": "view_as_complex", "view_as_real_copy": "view_as_real"},
     scans: {"trapz": "trapezoid"},
-    matrices: {"cross": "cross"},
     printing: {"set_printoptions": "set_print_options"},
 }  # fmt: skip
 Size = tuple  # of a shape

@@ -106,7 +106,9 @@ def test_matrices():
     gh.tril(x).sum().backward()
     assert x.grad.tolist() == [[1, 0], [1, 1]]
     assert gh.triu([[True, True]] * 2).tolist() == [[True, True], [False, True]]
-    grids = gh.meshgrid([1, 2], [3.0, 4.0, 5.0])
+    with pytest.warns(UserWarning, match="indexing='ij' for PyTorch's order"):
+        grids = gh.meshgrid([1, 2], [3.0, 4.0, 5.0])
+    assert gh.meshgrid([gh.ones(2), gh.ones(3)])[0].shape == (2, 3)
     assert [g.shape for g in grids] == [(3, 2)] * 2 and grids[0].dtype is gh.int64
     assert gh.meshgrid() == []
 

@@ -108,7 +108,12 @@ def test_methods_in_both_spellings():
 
 
 def test_type_constructor():
-    assert gh.Tensor([1.0]).dtype == gh.float32 and gh.Tensor([1], dtype="int8").dtype == gh.int8
+    assert gh.Tensor([1]).dtype == gh.float32 and gh.Tensor([1], dtype="int8").dtype == gh.int8
+    assert gh.Tensor(np.ones(2)).dtype == gh.Tensor([True]).dtype == gh.float32
+    assert gh.Tensor(2, 3).shape == (2, 3) and gh.Tensor().shape == (0,)
+    assert gh.Tensor(gh.asarray([1])).dtype == gh.int64
+    with pytest.raises(gh.OptionError, match=r"gh.tensor\(x\) for .* gh.empty\(n\) for"):
+        gh.Tensor(3)
 
 
 def test_backends_meet():

@@ -7,7 +7,7 @@ from typing import Any
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
-from glasshouse.dispatch.value import cast, full, reshape
+from glasshouse.dispatch.value import broadcast_values, cast, full, reshape
 from glasshouse.dispatch.wide import rounded_once, widened
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.pool import sum_windows
@@ -329,6 +329,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """
     named_inputs = (("x1", x1), ("x2", x2))
     x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in named_inputs)
+    if x1.shape != x2.shape:  # dim is an axis of what they broadcast to
+        x1, x2 = broadcast_values("cosine_similarity", x1, x2)
     return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)
 
 

@@ -21,21 +21,22 @@ from glasshouse.tensor.linalg.results import (
     InvExResult,
     LUFactorExResult,
     LUFactorResult,
+    LUResult,
     SolveExResult,
 )
 from glasshouse.tensor.linalg.standard import cholesky as cholesky_of
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, promoted
-from glasshouse.tensor.standard.creation import eye
+from glasshouse.tensor.standard.creation import eye, tril, triu
 from glasshouse.tensor.standard.manipulate import concat, moveaxis, stack
 
 if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
 
 
-__all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu_factor",
-           "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex", "tensorinv",
-           "tensorsolve", "vander"]  # fmt: skip
+__all__ = ["cholesky_ex", "cond", "eig", "eigvals", "householder_product", "inv_ex", "lu",
+           "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp", "multi_dot", "solve_ex",
+           "tensorinv", "tensorsolve", "vander"]  # fmt: skip
 
 
 def eig(x: ArrayLike, /) -> EigResult:
@@ -202,6 +203,31 @@ def lu_factor_ex(
     packed, order = packed_lu(x)
     info = checked("lu_factor_ex", info_of(packed), check_errors)
     return LUFactorExResult(packed, swaps_of(order, min(x.shape[-2:])), info)
+
+
+def lu(x: ArrayLike, /, *, pivot: bool = True) -> LUResult:
+    """P, L and U with x = P @ L @ U: a permutation matrix, a unit lower and an upper triangle.
+
+    Shapes: (..., m, n) -> (..., m, m), (..., m, k), (..., k, n); k = min(m, n).
+    Raises: OptionError without pivots, ShapeError for vectors.
+    Source: PyTorch.
+    Example:
+        >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).P.tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    if not pivot:
+        raise OptionError("lu", "pivot=True", False, "Row swaps keep it accurate.")
+    return unpacked_lu(*packed_lu(standard.matrices("lu", x)))
+
+
+def unpacked_lu(packed: "Tensor", order: "Tensor") -> LUResult:
+    """P, L and U of L and U in one and the order of rows."""
+    m, n = packed.shape[-2:]
+    k = min(m, n)
+    rows = cards.as_column(iota(size=m, dtype=int64))
+    permutation = cast(broadcast_to(rows, (*order.shape, m)) == cards.as_row(order), packed.dtype)
+    lower = tril(packed[..., :k], -1) + eye(m, k, dtype=packed.dtype)
+    return LUResult(permutation, lower, triu(packed[..., :k, :]))
 
 
 def packed_lu(x: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -395,12 +421,15 @@ def vander(x: ArrayLike, /, *, N: Any = None) -> Any:
     """The powers 1, x, x², … of each element, N of them.
 
     Shapes: (..., n) -> (..., n, N), N being n unless given.
+    Dtypes: floating or complex, kept; integers become int64.
     Source: PyTorch.
     Example:
         >>> vander(as_value([2, 3]), N=3).tolist()
         [[1, 2, 4], [1, 3, 9]]
     """
     x = as_value(x, where="vander")
+    x = reshape(x, (1,)) if not x.ndim else x
+    x = x if x.dtype.is_inexact else cast(x, int64)
     power, powers = full(x.shape, 1, x.dtype), []
     for _ in range(x.shape[-1] if N is None else N):
         powers.append(power)

@@ -65,9 +65,9 @@ class LUFactorResult(NamedTuple):
 
 
 class LUResult(NamedTuple):
-    """The input's rows in this order are L @ U."""
+    """A permutation matrix and two triangles, whose product is the input."""
 
-    permutation: "Tensor"
+    P: "Tensor"
     L: "Tensor"
     U: "Tensor"
 

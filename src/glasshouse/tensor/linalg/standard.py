@@ -21,7 +21,6 @@ from glasshouse.ops.movement import section
 from glasshouse.tensor.linalg.results import (
     EighResult,
     LstsqResult,
-    LUResult,
     QRResult,
     SlogdetResult,
     SVDResult,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
 
 
-__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu",
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq",
            "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
            "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
            "tensordot", "trace", "vecdot", "vector_norm"]  # fmt: skip
@@ -87,20 +86,6 @@ def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult:
     """
     check_option("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
-
-
-def lu(x: ArrayLike, /) -> LUResult:
-    """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-
-    Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice.
-    Raises: ShapeError unless square.
-    Example:
-        >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
-        [1, 0]
-    """
-    packed, order = cards.lu(matrices("lu", x, square=True))
-    lower, upper = cards.unpacked(packed)
-    return LUResult(order, lower, upper)
 
 
 def eigh(x: ArrayLike, /) -> EighResult:

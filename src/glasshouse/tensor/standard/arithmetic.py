@@ -1,5 +1,6 @@
 """Elementwise functions that PyTorch has beside the standard's, and its names for the same."""
 
+import builtins
 import math
 import operator
 from typing import TYPE_CHECKING, Any
@@ -21,30 +22,39 @@ if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
 
 
-__all__ = ["addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min", "complex", "deg2rad",
-           "div", "float_power", "fmax", "fmin", "fmod", "frac", "frexp", "gcd", "heaviside",
-           "is_complex", "is_floating_point", "is_nonzero", "is_same_size", "is_signed",
-           "is_tensor", "isin", "isneginf", "isposinf", "isreal", "lcm", "ldexp", "lerp",
-           "logaddexp2", "mul", "numel", "polar", "rad2deg", "rsub", "scalar_tensor", "sgn", "sub",
-           "view_as_complex", "view_as_real", "xlogy"]  # fmt: skip
+__all__ = ["add", "addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min", "complex",
+           "deg2rad", "div", "float_power", "fmax", "fmin", "fmod", "frac", "frexp", "gcd",
+           "heaviside", "is_complex", "is_floating_point", "is_nonzero", "is_same_size",
+           "is_signed", "is_tensor", "isin", "isneginf", "isposinf", "isreal", "lcm", "ldexp",
+           "lerp", "logaddexp2", "mul", "numel", "polar", "rad2deg", "rsub", "scalar_tensor", "sgn",
+           "sub", "subtract", "view_as_complex", "view_as_real", "xlogy"]  # fmt: skip
 
 
-def scaled(other: "Tensor", alpha: Any) -> "Tensor":
-    return other if type(alpha) is int and alpha == 1 else other * alpha
+def scaled(other: Any, alpha: Any) -> Any:
+    if type(alpha) is int and alpha == 1:
+        return other
+    if isinstance(other, Value) and other.dtype.is_bool and type(alpha) is not float:
+        return other & builtins.bool(alpha)
+    return other * alpha
 
 
 @composed
-def plus(x: "Tensor", other: "Tensor", *, alpha: int = 1) -> "Tensor":
-    """x + alpha · other.
+def add(x: ArrayLike, other: ArrayLike, *, alpha: Any = 1) -> "Tensor":
+    """The sum x + alpha · other; for booleans, or.
 
+    Shapes: x (...), other (...) -> their common broadcast shape.
+    Dtypes: numeric or bool, promoted to each other.
     Raises: DTypeError for what is not numeric, ShapeError if the shapes do not broadcast.
-    Source: PyTorch.
+    Source: standard, PyTorch.
+    Example:
+        >>> add(as_value([1, 2]), 3).tolist()
+        [4, 5]
     """
     return elementwise.add(x, scaled(other, alpha))
 
 
 @composed
-def sub(x: Any, other: Any, *, alpha: int = 1) -> Any:
+def sub(x: ArrayLike, other: ArrayLike, *, alpha: Any = 1) -> Any:
     """x - alpha · other.
 
     Raises: DTypeError for booleans, ShapeError if the shapes do not broadcast.
@@ -54,6 +64,9 @@ def sub(x: Any, other: Any, *, alpha: int = 1) -> Any:
         [1, 2]
     """
     return elementwise.subtract(x, scaled(other, alpha))
+
+
+subtract = sub
 
 
 def rsub(x: Any, other: Any, *, alpha: int = 1) -> Any:

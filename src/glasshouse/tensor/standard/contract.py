@@ -91,6 +91,9 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
     Raises: ShapeError if the sizes along `axis` differ.
     """
     x1, x2 = promoted("vecdot", x1, x2)
+    if axis >= 0 and x1.ndim != x2.ndim:
+        fix = "Count the axis from the end, as the Array API does, or broadcast them first."
+        raise OptionError("vecdot", "a negative axis for operands of unlike ranks", axis, fix)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
         expected = f"equal sizes along axis {axis}"

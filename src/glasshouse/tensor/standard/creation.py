@@ -3,6 +3,7 @@
 import functools
 import math
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -376,10 +377,11 @@ def triu(x: Any, /, k: int = 0) -> "Tensor":
     return matrices.triu(x, within(k, x.shape))
 
 
-def meshgrid(*arrays: Any, indexing: str = "xy") -> "list[Tensor]":
+def meshgrid(*arrays: Any, indexing: str | None = None) -> "list[Tensor]":
     """Coordinate tensors of the grid that the vectors span.
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
-    exchanged.
+    exchanged. That is the default, as in the standard, with a warning, since PyTorch's is "ij"; of
+    vectors in a list, as PyTorch alone takes them, it is "ij".
 
     Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each.
     Dtypes: any, each kept.
@@ -389,15 +391,18 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> "list[Tensor]":
         >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
-    check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
+    check_option("meshgrid", "indexing", indexing or "xy", ("xy", "ij"))
     listed = len(arrays) == 1 and isinstance(arrays[0], (list, tuple))
     if listed and any(isinstance(x, Value) for x in arrays[0]):
-        arrays = arrays[0]
+        arrays, indexing = arrays[0], indexing or "ij"
+    if indexing is None and len(arrays) > 1:
+        text = "meshgrid: axes are in the order of indexing='xy', as in the Array API and NumPy. "
+        warnings.warn(text + "Write that, or indexing='ij' for PyTorch's order.", stacklevel=2)
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
         raise ShapeError("meshgrid", "vectors", [x.shape for x in arrays], "Flatten.")
     order = list(range(len(arrays)))
-    if indexing == "xy" and len(order) > 1:
+    if indexing != "ij" and len(order) > 1:
         order[:2] = 1, 0
     shaped = [
         values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))

@@ -419,9 +419,16 @@ def abs_of(x: "Tensor") -> "Tensor":
 def sign_of(x: "Tensor") -> "Tensor":
     if x.dtype.is_complex:
         return elementary.complex_sign(x)
+    if x.dtype.is_bool:
+        return x
     if x.dtype.is_integer:
         return cast(x > 0, x.dtype) - cast(x < 0, x.dtype)
     return choose(x > 0, 1.0, choose(x < 0, -1.0, choose(x == 0, 0.0, x)))
+
+
+def squared(x: "Tensor") -> "Tensor":
+    x = cast(x, int64) if x.dtype.is_bool else x
+    return x * x
 
 
 def angle_of(x: "Tensor") -> "Tensor":
@@ -453,8 +460,8 @@ abs: Unary = plain(
 sign: Unary = plain(
     "sign", sign_of, "-1, 0 or 1 by the sign of x; for complex x, x / |x|. NaN for NaN.",
     "numeric, kept", "booleans", "-2.5, 0.0", "-1.0, 0.0")
-square: Unary = plain("square", lambda x: x * x, "x times x.", "numeric, kept", "booleans",
-                      "3, -2", "9, 4")
+square: Unary = plain("square", squared, "x times x.", "numeric, kept; booleans become int64",
+                      NUMERIC, "3, -2", "9, 4")
 negative: Unary = plain("negative", operator.neg, "Minus x.", "numeric, kept", "booleans",
                         "3, -2", "-3, 2")
 positive: Unary = plain(

@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from glasshouse.base import DType, DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DTypeLike, as_dtype, inexact_dtype, int64, real_dtype, uint64
@@ -37,6 +39,9 @@ def reduced(
     card: Primitive, where: str, x: "Tensor", axis: int | Sequence[int] | None, keepdims: bool
 ) -> "Tensor":
     axes = check_axes(where, axis, x.ndim)
+    if not isinstance(keepdims, (bool, np.bool_)):
+        fix = "Put several axes into a tuple."
+        raise OptionError(where, "keepdims of True or False", repr(keepdims), fix)
     out = card(x, axes=axes)
     return reshape(out, kept_shape(x.shape, axes)) if keepdims else out
 
@@ -73,8 +78,8 @@ def sum(
     x: ArrayLike,
     /,
     axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
     keepdims: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> "Tensor":
     """The sum over axes."""
     x = as_value(x, where="sum")
@@ -87,8 +92,8 @@ def prod(
     x: ArrayLike,
     /,
     axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
     keepdims: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> "Tensor":
     """The product over axes."""
     x = as_value(x, where="prod")
@@ -316,6 +321,8 @@ def diff(
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:
         raise OptionError("diff", "n of 0 or more", n, "Use 1 for first differences.")
+    if not n:
+        return x
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
         dtype = values.common_dtype("diff", pieces)

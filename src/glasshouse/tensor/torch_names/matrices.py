@@ -4,19 +4,20 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glasshouse.base import OptionError, as_dtype, check_known, int64
+from glasshouse.base import OptionError, as_dtype, check_known
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, full
 from glasshouse.ops import linalg as cards
-from glasshouse.ops.create import iota
 from glasshouse.tensor import linalg, random
 from glasshouse.tensor.linalg.more import (
     conj_transposed,
     order_of,
     reflected,
     reflector,
+    unpacked_lu,
 )
+from glasshouse.tensor.linalg.results import LUResult
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, matrix_transpose
 from glasshouse.tensor.standard.creation import eye, tril, triu
@@ -55,14 +56,6 @@ class GeqrfResult(NamedTuple):
 
     a: "Tensor"
     tau: "Tensor"
-
-
-class LUUnpackResult(NamedTuple):
-    """A permutation matrix and two triangles."""
-
-    P: "Tensor"
-    L: "Tensor"
-    U: "Tensor"
 
 
 class TriangularSolveResult(NamedTuple):
@@ -199,20 +192,17 @@ def lu_solve(b: Any, LU: Any, pivots: Any) -> Any:
 
 def lu_unpack(
     LU: ArrayLike, pivots: ArrayLike, unpack_data: bool = True, unpack_pivots: bool = True
-) -> LUUnpackResult:
-    """P, L and U with A = P @ L @ U, from lu_factor's result for A.
+) -> LUResult:
+    """P, L and U with A = P @ L @ U, from lu_factor's result for A; empty ones if not unpacked.
 
     Shapes: (..., m, n), (..., k) -> (..., m, m), (..., m, k), (..., k, n); k = min(m, n).
     Source: PyTorch.
     """
     LU = as_value(LU)
-    m, n = LU.shape[-2:]
-    k = min(m, n)
-    order = order_of(as_value(pivots), m)
-    rows = cards.as_column(iota(size=m, dtype=int64))
-    permutation = cast(broadcast_to(rows, (*order.shape, m)) == cards.as_row(order), LU.dtype)
-    lower = tril(LU[..., :k], -1) + eye(m, k, dtype=LU.dtype)
-    return LUUnpackResult(permutation, lower, triu(LU[..., :k, :]))
+    result = unpacked_lu(LU, order_of(as_value(pivots), LU.shape[-2]))
+    none = full((0,), 0, LU.dtype)
+    result = result if unpack_pivots else result._replace(P=none)
+    return result if unpack_data else result._replace(L=none, U=none)
 
 
 def geqrf(x: ArrayLike) -> GeqrfResult:
@@ -233,7 +223,7 @@ def geqrf(x: ArrayLike) -> GeqrfResult:
         first = elementwise.real(head)
         size = elementwise.sqrt(elementwise.square(elementwise.abs(head)) + rest)
         flat = (rest == 0) & (elementwise.imag(head) == 0)
-        beta = elementwise.where(first > 0, -size, size)
+        beta = elementwise.where(first >= 0, -size, size)
         safe = elementwise.where(flat, 1, beta)
         tau = elementwise.where(flat, 0, (safe - head) / safe)
         scale = elementwise.where(flat, 1, head - safe)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glasshouse.base import ShapeError
+from glasshouse.base import OptionError, ShapeError
+from glasshouse.base.shape import broadcast_shapes
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import ArrayLike, adopt, as_value
 from glasshouse.dispatch.wide import rounded_once
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
 
 
-__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cdist", "dist", "dot", "ger",
-           "mm", "mv", "pdist", "renorm", "vdot"]  # fmt: skip
+__all__ = ["addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "cdist", "cross", "dist", "dot",
+           "ger", "mm", "mv", "pdist", "renorm", "vdot"]  # fmt: skip
 
 
 def product(name: str, ndims: tuple[int, int], multiply: Any, about: str, shapes: str) -> Any:
@@ -100,12 +101,36 @@ def power_norm(x: "Tensor", p: float, axis: int | None = None, keepdims: bool = 
         return linalg.vector_norm(x, axis=axis, ord=p, keepdims=keepdims)
     if p == 2:
         return linalg.vector_norm(x, axis=axis, keepdims=keepdims)
+    if p < 0:
+        return linalg.vector_norm(x, axis=axis, ord=p, keepdims=keepdims)
     size = elementwise.abs(x)
     zero = size == 0
     powers = elementwise.where(zero, 0.0, elementwise.where(zero, 1.0, size) ** p)
     total = reduce.sum(powers, axis=axis, keepdims=keepdims)
     none = total == 0
     return elementwise.where(none, 0.0, elementwise.where(none, 1.0, total) ** (1 / p))
+
+
+@composed
+def cross(x: ArrayLike, other: ArrayLike, axis: int | None = None) -> "Tensor":
+    """The cross product of vectors along an axis, which has to be named where PyTorch would take
+    another one than NumPy: the first of size 3, and not the last.
+
+    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
+    Raises: ShapeError for no axis of size 3, OptionError where one has to be named.
+    Source: PyTorch.
+    Example:
+        >>> cross(as_value([1, 0, 0]), as_value([0, 1, 0])).tolist()
+        [0, 0, 1]
+    """
+    x, other = as_value(x, where="cross"), as_value(other, where="cross")
+    shape = broadcast_shapes("cross", x.shape, other.shape)
+    threes = [i - len(shape) for i, n in enumerate(shape) if n == 3]
+    if axis is None and threes and threes[0] != -1 == threes[-1]:
+        fix = f"Write dim={threes[0]}, which PyTorch takes, or axis=-1, which NumPy takes."
+        raise OptionError("cross", "an axis by its name", f"none for shape {shape}", fix)
+    axis = axis if axis is not None else threes[0] if threes else -1
+    return linalg.cross(x, other, axis=axis)
 
 
 @composed
