@@ -8,7 +8,7 @@ import pytest
 
 import glasshouse as gh
 
-CALLED = {"fit", "profile", "tensor"}  # packages that are their function or class too
+CALLED = {"compile", "fit", "profile", "tensor"}  # packages that are their function or class too
 
 
 def packages(parent: types.ModuleType) -> list[str]:

@@ -839,3 +839,16 @@ def test_tour():
     for k in range(3):
         close(fast(X(2, 10, seed=k)), net(X(2, 10, seed=k)))
     assert calls == [1]
+
+
+def test_compile_is_optimize_with_the_arguments_of_torch():
+    @gh.compile(fullgraph=True, mode="reduce-overhead")
+    def double(x):
+        return x * 2
+
+    assert [double(gh.ones(1)).item() for _ in range(3)] == [2, 2, 2] and double.hits == 2
+    layer = gh.nn.Linear(2, 1)
+    assert gh.compile(layer, backend="eager")(gh.ones((3, 2))).shape == (3, 1)
+    assert gh.compile(layer, disable=True) is layer
+    with pytest.raises(gh.OptionError, match="Did you mean 'max-autotune'"):
+        gh.compile(layer, mode="max-autotun")
