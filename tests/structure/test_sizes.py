@@ -18,7 +18,6 @@ LONG_FILES = {
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
     "ops/linalg.py": "cards: a table of factorisations with their derivatives",
-    "tensor/linalg/standard.py": "a table of array functions, with their types",
     "tensor/random.py": "a table of distributions, with their types",
     "tensor/standard/elementwise.py": "a table of array functions",
     "tensor/standard/manipulate.py": "a table of array functions",

@@ -16,16 +16,16 @@ from glasshouse.autograd.backward import backward, told_early
 from glasshouse.autograd.tape import AFTERWARDS, Leaf
 from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
-from glasshouse.base.dtype import DTypeLike, as_dtype, float32
+from glasshouse.base.dtype import DTypeLike, as_dtype
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
-from glasshouse.base.shape import Shape, check_axis, check_shape
-from glasshouse.dispatch import Value, as_value, broadcast_to, cast, full, primitives, unshared
+from glasshouse.base.shape import Shape, check_axis
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
-from glasshouse.tensor.destination import named_targets
+from glasshouse.tensor.destination import named_targets, value_of
 from glasshouse.tensor.standard import contract, index, manipulate
 
 if TYPE_CHECKING:
@@ -87,12 +87,7 @@ class Tensor(AttachedMethods):
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
     def __new__(cls, *data: Any, dtype: Any = None) -> Self:
-        if len(data) > 1 and not isinstance(data[1], int):
-            data, dtype = data[:1], data[1]
-        if len(data) == 1 and (dtype is not None or isinstance(data[0], Value)):
-            value = as_value(data[0], None if dtype is None else as_dtype(dtype))
-        else:
-            value = float_value(data)
+        value = value_of(data, dtype)
         tensor = object.__new__(cls)
         tensor.rebind(value.detach() if data and isinstance(data[0], Tensor) else value)
         return tensor
@@ -452,17 +447,6 @@ IN_PLACE = {"+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floo
 for symbol, name in IN_PLACE.items():
     setattr(Tensor, f"__i{name}__", writing(symbol, getattr(operator, f"__{name}__")))
 hooks.tensor_class = Tensor
-
-
-def float_value(data: tuple[Any, ...]) -> Any:
-    """Numbers in float32, or zeros of sizes: what PyTorch's class Tensor makes of its arguments."""
-    if len(data) != 1:
-        return full(check_shape("Tensor", data or (0,)), 0, float32)
-    value = as_value(data[0], where="Tensor")
-    if not value.ndim and not isinstance(data[0], np.ndarray):
-        fix = "Write gh.tensor(x) for a number, gh.empty(n) for a size."
-        raise OptionError("Tensor", "lists of numbers, or several sizes", repr(data[0]), fix)
-    return value if value.dtype.is_complex else cast(value, float32)
 
 
 def contents_of(tensor: Tensor) -> Any:

@@ -12,12 +12,11 @@ from glasshouse.ops import linalg as cards
 from glasshouse.tensor import linalg, random
 from glasshouse.tensor.linalg.more import (
     conj_transposed,
-    order_of,
     reflected,
     reflector,
-    unpacked_lu,
 )
 from glasshouse.tensor.linalg.results import LUResult
+from glasshouse.tensor.linalg.row_order import order_of, unpacked_lu
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matmul, matrix_transpose
 from glasshouse.tensor.standard.creation import eye, tril, triu
