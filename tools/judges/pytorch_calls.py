@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
 
 
 def inputs(rng: np.random.Generator) -> list[np.ndarray]:
-    """What functions are called on: of several ranks and dtypes, with equal elements among them."""
+    """Arrays to call functions on: of several ranks and dtypes, with equal elements among them."""
     x = rng.integers(-4, 5, (3, 4)) / 2
     square = rng.integers(-2, 3, (3, 3)) / 2
     square = square @ square.T + np.eye(3)  # symmetric and definite, as some functions want it

@@ -24,8 +24,8 @@ def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> 
 
 
 def value_of(data: tuple[Any, ...], dtype: DTypeLike | None) -> Any:
-    """The value of `Tensor(…)`: with a dtype the data in that; else, as in PyTorch, float32 numbers,
-    or zeros of several sizes. A tensor is as it is."""
+    """The value of `Tensor(…)`: with a dtype the data in that; else, as in PyTorch, numbers of
+    float32, or zeros of several sizes. A tensor is as it is."""
     if len(data) > 1 and not isinstance(data[1], int):
         data, dtype = data[:1], data[1]
     if len(data) != 1:
