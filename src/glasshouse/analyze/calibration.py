@@ -16,7 +16,14 @@ import numpy as np
 
 from glasshouse import nn, optim
 from glasshouse.analyze.host import HostWork
-from glasshouse.analyze.machine import CPU2, HOST_COSTS, REPEATS, MachineProfile, calibrate_kernels
+from glasshouse.analyze.machine import (
+    CPU2,
+    HOST_COSTS,
+    REPEATS,
+    SWEPT_BYTES,
+    MachineProfile,
+    calibrate_kernels,
+)
 from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import SMALL_BYTES
@@ -27,7 +34,7 @@ from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, w
 from glasshouse.tensor.standard import creation
 
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
-SWEPT = np.empty(1 << 23, np.uint8)  # bytes that kernels move in a step of a small model, about
+SWEPT = np.empty(SWEPT_BYTES, np.uint8)
 WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
 
 
@@ -193,6 +200,7 @@ class SyntheticStep:
         self.step.counts_host = True
         self.inputs, self.work = inputs, HostWork()
         self.times: list[int] = []
+        self.warm_times: list[int] = []
         self.kernel_times: list[int] = []
 
     def prepare(self) -> None:
@@ -208,13 +216,13 @@ class SyntheticStep:
         backends.current().evaluate()
 
     def measure(self) -> None:
-        """Time a step after another one of its kind, whose kernels have moved as much as those of a
-        small model."""
+        """Time a step right after another one of its kind, and one after caches were swept."""
         self.train()
-        SWEPT.fill(0)
-        begin_ns = thread_time_ns()
-        self.train()
-        self.times.append(thread_time_ns() - begin_ns)
+        for times in (self.warm_times, self.times):
+            begin_ns = thread_time_ns()
+            self.train()
+            times.append(thread_time_ns() - begin_ns)
+            SWEPT.fill(0)
 
     def measure_kernels(self) -> None:
         """Time a step's kernels."""
@@ -228,8 +236,14 @@ class SyntheticStep:
 
     @property
     def host_ns(self) -> float:
-        """Usual ns of Python."""
+        """Usual ns of Python after kernels that moved much."""
         return max(1.0, median(self.times) - min(self.kernel_times))
+
+    @property
+    def warm(self) -> float:
+        """Usual time of Python in a step after another, as a part of `host_ns`."""
+        host_ns = max(1.0, median(self.warm_times) - min(self.kernel_times))
+        return min(1.0, host_ns / self.host_ns)
 
 
 class HostCalibration:
@@ -251,10 +265,11 @@ class HostCalibration:
                     step.measure_kernels()
 
     def costs(self) -> dict[str, Any]:
-        """Costs in ns, in the form of a MachineProfile."""
+        """Costs in ns and the part of them while caches are warm, as a MachineProfile has them."""
         works = [step.work for step in self.steps]
         costs = costs_that_explain(works, [step.host_ns for step in self.steps])
-        return dict(zip(HOST_COSTS, costs, strict=True))
+        warm = median(step.warm for step in self.steps)
+        return dict(zip(HOST_COSTS, costs, strict=True)) | {"warm": warm}
 
 
 def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[float]:

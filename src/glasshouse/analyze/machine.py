@@ -41,6 +41,7 @@ from glasshouse.tensor.standard import creation
 HOST_COSTS = (
     *("call_ns", "node_ns", "program_ns", "array_ns", "check_ns", "captured_ns", "handed_ns"),
 )
+SWEPT_BYTES = 1 << 23  # after kernels have moved them, no data of Python's is in a cache
 REPEATS, FEWEST_REPEATS = 6, 3  # the fastest counts
 LONG_S = 0.5  # of repeats, from which on the fewest are enough
 NEW_BYTES = 64 << 20  # bytes for measuring the rate of new pages
@@ -77,6 +78,7 @@ class MachineProfile:
     check_ns: float = 0.0  # of computing a primitive at once, to check indices
     captured_ns: float = 0.0  # of running a captured Program, beside its kernels
     handed_ns: float = 0.0  # of handing an array to a captured Program, or taking one from it
+    warm: float = 1.0  # Python's time while its data is in a cache, as a part of the times above
 
     def ns(self, info: StepInfo) -> float:
         """Ns of the step's kernels."""
@@ -113,10 +115,12 @@ class MachineProfile:
         """Ns in which the system makes so many bytes of memory, as they are first written."""
         return 1e9 * nbytes / self.new_bytes_per_s if self.new_bytes_per_s else 0.0
 
-    def host_ns(self, work: HostWork) -> float:
-        """Ns of Python's part of a step."""
+    def host_ns(self, work: HostWork, moved_bytes: float = SWEPT_BYTES) -> float:
+        """Ns of Python's part of a step, whose kernels move so many bytes through the caches."""
         costs = (getattr(self, name) for name in HOST_COSTS)
-        return sum(count * ns for count, ns in zip(work, costs, strict=True))
+        cold = min(1.0, moved_bytes / SWEPT_BYTES)
+        part = self.warm + (1 - self.warm) * cold
+        return part * sum(count * ns for count, ns in zip(work, costs, strict=True))
 
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
         """Ns of a call as a separate kernel, of a kind."""

@@ -55,7 +55,8 @@ class OwnSource(StepSource):
         return moments
 
     def host_ns(self, analysis: StepAnalysis) -> float:
-        return analysis.machine.host_ns(analysis.host_work)
+        moved_bytes = sum(kernel.bytes for kernel in analysis.kernels)
+        return analysis.machine.host_ns(analysis.host_work, moved_bytes)
 
     def resident(self, analysis: StepAnalysis) -> dict[str, int]:
         """The peak, NumPy's memory, and an estimate of the rest of a running process."""

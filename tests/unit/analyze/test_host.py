@@ -10,7 +10,7 @@ import glasshouse as gh
 from glasshouse.analyze import MachineProfile, step
 from glasshouse.analyze.calibration import HostCalibration, costs_that_explain
 from glasshouse.analyze.host import CallCounter, HostWork
-from glasshouse.analyze.machine import HOST_COSTS
+from glasshouse.analyze.machine import HOST_COSTS, SWEPT_BYTES
 from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.dispatch import backend as backends
@@ -163,7 +163,17 @@ def test_calibration_counts_synthetic_steps_and_finds_their_costs():
     assert all(min(own.work[:4]) > 0 for own in host.steps if not own.work.captured)
     assert captured and all(work.calls > 0 and work.handed > 0 == work.nodes for work in captured)
     costs = host.costs()
+    assert 0 < costs.pop("warm") <= 1
     assert set(costs) == set(HOST_COSTS) and min(costs.values()) >= 0 < sum(costs.values())
+
+
+def test_python_takes_less_beside_kernels_that_leave_its_data_in_the_caches():
+    machine = replace(MachineProfile.load("cpu2"), **EACH, warm=0.5)
+    work = HostWork(calls=1000)
+    times = [machine.host_ns(work, nbytes) for nbytes in (0, SWEPT_BYTES / 2, SWEPT_BYTES, 1e12)]
+    assert times == pytest.approx([500, 750, 1000, 1000])
+    small = step(*regression(), machine=machine)
+    assert small.host_ns < 0.51 * machine.host_ns(small.host_work)
 
 
 def test_nested_profilers_go_on_after_the_count():
