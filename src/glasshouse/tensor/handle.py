@@ -6,6 +6,7 @@ tensors computed from the old one keep it."""
 import functools
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self
@@ -26,6 +27,7 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
 from glasshouse.tensor.destination import named_targets, value_of
+from glasshouse.tensor.parts import linked, write_back
 from glasshouse.tensor.standard import contract, index, manipulate
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Tensor(AttachedMethods):
     """
 
     grad: Any = None
+    cut_from: Any = None  # what it is a part of, and where: parts.py
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
     def __new__(cls, *data: Any, dtype: Any = None) -> Self:
@@ -264,10 +267,12 @@ class Tensor(AttachedMethods):
         return contract.matmul(as_value(other, where="matmul"), self)
 
     def __getitem__(self, key: Any) -> "Tensor":
-        return index.getitem(self, key)
+        return linked(self, key, index.getitem(self, key))
 
     def __setitem__(self, key: Any, value: ArrayLike) -> None:
         self.write("setitem", index.setitem(self, key, value))
+        if self.cut_from is not None:
+            write_back(self, sys._getframe(1))
 
     def copy_(self, source: ArrayLike) -> "Tensor":
         """This tensor, now with the contents of `source` (cast and broadcast to it)."""

@@ -417,3 +417,38 @@ def test_ranks_that_depend_on_sizes_are_told_apart_behind_further_operations(fn,
                 captured(gh.arange(8.0), n)
         else:
             assert repr(captured(gh.arange(8.0), n)) == want
+
+
+SIZES = {
+    "x.shape[0]": lambda x: x.shape[0],
+    "x.size(0)": lambda x: x.size(0),
+    "x.size(dim=0)": lambda x: x.size(dim=0),
+    "x.size()[0]": lambda x: x.size()[0],
+    "x.size() unpacked": lambda x: next(iter(x.size())),
+    "x.size // 2": lambda x: x.size // 2,
+    "x.numel() // 2": lambda x: x.numel() // 2,
+    "len(x)": len,
+    "(x * 2).size(0)": lambda x: (x * 2).size(0),
+    "(x * 2).size()[0]": lambda x: (x * 2).size()[0],
+}
+
+
+@pytest.mark.parametrize("spelling", SIZES)
+@pytest.mark.parametrize("use", ["in a loop", "as a number"])
+def test_each_spelling_of_a_size_is_that_of_the_call(spelling, use):
+    size = SIZES[spelling]
+
+    def by_rows(x):
+        total = gh.zeros(2)
+        for i in range(size(x)):
+            total = total * 0.5 + x[i]
+        return total
+
+    def scaled(x):
+        return x.sum(axis=0) * size(x)
+
+    fn = by_rows if use == "in a loop" else scaled
+    captured = gh.optimize(fn)
+    for rows in (5, 7, 4, 6, 9, 8, 3, 9):
+        x = gh.reshape(gh.arange(2.0 * rows), (rows, 2))
+        np.testing.assert_allclose(captured(x).numpy(), fn(x).numpy(), rtol=1e-6)

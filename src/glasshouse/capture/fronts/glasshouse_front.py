@@ -86,6 +86,7 @@ class OwnTrace:
     watchers: Watchers | None  # of calls, put back after the trace; then None
     draws: list = field(default_factory=list)  # (generator, key) of random numbers
     copies: dict[int, tuple] = field(default_factory=dict)  # (module, copy) by the module's id
+    parts: dict[int, tuple] = field(default_factory=dict)  # of tensors: see rules/subscripts.py
 
 
 class GlasshouseFront(TensorFront, ModuleFront):

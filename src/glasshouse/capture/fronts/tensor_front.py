@@ -146,7 +146,10 @@ class TensorFront(FrontEnd):
         if name in ("size", "nbytes") and varies:
             node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))
             node.meta["varies"] = node.meta["scalar"] = True
-            return Var(getattr(value, name), node)
+            count = Var(getattr(value, name), node)
+            if name == "size":  # which is called too: x.size(0)
+                count.items = {"shape": self.metadata(tracer, var, "shape")}
+            return count
         if varies and (name == "spec" or name == "ndim" and has_other_ranks(var.origin)):
             fix_inputs(tracer, self.lift(tracer, var))
         if name in FIXED:

@@ -25,7 +25,7 @@ from glasshouse.capture.rules.iteration import drained_by, let_go, step
 from glasshouse.capture.rules.new_objects import new_dict, new_function, new_set
 from glasshouse.capture.rules.operators import BINARY, COMPARE, binary, exact_bool, length, unary
 from glasshouse.capture.rules.polyfill_calls import is_iterable
-from glasshouse.capture.rules.subscripts import get_item, search, set_item
+from glasshouse.capture.rules.subscripts import get_item, parts_of, put_back, search, set_item
 from glasshouse.capture.rules.variables import (
     cell_get,
     cell_set,
@@ -36,6 +36,7 @@ from glasshouse.capture.rules.variables import (
 from glasshouse.capture.rules.version_opcodes import VERSION_HANDLERS
 from glasshouse.capture.values.plain import MISSING, type_name
 from glasshouse.capture.values.var import NULL, Break, Recipe, UserError, Var, discarded, pending
+from glasshouse.tensor.parts import links_at
 
 CONVERT = (None, str, repr, ascii)
 ITSELF = object()  # for a pattern of the object instead of an attribute
@@ -487,13 +488,21 @@ def op_BINARY_SLICE(t, f, ins):
 
 def op_STORE_SUBSCR(t, f, ins):
     key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
-    return set_item(t, obj, key, value)
+    return store_item(t, f, ins, obj, key, value)
 
 
 def op_STORE_SLICE(t, f, ins):
     key = t.heap.new_slice(f.pop_many(2))
     obj, value = f.stack.pop(), f.stack.pop()
-    return set_item(t, obj, key, value)
+    return store_item(t, f, ins, obj, key, value)
+
+
+def store_item(t, f, ins, obj: Var, key: Var, value: Var):
+    """obj[key] = value, where obj may be a part of a tensor that has no name."""
+    result = set_item(t, obj, key, value)
+    if t.is_tensor(obj) and parts_of(t):
+        put_back(t, obj, links_at(f.root, ins.offset))
+    return result
 
 
 def op_DELETE_SUBSCR(t, f, ins):

@@ -15,6 +15,7 @@ from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.polyfills import contains_in
 from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
+from glasshouse.tensor.parts import is_basic
 
 ITEM_GETTERS = (list.__getitem__, tuple.__getitem__)
 
@@ -111,7 +112,10 @@ def get_item(t, obj: Var, key: Var, then=None):
     if not t.guards.live:
         return t.give(then, t.do(operator.getitem, value, key.value))
     if t.is_tensor(obj):
-        return t.deliver(then, t.front.operate(t, operator.getitem, [obj, key]))
+        part = t.front.operate(t, operator.getitem, [obj, key])
+        if (parts := parts_of(t)) is not None and is_basic(key.value):
+            parts[id(part)] = part, obj, key
+        return t.deliver(then, part)
     if isinstance(value, type):
         return class_item(t, obj, key, then)
     if t.call_own(obj, "__getitem__", [key], then):
@@ -171,6 +175,23 @@ def default_item(t, obj: Var, key: Var, then):
         return tracer.deliver(then, item)
 
     return t.call(factory, [], {}, keep)
+
+
+def parts_of(t) -> dict | None:
+    """The parts of tensors that the trace has cut out: (part, whole, key) by the part's Var. None
+    where parts share memory with the whole, as PyTorch's do."""
+    return getattr(t.front_state, "parts", None)
+
+
+def put_back(t, part: Var, links: int) -> None:
+    """Write a part that was just written to into what it was cut from: x[i][j] = v, see
+    tensor/parts.py."""
+    parts = parts_of(t) or {}
+    for _ in range(links):
+        if id(part) in parts:
+            _, whole, key = parts[id(part)]
+            t.front.operate(t, operator.setitem, [whole, key, part])
+            part = whole
 
 
 @pending
