@@ -3,6 +3,7 @@
 A `Generator` is a seed and a count of draws. Each draw makes a key of both, and the `random_bits`
 card turns the key into bits; nothing else is stateful."""
 
+import functools
 import math
 import operator
 import threading
@@ -20,6 +21,7 @@ from glasshouse.base.dtype import (
     float32,
     float64,
     int32,
+    uint32,
     uint64,
 )
 from glasshouse.dispatch.value import (
@@ -47,8 +49,9 @@ if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
 
 
-__all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
-           "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
+__all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice",
+           "default_generator", "exponential", "fold_in", "gamma", "gumbel", "key",
+           "normal", "permutation", "randint", "seed", "shuffle", "split",
            "truncated_normal", "uniform"]  # fmt: skip
 
 MASK = 0xFFFFFFFF
@@ -161,6 +164,94 @@ class Generator:
         return f"Generator(seed={self.seed}, draws={self.draws})"
 
 
+class KeyDraws:
+    """The draws from one key, in place of a Generator: the first takes the key itself, each other
+    one folds its number in."""
+
+    def __init__(self, key: Any) -> None:
+        self.start, self.draws = check_key("key", key), 0
+
+    def key(self) -> "Tensor":
+        """A key for one draw, never given before: uint32 (4,)."""
+        self.draws += 1
+        return self.start if self.draws == 1 else fold_in(self.start, self.draws)
+
+
+def check_key(where_: str, key: Any) -> "Tensor":
+    """A key, as `key` and `split` make it.
+
+    Raises: ShapeError unless it is uint32 (4,).
+    """
+    key = as_value(key, where=where_)
+    if key.dtype is not uint32 or key.shape != (4,):
+        raise ShapeError(where_, "a key, uint32 (4,)", key.spec, "Take one from gh.random.key.")
+    return key
+
+
+def key(seed: Any = 0) -> "Tensor":
+    """A key of a seed. A draw with `key=` in place of `generator=` is a function of the key alone:
+    the same key gives the same numbers, so make another one by `split` or `fold_in` for each draw.
+
+    Shapes: (4,), uint32.
+    Source: Bradbury et al., JAX, 2018 (random.key).
+    Example:
+        >>> first, second = split(key(0))
+        >>> normal((2,), key=first).shape
+        (2,)
+    """
+    if isinstance(seed, Value):
+        return fold_in(key(0), seed)
+    try:
+        seed = operator.index(seed)
+    except TypeError:
+        raise DTypeError("key", "an integer", repr(seed), "Use e.g. 0.") from None
+    return adopt(np.array([*key_of(seed), 0, 0], np.uint32))
+
+
+def tagged(key: "Tensor", number: Any) -> "Tensor":
+    """A key that draws of `key` itself never use: its counter is another one."""
+    number = cast(as_value(number, where="fold_in"), uint32)
+    places = adopt(np.arange(4))
+    counter = where(places == 3, full((4,), 0x9E3779B9, uint32), full((4,), 0, uint32))
+    return key ^ where(places == 2, broadcast_to(number, (4,)), counter)
+
+
+def split(key: Any, num: int | Sequence[int] = 2) -> "Tensor":
+    """So many new keys, independent of each other and of the draws of `key`.
+
+    Shapes: key (4,) -> (*num, 4).
+    Raises: ShapeError for what is no key.
+    Source: Bradbury et al., JAX, 2018 (random.split).
+    Example:
+        >>> split(key(0), 3).shape
+        (3, 4)
+    """
+    shape = check_shape("split", num)
+    return random_bits(tagged(check_key("split", key), 0xFFFFFFFF), shape=(*shape, 4))
+
+
+def fold_in(key: Any, data: Any) -> "Tensor":
+    """A new key of `key` and a number.
+
+    Shapes: key (4,), data () -> (4,).
+    Raises: ShapeError for what is no key.
+    Source: Bradbury et al., JAX, 2018 (random.fold_in).
+    """
+    return random_bits(tagged(check_key("fold_in", key), data), shape=(4,))
+
+
+def takes_key(draw: Any) -> Any:
+    """The draw, which takes `key=` in place of `generator=`."""
+
+    @functools.wraps(draw)
+    def with_key(*args: Any, key: Any = None, **named: Any) -> Any:
+        return (
+            draw(*args, **named) if key is None else draw(*args, generator=KeyDraws(key), **named)
+        )
+
+    return with_key
+
+
 global_generator = Generator(0)
 
 
@@ -177,6 +268,7 @@ def seed(n: int) -> None:
     global_generator.restart(n)
 
 
+@takes_key
 def bits(shape: int | Sequence[int], generator: Generator | None = None) -> "Tensor":
     """Uniform random bits as uint32."""
     return random_bits((generator or global_generator).key(), shape=check_shape("random", shape))
@@ -212,6 +304,7 @@ def unit(shape: int | Sequence[int], dtype: DType, generator: Generator | None) 
     return cast(signed, float32) * 2.0**-24 + 0.5
 
 
+@takes_key
 def uniform(
     shape: int | Sequence[int] = (),
     low: float = 0.0,
@@ -242,6 +335,7 @@ def uniform(
     return cards.minimum(cast(samples, dtype), full(shape, largest.item(), dtype))
 
 
+@takes_key
 def normal(
     shape: int | Sequence[int] = (),
     mean: float = 0.0,
@@ -266,6 +360,7 @@ def normal(
     return cast(samples if type(mean) is float and mean == 0.0 else samples + mean, dtype)
 
 
+@takes_key
 def truncated_normal(
     shape: int | Sequence[int] = (),
     mean: float = 0.0,
@@ -304,6 +399,7 @@ def erfinv(y: "Tensor") -> "Tensor":
     return x
 
 
+@takes_key
 def randint(
     low: Any,
     high: Any = None,
@@ -348,6 +444,7 @@ def below(span: int, shape: Any, generator: Any) -> "Tensor":
     return bits % span
 
 
+@takes_key
 def bernoulli(
     p: float = 0.5, shape: int | Sequence[int] | None = None, generator: Generator | None = None
 ) -> "Tensor":
@@ -361,6 +458,7 @@ def bernoulli(
     return uniform(shape, generator=generator) < p
 
 
+@takes_key
 def exponential(
     shape: tuple[Any, ...] = (),
     scale: float = 1.0,
@@ -375,6 +473,7 @@ def exponential(
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
 
+@takes_key
 def gumbel(
     shape: int | Sequence[int] = (), dtype: DTypeLike = float32, generator: Generator | None = None
 ) -> "Tensor":
@@ -387,6 +486,7 @@ def gumbel(
     return cast(-cards.log(-cards.log(unit(shape, dtype, generator) + tiny)), dtype)
 
 
+@takes_key
 def categorical(
     logits: ArrayLike, axis: int = -1, shape: Any = None, generator: Generator | None = None
 ) -> "Tensor":
@@ -403,6 +503,7 @@ def categorical(
     return argmax(noise + logits, axis=len(lead) + axis)
 
 
+@takes_key
 def permutation(n: int, axis: int = 0, generator: Generator | None = None) -> "Tensor":
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
 
@@ -418,6 +519,7 @@ def permutation(n: int, axis: int = 0, generator: Generator | None = None) -> "T
     return sort(long_bits((n,), generator), axis=0, descending=False)[1]
 
 
+@takes_key
 def choice(
     options: Any,
     shape: tuple[Any, ...] = (),
@@ -466,11 +568,13 @@ def choose(n: int, count: int, replace: bool, weights: Any, generator: Any) -> "
     return gather(sort(scores, axis=0, descending=True)[1], adopt(np.arange(count)), axis=0)
 
 
+@takes_key
 def shuffle(x: ArrayLike, axis: int = 0, generator: Generator | None = None) -> "Tensor":
     """The slices of x along `axis` in random order, as a new tensor."""
     return permutation(as_value(x), axis=axis, generator=generator)
 
 
+@takes_key
 def gamma(
     shape: tuple[Any, ...] = (),
     alpha: float = 1.0,
@@ -503,6 +607,7 @@ def gamma(
     return cast(where(alpha < 1, samples * cards.exp(boost), samples) * scale, dtype)
 
 
+@takes_key
 def beta(
     shape: tuple[Any, ...] = (),
     a: float = 1.0,
