@@ -224,7 +224,7 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
     if special:
         rely_on_data(t, obj, name, class_value)
     if type(class_value) is functools.cached_property and not special:
-        return compute_once(t, obj, class_value, then)
+        return compute_once(t, obj, name, class_value, then)
     if class_value is not MISSING:
         return bind_attribute(t, obj, name, class_value, then)
     if not t.guards.live and not special and not plain:
@@ -236,15 +236,25 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
     raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
 
 
-def compute_once(t, obj: Var, attribute: functools.cached_property, then):
+def compute_once(t, obj: Var, name: str, attribute: functools.cached_property, then):
     """The value of a cached_property, which from now on lies in the object. Python 3.11 takes a
     lock for that, which no graph needs."""
+    descriptor = in_class(t, class_of(t, obj), name, attribute)
+
+    def find(t, attrname: Var):
+        stored_name = t.concretize(attrname)
+        if stored_name is None or own_dict(obj.value) is None:
+            t.do(attribute.__get__, obj.value, type(obj.value))  # raises
+        entry = MISSING if stored_name == name else dict_entry(t, obj, stored_name)
+        if entry is not MISSING:
+            return t.deliver(then, entry)
+        return t.get_attribute(descriptor, "func", lambda t, fn: t.call(fn, [obj], {}, keep))
 
     def keep(t, value: Var):
         set_plain(t, obj, attribute.attrname, value)
         return t.deliver(then, value)
 
-    return t.call(Var(attribute.func), [obj], {}, keep)
+    return t.get_attribute(descriptor, "attrname", find)
 
 
 @pending

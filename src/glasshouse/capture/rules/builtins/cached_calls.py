@@ -5,7 +5,7 @@ import gc
 
 from glasshouse.capture.guards.program import FinalCheck
 from glasshouse.capture.rules.constants import call_concrete, is_plain, is_same_object
-from glasshouse.capture.values.plain import MISSING, is_trusted
+from glasshouse.capture.values.plain import CACHED, MISSING, is_trusted
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var, constant
 
@@ -77,7 +77,7 @@ def cache_of(f) -> dict:
 def key_of(f, args: list, kwargs: dict):
     """The key of a call in the cache of a function, as Python makes it."""
     parameters = getattr(f, "cache_parameters", dict)()
-    probe = functools.lru_cache(None, parameters.get("typed", False))(nothing)
+    probe = CACHED(nothing, None, parameters.get("typed", False), tuple)
     probe(*args, **kwargs)
     return next(iter(cache_of(probe)))
 
