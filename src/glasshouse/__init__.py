@@ -154,3 +154,4 @@ from glasshouse.tensor.random import Generator
 from glasshouse.tensor.random import global_generator as default_generator
 from glasshouse.transforms import *
 from glasshouse.version import __version__
+from glasshouse import _missing_names

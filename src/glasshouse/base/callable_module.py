@@ -9,6 +9,8 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
+from glasshouse.base.missing_names import MissingNameError
+
 __all__ = ["make_callable"]
 
 
@@ -23,8 +25,8 @@ class CallableModule(ModuleType):
         try:
             return getattr(self.__dict__["__wrapped__"], name)
         except AttributeError:
-            text = f"module {self.__name__!r} has no attribute {name!r}"
-            raise AttributeError(text, name=name, obj=self) from None
+            owner = f"module {self.__name__!r}"
+            raise MissingNameError(owner, name, lambda: dir(self)) from None
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.__wrapped__)

@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from glasshouse.base import (
     BackendError,
+    DeviceError,
     DTypeError,
     OptionError,
     ShapeError,
@@ -298,6 +300,31 @@ def default_backend() -> TensorBackend:
 
 
 hooks.default_backend = default_backend
+
+
+CUDA_DEVICES = Path(
+    "/proc/driver/nvidia/gpus"
+)  # one folder for each, as NVIDIA's driver shows them
+
+
+def check_device(where: str, device: str | None) -> None:
+    """Refuse a device that the current backend does not compute on, and say which ones there are.
+
+    Raises: DeviceError.
+    """
+    here = current()
+    if device is None or device in (here.device, f"{here.device}:0"):
+        return
+    expected = f"{here.device!r}, the device of backend {here.name}"
+    fix = f"Leave it out, or write device={here.device!r}."
+    if device.startswith("cuda"):
+        count = len(list(CUDA_DEVICES.iterdir())) if CUDA_DEVICES.is_dir() else 0
+        if count:
+            expected += f" (CUDA devices here: {count}, which backend torch reaches)"
+            fix = f"Call gh.backends.use('torch:{device}') first, with PyTorch installed."
+        else:
+            expected += " (this machine has no CUDA device)"
+    raise DeviceError(where, expected, repr(str(device)), fix)
 
 
 class use_backend(AbstractContextManager):

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from glasshouse.base import DTypeError, OptionError, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, DTypeLike, as_dtype, complex_dtype, float32, real_dtype
+from glasshouse.dispatch.backend import check_device
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import ArrayLike, as_value, cast
 from glasshouse.ops import fourier as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.movement import pad, section
-from glasshouse.tensor.standard.creation import arange, check_device
+from glasshouse.tensor.standard.creation import arange
 from glasshouse.tensor.standard.manipulate import roll
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
 from glasshouse.base.dtype import DTypeLike, as_dtype
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
+from glasshouse.base.missing_names import MissingNameError
 from glasshouse.base.shape import Shape, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
@@ -338,6 +339,12 @@ class Tensor(AttachedMethods):
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            owner = f"{type(self).__name__!r} object"
+            raise MissingNameError(owner, name, lambda: dir(type(self)))
+
     def __contains__(self, element: Any) -> bool:
         return bool((self == element).any())
 
@@ -424,12 +431,10 @@ class Tensor(AttachedMethods):
             raise DeviceError("to_device", "a device's name", repr(device), "Use 'cpu'.")
         if device == self.device:
             return self
+        backends.check_device("to_device", device)
         here = backends.current()
-        if here.device != device:
-            cuda = device if device.startswith("cuda") else "cuda"
-            expected = f"device {here.device!r} of backend {here.name}"
-            fix = f"For {cuda!r}, switch with gh.backends.use('torch:{cuda}')."
-            raise DeviceError("to_device", expected, repr(device), fix)
+        if here.device == self.device:
+            return self
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
     def cpu(self) -> Any:

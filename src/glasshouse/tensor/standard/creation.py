@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glasshouse.base import DeviceError, DTypeError, OptionError, ShapeError, check_shape, type_name
+from glasshouse.base import DTypeError, OptionError, ShapeError, check_shape, type_name
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, DTypeLike, as_dtype, by_python_type, float32
 from glasshouse.dispatch import SCALARS, Value, adopt, as_value, cast, share
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.backend import check_device
 from glasshouse.dispatch.spelling import takes_names_of_pytorch
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.ops import create
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["arange", "asarray", "empty", "empty_like", "eval", "eye", "from_dlpack", "full",
            "full_like", "linspace", "meshgrid", "one_hot", "ones", "ones_like", "tril",
            "triu", "zeros", "zeros_like"]  # fmt: skip
-
-
-def check_device(where: str, device: str | None) -> None:
-    here = backends.current()
-    if device is not None and device != here.device:
-        expected = f"device {here.device!r} of backend {here.name}"
-        fix = "Choose another backend with gh.backends.use."
-        raise DeviceError(where, expected, repr(device), fix)
 
 
 def as_leaf(x: "Tensor", requires_grad: bool = False) -> "Tensor":

@@ -14,8 +14,8 @@ from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import DTypeError, OptionError, check_known
 from glasshouse.dispatch import SCALARS, Value, as_value, cast
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.backend import check_device
 from glasshouse.dispatch.value import ArrayLike
-from glasshouse.tensor.standard.creation import check_device
 from glasshouse.tensor.standard.manipulate import copied
 
 if TYPE_CHECKING:

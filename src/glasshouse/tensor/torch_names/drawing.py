@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_shape, float32, float64, int64
 from glasshouse.base.dtype import DTypeLike
+from glasshouse.dispatch.backend import check_device
 from glasshouse.dispatch.value import ArrayLike, Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.compare import where
@@ -15,7 +16,7 @@ from glasshouse.tensor import random
 from glasshouse.tensor.special.gamma import lgamma_of
 from glasshouse.tensor.standard import elementwise, reduce
 from glasshouse.tensor.standard.contract import matrix_transpose
-from glasshouse.tensor.standard.creation import as_leaf, check_device
+from glasshouse.tensor.standard.creation import as_leaf
 from glasshouse.tensor.standard.search import argsort
 
 if TYPE_CHECKING:

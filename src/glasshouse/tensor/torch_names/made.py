@@ -8,10 +8,11 @@ import numpy as np
 
 from glasshouse.base import DTypeError, OptionError, check_shape, type_name
 from glasshouse.base.dtype import DTypeLike, as_dtype, default_float, float32, float64
+from glasshouse.dispatch.backend import check_device
 from glasshouse.dispatch.value import adopt, as_value, cast, share
 from glasshouse.tensor import special
 from glasshouse.tensor.standard import elementwise
-from glasshouse.tensor.standard.creation import arange, asarray, check_device, makes_leaves, zeros
+from glasshouse.tensor.standard.creation import arange, asarray, makes_leaves, zeros
 
 if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
