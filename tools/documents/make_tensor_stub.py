@@ -85,7 +85,11 @@ def method_text(name: str, function, attached: dict) -> str:
 def stub() -> str:
     """The text of the stub."""
     own = in_class(handle) | {"__doc__", "__module__", "__dict__", "__weakref__", "data"}
-    attached = {n: f for n, f in vars(Tensor).items() if n not in own and n != "__abs__"}
+    attached = {
+        n: f
+        for n, f in vars(Tensor).items()
+        if n not in own and n not in ("__abs__", "__getattr__")
+    }
     lines = []
     for name, function in sorted(attached.items()):
         if isinstance(function, property):

@@ -9,7 +9,7 @@ from inspect import signature
 from types import ModuleType
 from typing import Any
 
-from glasshouse.base.missing_names import MissingNameError
+from glasshouse.base.missing_names import AbsentNameError
 
 __all__ = ["make_callable"]
 
@@ -26,7 +26,7 @@ class CallableModule(ModuleType):
             return getattr(self.__dict__["__wrapped__"], name)
         except AttributeError:
             owner = f"module {self.__name__!r}"
-            raise MissingNameError(owner, name, lambda: dir(self)) from None
+            raise AbsentNameError(owner, name, lambda: dir(self)) from None
 
     def __instancecheck__(self, x: Any) -> bool:
         return isinstance(x, self.__wrapped__)

@@ -6,15 +6,15 @@ from typing import Any, NoReturn
 
 from glasshouse.base.errors import suggest
 
-__all__ = ["MissingNameError", "suggest_names"]
+__all__ = ["AbsentNameError", "suggest_names"]
 
 
-class MissingNameError(AttributeError):
+class AbsentNameError(AttributeError):
     """An attribute that is not there. The nearest of the names is looked for when it is shown, so
     that asking with `hasattr` costs nothing.
 
     Example:
-        >>> str(MissingNameError("module 'm'", "relo", lambda: ["relu", "tanh"]))
+        >>> str(AbsentNameError("module 'm'", "relo", lambda: ["relu", "tanh"]))
         "module 'm' has no attribute 'relo'. Did you mean 'relu'?"
     """
 
@@ -43,6 +43,6 @@ def suggest_names(*modules: str) -> None:
 
 def suggestion_of(module: Any, module_name: str) -> Callable[[str], NoReturn]:
     def missing(name: str) -> NoReturn:
-        raise MissingNameError(f"module {module_name!r}", name, lambda: dir(module))
+        raise AbsentNameError(f"module {module_name!r}", name, lambda: dir(module))
 
     return missing

@@ -19,7 +19,6 @@ from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
 from glasshouse.base.dtype import DTypeLike, as_dtype
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
-from glasshouse.base.missing_names import MissingNameError
 from glasshouse.base.shape import Shape, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
@@ -338,12 +337,6 @@ class Tensor(AttachedMethods):
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            owner = f"{type(self).__name__!r} object"
-            raise MissingNameError(owner, name, lambda: dir(type(self)))
 
     def __contains__(self, element: Any) -> bool:
         return bool((self == element).any())

@@ -4,11 +4,12 @@ A function whose first argument is the tensor becomes a method as it is; the res
 the spellings that differ. Importing this module completes the class."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DTypeLike
+from glasshouse.base.missing_names import AbsentNameError
 from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import random, special, writing
 from glasshouse.tensor.at import UpdatePlaces
@@ -411,6 +412,11 @@ def functions_as_methods() -> dict[Any, Any]:
     return methods | {name: everywhere[original] for name, original in SYNONYMS.items()} | OWN
 
 
+def missing_attribute(self: Tensor, name: str) -> NoReturn:
+    cls = type(self)
+    raise AbsentNameError(f"{cls.__name__!r} object", name, lambda: dir(cls))
+
+
 def complete(cls: Any) -> None:
     functions = functions_as_methods()
     for name, (function, doc) in ONE_LINERS.items():
@@ -431,7 +437,7 @@ def complete(cls: Any) -> None:
     for name, (function, doc) in PROPERTIES.items():
         setattr(cls, name, property(function, doc=doc))
     cls.data = DATA
-    cls.__abs__ = elementwise.abs
+    cls.__abs__, cls.__getattr__ = elementwise.abs, missing_attribute
 
 
 complete(Tensor)
