@@ -12,6 +12,7 @@ their reason; `MISSING` gives a reason for each name that would mean something a
 
 import fnmatch
 import inspect
+import runpy
 import sys
 import types
 from pathlib import Path
@@ -27,6 +28,7 @@ import glasshouse as gh
 sys.path.insert(0, str(Path(__file__).parents[1] / "judges"))
 import pytorch_calls
 
+lines_of = runpy.run_path(str(Path(__file__).with_name("names_page.py")))["lines_of"]
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorch_names.md"
 SPACES = {
     "torch.Tensor": (torch.Tensor, gh.Tensor),
@@ -200,33 +202,9 @@ def page() -> str:
         "names mean something else, by the Array API standard:",
         "`docs/start/from_pytorch.md`.",
         "",
-        "| namespace | count | there | missing | share |",
-        "| --- | --- | --- | --- | --- |",
     ]
     parts = {space: sorted_names(space) for space in SPACES}
-    total = [0, 0]
-    for space, (there, missing, _) in parts.items():
-        count = len(there) + len(missing)
-        total = [total[0] + count, total[1] + len(there)]
-        share = f"{len(there) / count:.1%}"
-        lines.append(f"| `{space}` | {count} | {len(there)} | {len(missing)} | {share} |")
-    lines.append(
-        f"| all | {total[0]} | {total[1]} | {total[0] - total[1]} | {total[1] / total[0]:.1%} |"
-    )
-    lines += ["", "## Missing, and why", "", "| namespace | name | why |", "| --- | --- | --- |"]
-    for space, (_, missing, _) in parts.items():
-        for name in missing:
-            why = reason_of(space, name) or "not yet"
-            lines.append(f"| `{space}` | `{name}` | {why} |")
-    lines += ["", "## Families that mean nothing here", ""]
-    for family, (reason, _) in WITHOUT.items():
-        names = {n for _, _, without in parts.values() for n in without.get(family, ())}
-        listed = ", ".join(f"`{n}`" for n in sorted(names))
-        lines += [f"**{family.capitalize()}**: {reason}. {listed}.", ""]
-    lines += meanings(parts)
-    lines += ["## There", ""]
-    for space, (there, _, _) in parts.items():
-        lines += [f"**`{space}`**: " + ", ".join(f"`{n}`" for n in there) + ".", ""]
+    lines += lines_of(parts, reason_of, WITHOUT)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -16,6 +16,7 @@ from glasshouse.transforms import (
     grad,
     hessian,
     jacfwd,
+    jacobian,
     jacrev,
     jvp,
     linear_transpose,
