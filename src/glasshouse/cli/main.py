@@ -22,6 +22,7 @@ from glasshouse.base.errors import (
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
+from glasshouse.cli.build import build
 from glasshouse.cli.cache import cache
 from glasshouse.cli.command import Command, screen_columns
 from glasshouse.cli.docs import docs
@@ -170,6 +171,7 @@ def show_flags() -> None:
 for command in (
     analyze,
     bench,
+    build,
     cache,
     calibrate_command,
     docs,

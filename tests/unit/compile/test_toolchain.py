@@ -228,7 +228,7 @@ def test_what_killed_processes_left_is_removed(fresh, monkeypatch):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     disk_cache.open_cache(folder)
-    assert list(folder.iterdir()) == []
+    assert [path for path in folder.iterdir() if path.suffix != disk_cache.ANSWER] == []
 
 
 @pytest.mark.slow
@@ -347,3 +347,65 @@ def test_a_bug_in_the_compiler_is_no_end(fresh, monkeypatch):
     program.programs.clear()
     with flags.override(verify=True), pytest.raises(KeyError):
         compute()
+
+
+AHEAD = """
+import warnings
+warnings.simplefilter("error")
+import numpy as np
+import glasshouse as gh
+step = gh.optimize(lambda x: (gh.exp(x * 0.1) + 1).sum(axis=1))
+for _ in range(3):
+    values = step(gh.asarray(np.arange(12.0, dtype=np.float32).reshape(3, 4)))
+print(step.hits, values.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_what_is_built_ahead_runs_without_a_compiler(tmp_path):
+    script, folder = tmp_path / "script.py", tmp_path / "cache"
+    script.write_text(AHEAD)
+    own = os.environ | {"GH_CACHE": str(folder), "GH_COMPILE": "always"}
+    command = [sys.executable, "-m", "glasshouse.cli", "build", str(script)]
+    built = subprocess.run(command, env=own, capture_output=True, text=True)
+    assert built.returncode == 0 and "built    capture's frame hook" in built.stdout, built.stderr
+    assert "2 [" in built.stdout
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    before = sorted(folder.iterdir())
+    for extra in ({"PATH": str(empty)}, {"PATH": str(empty), "GH_CACHE_BYTES": "1GB"}):
+        run = [sys.executable, str(script)]
+        ran = subprocess.run(run, env=own | extra, capture_output=True, text=True)
+        assert ran.returncode == 0 and ran.stdout in built.stdout, ran.stderr
+    assert sorted(folder.iterdir()) == before
+    lacking = (
+        script.read_text().replace("reshape(3, 4)", "reshape(4, 3)").replace('"error"', '"always"')
+    )
+    script.write_text(lacking)
+    ran = subprocess.run(run, env=own | extra, capture_output=True, text=True)
+    assert ran.returncode == 0 and "2 [" in ran.stdout and "no C compiler found" in ran.stderr
+
+
+def test_code_is_found_wherever_pythons_headers_lie(fresh, monkeypatch):
+    calls = []
+    monkeypatch.setattr(toolchain, "library", lambda key, source, more: calls.append(key))
+    for include in ("/usr/include/python", "/opt/python/include"):
+        toolchain.compile_one("int x;", (f"-I{include}",))
+    toolchain.compile_one("int x;")
+    assert calls[0] == calls[1] != calls[2]
+
+
+def test_a_folder_that_may_only_be_read_is_used_without_a_warning(fresh, monkeypatch):
+    folder = fresh / "image"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert disk_cache.open_cache(folder) == folder
+
+
+def test_a_compiler_that_is_named_and_missing_is_an_error_with_a_full_cache_too(fresh):
+    compute()
+    clear()
+    with flags.override(cc="/nonexistent/cc"), pytest.raises(toolchain.CompileError):
+        toolchain.identity()

@@ -1,10 +1,11 @@
 """The folder of compiled code: its entries, its limit of bytes, and what crashes leave.
 
-An entry is one file: its data (a shared library, a Program's code, or a precompiled header), then
-the digest of the data. A rename puts it in place, so two processes that write the same entry at
-once do not mix. Its modification time is that of its last use. A link names the library that holds
-a kernel. New files are made in a work folder, which its process locks. The system releases the lock
-however the process ends, so the next process knows which folders to remove."""
+An entry is one file: its data (a shared library, a Program's code, a precompiled header, or what
+the compiler answered about itself), then the digest of the data. A rename puts it in place, so two
+processes that write the same entry at once do not mix. Its modification time is that of its last
+use. A link names the library that holds a kernel. New files are made in a work folder, which its
+process locks. The system releases the lock however the process ends, so the next process knows
+which folders to remove."""
 
 import atexit
 import errno
@@ -23,8 +24,8 @@ from pathlib import Path
 
 from glasshouse.base.flags import flags, user_cache_folder
 
-HEADER = ".gch"
-DATA_SUFFIXES = (".so", ".code", HEADER)
+HEADER, ANSWER = ".gch", ".answer"
+DATA_SUFFIXES = (".so", ".code", HEADER, ANSWER)
 LINK = ".kernel"
 DIGEST_BYTES = 64  # of a digest in hexadecimal digits
 WORK = "work-"  # how the names of work folders begin …
@@ -54,12 +55,15 @@ def cache_folder() -> Path:
 
 @functools.cache
 def open_cache(folder: Path) -> Path:
-    """Open the folder, created if needed and private to the user; else a temporary one, warned."""
+    """Open the folder, created if needed and private to the user; else a temporary one, warned. One
+    of the system's that may only be read, as in an image, is opened too."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        if status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022:
             raise OSError("others may write to it")
+        if not os.access(folder, os.W_OK):
+            return folder
         with tempfile.TemporaryFile(dir=folder):
             pass
         remove_stale(folder, WORK)

@@ -15,15 +15,18 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import sysconfig
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 from glasshouse.base.flags import flags
 from glasshouse.base.interpreter import KNOWN_VERSIONS, unknown_interpreter
 from glasshouse.compile.building.disk_cache import (
+    ANSWER,
     FULL,
     HEADER,
     cache_folder,
@@ -36,6 +39,7 @@ from glasshouse.compile.building.disk_cache import (
     temporary_parent,
     warn_full,
     work_folder,
+    write_entry,
 )
 
 NATIVE = Path(__file__).parents[2] / "native"
@@ -107,13 +111,7 @@ def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str
 @functools.cache
 def identity() -> str:
     """Dependencies of compiled code besides its source: compiler, options, processor, headers."""
-    command = find_compiler()
-    try:
-        version = run([*command, "--version"], 20).stdout
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompileError(f"{command[0]} does not run: {error}") from error
-    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
-    return "\n".join([version, " ".join(OPTIONS), processor(), headers])
+    return "\n".join([about_compiler("--version"), *base_of_code()])
 
 
 @functools.cache
@@ -122,11 +120,40 @@ def macros() -> str:
 
     Raises: CompileError
     """
-    command = [*find_compiler(), *OPTIONS, "-dM", "-E", "-x", "c", os.devnull]
+    return about_compiler(*OPTIONS, "-dM", "-E", "-x", "c", os.devnull)
+
+
+def about_compiler(*options: str) -> str:
+    """The compiler's answer to a question. It is kept beside the compiled code, so that a machine
+    of the same processor finds that code without a compiler.
+
+    Raises: CompileError
+    """
+    key = digest("\n".join([*options, *base_of_code()]).encode())[:40]
+    folder = open_cache(cache_folder())
+    path = folder / f"{key}{ANSWER}"
     try:
-        return run(command, 20).stdout
+        command = find_compiler()
+    except CompileError:
+        answer = None if flags.cc else read_entry(path)
+        if answer is None:
+            raise
+        return answer.decode()
+    try:
+        answer = run([*command, *options], 20).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{command[0]} does not run: {error}") from error
+    if read_entry(path) != answer.encode():
+        with suppress(OSError):
+            write_entry(path, answer.encode())
+    return answer
+
+
+@functools.cache
+def base_of_code() -> list[str]:
+    """Dependencies of compiled code besides its source and the compiler."""
+    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
+    return [" ".join(OPTIONS), processor(), headers]
 
 
 @functools.cache
@@ -157,7 +184,9 @@ def compile_all(sources: list[str], more: tuple[str, ...] = ()) -> list[ctypes.C
 
 def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The shared library of one C source; `more` are further options."""
-    key = digest("\n".join((identity_digest(), *more, source)).encode())[:40]
+    # Python's headers are those of its version, wherever they lie.
+    names = [sys.version if x.startswith("-I") else x for x in more]
+    key = digest("\n".join((identity_digest(), *names, source)).encode())[:40]
     return library(key, source, more)
 
 
