@@ -1,6 +1,5 @@
 """`glasshouse build`: compile ahead what a machine without a compiler needs."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -40,12 +39,7 @@ def build(script: str | None, args: tuple[str, ...]) -> None:
     then runs SCRIPT without a compiler. Options after SCRIPT are the script's."""
     if script is not None:
         script_file("build", script)
-    parts = dict(PARTS)
-    if importlib.util.find_spec("torch") is not None:
-        from glasshouse.torch.tensors import access, guard
-
-        parts |= {"tensors of PyTorch": access.native, "guards on PyTorch's tensors": guard.native}
-    for name, load in parts.items():
+    for name, load in PARTS.items():
         try:
             load()
         except CompileError as error:
