@@ -71,7 +71,7 @@ DIFFERENT = (
     ("kthvalue topk median nanmedian mode", "", "which of equal elements it is, and their order"),
     ("polygamma* zeta", "inf|nan", "infinite or NaN where the function is"),
     ("addcmul addcdiv", "u?int.*value=0.5", "a fraction of integers is no integer"),
-    ("histogram", "bins=|range=", "edges are to be in order, and apart"),
+    ("histogram", "", "edges are to be in order, and apart"),
     (
         "kl_div *_loss binary_cross_entropy_with_logits",
         "shape",
@@ -83,7 +83,9 @@ DIFFERENT = (
     ("as_strided_scatter", "", "places that overlap are written in another order"),
     ("gradient", "spacing=.?0", "a spacing of 0"),
     ("lstsq", "", "the solution of least norm; residuals are never left out"),
-    ("geqrf eig", "complex", "factors that differ by phases"),
+    ("geqrf eig eigh svd qr", r"\] for \[", "factors that differ by signs or phases"),
+    ("to", "True|False", "a lone True is non_blocking, and no dtype"),
+    ("threshold*", "int", "a fraction in place of integers makes them floats"),
 )
 
 

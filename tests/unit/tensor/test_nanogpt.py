@@ -48,7 +48,7 @@ class Attention(nn.Module):
 
     def forward(self, x):
         B, T, C = x.size()
-        q, k, v = self.qkv(x).split(self.width, dim=2)
+        q, k, v = torch.split(self.qkv(x), self.width, dim=2)
         q, k, v = (
             y.view(B, T, self.heads, C // self.heads).transpose(1, 2) for y in (q, k, v)
         )
@@ -166,6 +166,8 @@ class Model(nn.Module):
                 v, _ = torch.topk(logits, min(top_k, logits.size(-1)))
                 logits[logits < v[:, [-1]]] = -float("Inf")
             drawn = torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)
+            if temperature == 0.5:  # the likeliest, in place of one that is drawn
+                _, drawn = logits.max(-1, keepdim=True)
             idx = torch.cat((idx, drawn), dim=1)
         return idx
 '''
@@ -248,5 +250,7 @@ def test_what_is_generated_is_what_the_model_is_sure_of(both):
     expected = theirs.generate(torch.tensor(idx), 4, top_k=1)
     ours.crop(8)
     assert ours.generate(gh.asarray(idx), 4, top_k=1).tolist() == expected.tolist()
+    expected = theirs.generate(torch.tensor(idx), 4, temperature=0.5)
+    assert ours.generate(gh.asarray(idx), 4, temperature=0.5).tolist() == expected.tolist()
     drawn = ours.generate(gh.asarray(idx), 3, temperature=0.8, top_k=5)
     assert drawn.shape == (3, 9) and int(drawn.max()) < 11
