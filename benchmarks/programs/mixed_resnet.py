@@ -83,7 +83,7 @@ def training(net):
     net = net.to(device)
     criterion = nn.CrossEntropyLoss().to(device)
     optimizer = torch.optim.SGD(
-        net.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True
+        net.parameters(), lr=0.002, momentum=0.9, weight_decay=5e-4, nesterov=True
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=STEPS)
     scaler = torch.amp.GradScaler(device.type, init_scale=1024.0)

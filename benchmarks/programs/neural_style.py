@@ -112,7 +112,7 @@ def training(cnn):
     input_img.requires_grad_(True)
     model.eval()
     model.requires_grad_(False)
-    optimizer = optim.LBFGS([input_img], max_iter=4)
+    optimizer = optim.LBFGS([input_img], max_iter=4, line_search_fn="strong_wolfe")
 
     def step():
         def closure():

@@ -447,6 +447,13 @@ GROUPS = {
                     "Loss curves of several ranks beside those of one process.",
                     "python tools/judges/distributed_curves.py", render=distributed_curves),
     ]),
+    "programs": ("Whole programs", [
+        Measurement("whole_programs", "Programs of PyTorch's and NumPy's users",
+                    "Programs of `benchmarks/programs` with other imports alone, one thread. "
+                    "`ours` is plain, `gh.optimize` around the step. The ratio is the better of "
+                    "the original's times over the better of ours; `loss` is the last of 100 "
+                    "steps, and `difference` the largest of all of them."),
+    ]),
     "optimizers": ("Optimizers", [
         Measurement("optimizers", "Update of ViT-B/16",
                     "One `optimizer.step()` for 86 million parameters."),

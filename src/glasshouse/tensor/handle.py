@@ -6,7 +6,6 @@ tensors computed from the old one keep it."""
 import functools
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self
@@ -246,6 +245,8 @@ class Tensor(AttachedMethods):
             expected = "no writing to a leaf with requires_grad=True while gradients are recorded"
             raise GradError(where, expected, "one", "Write inside gh.no_grad().")
         self.rebind(value)
+        if self.cut_from is not None:
+            write_back(self)
         return self
 
     def in_place(self, where: str, result: "Tensor") -> "Tensor":
@@ -271,8 +272,6 @@ class Tensor(AttachedMethods):
 
     def __setitem__(self, key: Any, value: ArrayLike) -> None:
         self.write("setitem", index.setitem(self, key, value))
-        if self.cut_from is not None:
-            write_back(self, sys._getframe(1))
 
     def copy_(self, source: ArrayLike) -> "Tensor":
         """This tensor, now with the contents of `source` (cast and broadcast to it)."""

@@ -42,10 +42,33 @@ def from_a_list(x):
     held["a"][0][0][1] = len(held) * 8
 
 
+def filled(x):
+    x[0].fill_(1.0)
+    x[1][2].fill_(2.0)
+
+
+def multiplied(x):
+    x[:, 1].mul_(2.0)
+
+
+def added_with_a_factor(x):
+    x[1][1:3].add_(x[0][0:2], alpha=-0.5)
+
+
+def copied(x):
+    x[2, 1:].copy_(x[0, :3])
+
+
+def named_zero(x):
+    for row in range(3):
+        x[row][0].zero_()
+
+
 def of_copies(x):
     x[[0, 1]][0] = 4  # in NumPy too a write to a copy
 
 
+METHODS = [filled, multiplied, added_with_a_factor, copied, named_zero]
 WRITES = [one_by_one, of_a_row, of_slices, added, with_an_axis_of_its_own, in_loops, across,
           from_a_list, of_copies]  # fmt: skip
 
@@ -76,6 +99,54 @@ def test_captured_writes_are_the_same(write):
     for _ in range(3):
         np.testing.assert_array_equal(captured(x).numpy(), array)
     assert captured.hits == 2
+
+
+def of_torch(write):
+    """What PyTorch makes of the array."""
+    torch = pytest.importorskip("torch")
+    array, x = arrays()
+    expected = torch.from_numpy(array.copy())
+    write(expected)
+    return expected.numpy(), x
+
+
+@pytest.mark.parametrize("write", METHODS)
+def test_methods_that_write_reach_what_the_part_was_cut_from(write):
+    expected, x = of_torch(write)
+    write(x)
+    np.testing.assert_array_equal(x.numpy(), expected)
+
+
+@pytest.mark.parametrize("write", METHODS)
+def test_captured_methods_that_write_are_the_same(write):
+    def doubled(x):
+        x = x * 1.0
+        write(x)
+        return x
+
+    expected, x = of_torch(write)
+    captured = gh.optimize(doubled, nopython=True)
+    for _ in range(3):
+        np.testing.assert_array_equal(captured(x).numpy(), expected)
+    assert captured.hits == 2
+
+
+def test_contents_of_a_parameter_are_written_by_parts():
+    weight = gh.nn.Parameter(gh.zeros((4, 2)))
+    weight.data[1:3].fill_(1.0)
+    weight.data[0][1] = 5.0
+    with gh.no_grad():
+        weight[3].add_(2.0)
+    assert weight.tolist() == [[0.0, 5.0], [1.0, 1.0], [1.0, 1.0], [2.0, 2.0]]
+    assert weight.is_leaf and weight.requires_grad
+
+
+def test_a_named_part_of_a_named_part_stops_there():
+    x = gh.zeros((2, 3))
+    y = x[0]
+    y[1:][0] = 7.0
+    y[:1].fill_(3.0)
+    assert x.tolist() == [[0.0] * 3] * 2 and y.tolist() == [3.0, 7.0, 0.0]
 
 
 def test_a_part_with_a_name_is_a_value_of_its_own():
