@@ -37,8 +37,8 @@ def linked(whole: Any, key: Any, part: Any) -> Any:
     if part is not whole and is_basic(key):
         # x.data is made for each read: its base is what is written to.
         of_data = "base" in vars(whole)
-        again = functools.partial(type(whole), whole.base) if of_data else weakref.ref(whole)
-        link = (again, key)
+        finder = functools.partial(type(whole), whole.base) if of_data else weakref.ref(whole)
+        link = (finder, key)
         part.cut_from = (link, *(whole.cut_from or ())[: MOST_LINKS - 1])
     return part
 

@@ -102,7 +102,7 @@ def test_captured_writes_are_the_same(write):
 
 
 def of_torch(write):
-    """What PyTorch makes of the array."""
+    """The array after PyTorch has written, and a tensor like it before."""
     torch = pytest.importorskip("torch")
     array, x = arrays()
     expected = torch.from_numpy(array.copy())

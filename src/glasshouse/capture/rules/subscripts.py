@@ -15,7 +15,7 @@ from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.polyfills import contains_in
 from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
-from glasshouse.tensor.parts import is_basic
+from glasshouse.tensor.parts import is_basic, links_at
 
 ITEM_GETTERS = (list.__getitem__, tuple.__getitem__)
 
@@ -192,6 +192,13 @@ def put_back(t, part: Var, links: int) -> None:
             _, whole, key = parts[id(part)]
             t.front.operate(t, operator.setitem, [whole, key, part])
             part = whole
+
+
+def put_back_receiver(t, part: Var) -> None:
+    """`put_back` after a method that writes: x[i].fill_(v)."""
+    if id(part) in (parts_of(t) or ()):
+        frame = t.frames[-1]
+        put_back(t, part, links_at(frame.root, frame.code.instructions[frame.at].offset))
 
 
 @pending

@@ -13,7 +13,7 @@ from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.operators import IN_PLACE
-from glasshouse.capture.rules.subscripts import parts_of, put_back
+from glasshouse.capture.rules.subscripts import put_back_receiver
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
@@ -28,7 +28,6 @@ from glasshouse.capture.values.var import (
     constant,
 )
 from glasshouse.ir.node import IRNode
-from glasshouse.tensor.parts import links_at
 
 VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
@@ -354,11 +353,8 @@ class FrontEnd(HeldValues):
         if node.meta["varies"] and self.count_varies(node, fn, result):
             fix_inputs(tracer, node)
         wrapped = self.wrap(tracer, node, result, args, target)
-        if op == "call_method" and is_in_place(target) and (parts := parts_of(tracer)):
-            frame = tracer.frames[-1]
-            if id(args[0]) in parts:  # x[i].fill_(v)
-                at = frame.code.instructions[frame.at].offset
-                put_back(tracer, args[0], links_at(frame.root, at))
+        if op == "call_method" and is_in_place(target):
+            put_back_receiver(tracer, args[0])
         return wrapped
 
     def depends_on_varying(self, node: IRNode, fn) -> bool:
