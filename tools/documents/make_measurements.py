@@ -452,7 +452,8 @@ GROUPS = {
                     "Programs of `benchmarks/programs` with other imports alone, one thread. "
                     "`ours` is plain, `gh.optimize` around the step. The ratio is the better of "
                     "the original's times over the better of ours; `loss` is the last of 100 "
-                    "steps, and `difference` the largest of all of them."),
+                    "steps, and `difference` the largest of all of them. Other programs used "
+                    "the machine at the time."),
     ]),
     "optimizers": ("Optimizers", [
         Measurement("optimizers", "Update of ViT-B/16",
