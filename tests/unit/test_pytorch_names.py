@@ -55,3 +55,11 @@ def test_each_reason_is_of_a_name_that_pytorch_has(table, part):
         for space, patterns in made["MISSING"]:
             names = [*parts[space][0], *everywhere]
             assert any(match(n, p) for n in names for p in patterns.split()), patterns
+
+
+def test_the_page_says_that_no_name_differs_in_silence(table):
+    made, _ = table
+    section = made["PAGE"].read_text().partition("## Whether calls give the same")[2]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `torch")]
+    counts = [row for row in rows if len(row) == 7]
+    assert len(counts) == 5 and all(row[5] == "0" for row in counts)

@@ -204,7 +204,7 @@ def page() -> str:
         "",
     ]
     parts = {space: sorted_names(space) for space in SPACES}
-    lines += lines_of(parts, reason_of, WITHOUT)
+    lines += [*lines_of(parts, reason_of, WITHOUT), *meanings(parts)]
     return "\n".join(lines).rstrip() + "\n"
 
 
