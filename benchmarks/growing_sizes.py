@@ -5,8 +5,8 @@ keys and values that grows by concatenation; a list of results that is stacked i
 runs in a process of its own, in turn, with caches that hold nothing but the library's own C: our
 programs plain and under `gh.optimize`, PyTorch's in eager mode, under torch.compile with our
 backend, under `gh.optimize`, and for context under TorchDynamo alone and under inductor. Imports
-(TorchDynamo's among them) are not counted. The ratio is a mode's time over eager's; `later` is that
-of a second run in the same process, which finds what the first one compiled."""
+(TorchDynamo's among them) are not counted. The ratio is a mode's time over eager's; `later` is
+that of a second run in the same process, with a new model."""
 
 import json
 import os

@@ -39,10 +39,12 @@ class MemoryBlock:
 
 
 class FreeBlocks:
-    """Free blocks, by size and then address."""
+    """Free blocks, by size and then address. Blocks in `ready` ended, and are not joined with their
+    neighbours yet: a training step asks for them again."""
 
     def __init__(self) -> None:
         self.blocks: list[tuple[int, int, Any]] = []
+        self.ready: dict[int, list[MemoryBlock]] = {}
 
     def add(self, block: MemoryBlock) -> None:
         block.free = True
@@ -51,6 +53,32 @@ class FreeBlocks:
     def remove(self, block: MemoryBlock) -> None:
         block.free = False
         del self.blocks[bisect_left(self.blocks, (block.nbytes, block.address))]
+
+    def join_ready(self) -> None:
+        """Make the blocks that are ready free as all others are."""
+        blocks = [block for ready in self.ready.values() for block in ready]
+        self.ready.clear()
+        for block in blocks:
+            self.add_joined(block)
+
+    def add_joined(self, block: MemoryBlock) -> None:
+        """Add a block, joined with its neighbours that are free."""
+        if block.after is not None and block.after.free:
+            self.join(block, block.after)
+        if block.before is not None and block.before.free:
+            before = block.before
+            self.remove(before)
+            self.join(before, block)
+            block = before
+        self.add(block)
+
+    def join(self, block: MemoryBlock, after: MemoryBlock) -> None:
+        if after.free:
+            self.remove(after)
+        block.nbytes += after.nbytes
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
 
     def best(self, nbytes: int) -> MemoryBlock | None:
         at = bisect_left(self.blocks, (nbytes, 0))
@@ -71,8 +99,10 @@ class CachingManager(MemoryManager):
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
     slabs of `slab_bytes`. Larger ones, where rounding would waste megabytes, are cut from segments
     of SEGMENT_BYTES, so that what is freed side by side is one block; of a segment, only what was
-    ever handed out counts. What is larger than `split_limit` gets its own mapping, is never
-    split, and serves a request only up to `reuse_limit` times smaller than itself."""
+    ever handed out counts. Small blocks that end wait by their size for a request that takes all
+    of one; others find them joined with their neighbours. What is larger than `split_limit` gets
+    its own mapping, is never split, and serves a request only up to `reuse_limit` times smaller
+    than itself."""
 
     name = "caching"
 
@@ -101,7 +131,14 @@ class CachingManager(MemoryManager):
         if pool is self.small:
             step = max(ROUND, (1 << (nbytes - 1).bit_length()) // (2 * self.classes))
         block_bytes = -(-nbytes // step) * step
+        if pool is self.small and (ready := pool.ready.get(block_bytes)):
+            self.counts.cache_hits += 1
+            block = ready.pop()
+            return block.address, block_bytes, block
         block = pool.best(block_bytes)
+        if block is None and pool is self.small:
+            pool.join_ready()
+            block = pool.best(block_bytes)
         if block is not None and self.serves(block, block_bytes):
             pool.remove(block)
             self.count_use(block, block_bytes)
@@ -168,22 +205,10 @@ class CachingManager(MemoryManager):
         block.pool.add(rest)
 
     def give_back(self, block: MemoryBlock) -> None:
-        if block.after is not None and block.after.free:
-            self.join(block, block.after)
-        if block.before is not None and block.before.free:
-            before = block.before
-            block.pool.remove(before)
-            self.join(before, block)
-            block = before
-        block.pool.add(block)
-
-    def join(self, block: MemoryBlock, after: MemoryBlock) -> None:
-        if after.free:
-            after.pool.remove(after)
-        block.nbytes += after.nbytes
-        block.after = after.after
-        if after.after is not None:
-            after.after.before = block
+        if block.pool is self.small:
+            self.small.ready.setdefault(block.nbytes, []).append(block)
+        else:
+            self.large.add_joined(block)
 
     def trim(self, block_bytes: int) -> None:
         """Before more is mapped, return free mappings and ends of segments, the largest first,
@@ -199,6 +224,7 @@ class CachingManager(MemoryManager):
             self.unmap(last.pop())
 
     def release_cached(self) -> None:
+        self.small.join_ready()
         for pool in (self.small, self.large):
             for *_, block in list(pool.blocks):
                 if block.is_last:
@@ -213,6 +239,7 @@ class CachingManager(MemoryManager):
         self.unmapped(block.mapping.used_bytes)
 
     def largest_free(self) -> int:
+        self.small.join_ready()
         blocks = [block for pool in (self.small, self.large) for *_, block in pool.blocks]
         ends = [block.mapping.address + block.mapping.used_bytes for block in blocks]
         sizes = (min(x.nbytes, end - x.address) for x, end in zip(blocks, ends, strict=True))

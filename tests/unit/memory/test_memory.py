@@ -471,3 +471,32 @@ def test_the_fragmentation_study_runs_on_any_backend(tmp_path, capsys):
         study["main"](["--steps", "3", "--plot", str(tmp_path / "a.png")])
     printed = capsys.readouterr().out
     assert "256 MiB" in printed and "replayed" in printed and (tmp_path / "a.png").exists()
+
+
+def test_small_blocks_that_ended_serve_larger_requests():
+    manager = CachingManager()
+    parts = [manager.alloc(4096) for _ in range(1024)]  # a whole slab
+    assert manager.stats().reserved_bytes == 4 * MB
+    del parts
+    whole = [manager.alloc(MB) for _ in range(4)]
+    assert manager.stats().reserved_bytes == 4 * MB and len(whole) == 4
+
+
+def test_a_block_that_ended_is_the_next_of_its_size():
+    manager = CachingManager()
+    addresses = [manager.alloc(5000).address for _ in range(3)]
+    assert len(set(addresses)) == 1
+
+
+@pytest.mark.parametrize("cls", MANAGERS)
+def test_many_at_once_are_those_of_one_after_the_other(cls):
+    one, other = cls().simulate(), cls().simulate()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        wanted = [(int(n), Tag("add")) for n in rng.integers(0, 3 * MB, rng.integers(0, 9))]
+        together = one.alloc_all(wanted)
+        apart = [other.alloc(*x) for x in wanted]
+        assert [(x.nbytes, x.tag) for x in together] == [(x.nbytes, x.tag) for x in apart]
+        assert str(one.stats()) == str(other.stats())
+        del together, apart
+    assert one.stats().allocated_bytes == 0

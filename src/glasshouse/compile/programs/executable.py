@@ -240,14 +240,7 @@ class Program:
             manager = self.target.memory()
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
-            outputs = [
-                arrays[source]
-                if source is not None and source in donated
-                else np.empty(shape, dtype)
-                if nbytes < SMALL_BYTES
-                else manager.alloc(nbytes, tag).numpy(dtype, shape)
-                for source, shape, dtype, nbytes, tag in self.output_specs
-            ]
+            outputs = self.make_outputs(manager, arrays, donated)
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
             except BaseException:
@@ -257,6 +250,23 @@ class Program:
             finally:
                 self.arena = None
         return [laid_out(outputs[at], *how) for at, *how in self.outputs]
+
+    def make_outputs(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
+        """An array for each output: the donated input's, or new memory."""
+        outputs: list[Any] = [
+            arrays[source] if source is not None and source in donated else None
+            for source, *_ in self.output_specs
+        ]
+        wanted = []
+        for at, (_, shape, dtype, nbytes, tag) in enumerate(self.output_specs):
+            if outputs[at] is None and nbytes < SMALL_BYTES:
+                outputs[at] = np.empty(shape, dtype)
+            elif outputs[at] is None:
+                wanted.append((at, shape, dtype, nbytes, tag))
+        buffers = manager.alloc_all([x[3:] for x in wanted])
+        for (at, shape, dtype, _, _), buffer in zip(wanted, buffers, strict=True):
+            outputs[at] = buffer.numpy(dtype, shape)
+        return outputs
 
     def execute(
         self,

@@ -401,14 +401,13 @@ class CompiledVariant(ProgramVariant):
 
     def allocate(self, specs: list[tuple[Any, ...]], args: list[Any]) -> list[Any]:
         """(address, owner) of each output; None for a small one, the input for one in place."""
-        alloc, buffers = self.program.target.memory().alloc, []
-        for at, (_, _, _, nbytes, tag) in enumerate(specs):
-            if at in self.in_place:
-                buffers.append(args[self.in_place[at]])
-                continue
-            buffer = None if nbytes < SMALL_BYTES else alloc(nbytes, tag)
-            buffers.append(None if buffer is None else (buffer.address, buffer))
-        return buffers
+        new = [at not in self.in_place and spec[3] >= SMALL_BYTES for at, spec in enumerate(specs)]
+        wanted = [(spec[3], spec[4]) for spec, is_new in zip(specs, new) if is_new]
+        buffers = iter(self.program.target.memory().alloc_all(wanted))
+        return [
+            ((x := next(buffers)).address, x) if is_new else args[place] if place >= 0 else None
+            for is_new, place in zip(new, (self.in_place.get(at, -1) for at in range(len(specs))))
+        ]
 
     def copy_inputs(self, args: Any) -> list[Any]:
         """Copies of the arguments with gaps; they must live until the run ends."""
