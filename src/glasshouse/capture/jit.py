@@ -16,6 +16,7 @@ from glasshouse.base.tree import TreeDef
 from glasshouse.capture.api import optimize
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
+from glasshouse.compile.programs.executable import IndexErrorInside, laid_out
 from glasshouse.compile.programs.program import compiled_graph, warn_once
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
@@ -26,6 +27,8 @@ from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
 
 MOST_PROGRAMS = 64  # of one function
+SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own
+ALIGNMENT = 64  # bytes of a line of the cache
 STATIC = (*SCALARS, str, bytes, type(None))
 
 
@@ -70,6 +73,19 @@ class TracedFunction:
         return unflatten(self.out_def, leaves)
 
 
+class OwnArena:
+    """Scratch memory that stays with a small Program: asking the manager would cost more."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.bytes = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self.offset = -self.bytes.ctypes.data % ALIGNMENT
+        self.address = self.bytes.ctypes.data + self.offset
+
+    def numpy(self) -> np.ndarray:
+        """All of it, as bytes."""
+        return self.bytes[self.offset :]
+
+
 class JitProgram:
     """The Program of a traced function."""
 
@@ -77,7 +93,24 @@ class JitProgram:
         self.function = function
         graph = graph_of_body(function.body, function.body.outputs)
         self.specs = [node.spec for node in graph.outputs]
-        self.program = compiled_graph(rewritten(graph))
+        self.program = program = compiled_graph(rewritten(graph))
+        largest = max([program.arena_bytes, *(nbytes for *_, nbytes, _ in program.output_specs)])
+        is_small = largest <= SMALL and not program.missing and program.collectives is None
+        self.arena = OwnArena(program.arena_bytes) if is_small else None
+
+    def results(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """The results as arrays."""
+        program = self.program
+        if self.arena is None:
+            return program.run(arrays, [])
+        with program.lock:
+            program.arena = self.arena
+            outputs = [np.empty(shape, dtype) for _, shape, dtype, _, _ in program.output_specs]
+            try:
+                program.execute(arrays, outputs, [])
+            finally:
+                program.arena = None
+        return [laid_out(outputs[at], *how) for at, *how in program.outputs]
 
     def run(self, operands: list[Value], backend: Any) -> Any:
         """The results for these operands."""
@@ -90,7 +123,7 @@ class JitProgram:
                 node.value = np.ascontiguousarray(node.value)
             arrays.append(node.value)
         program = self.program
-        outputs = program.run(arrays, [])
+        outputs = self.results(arrays)
         return self.function.tree(
             [
                 box(computed(y, spec, owned), spec, backend)
@@ -153,7 +186,10 @@ class JitFunction:
             program = self.make(tuple(key), leaves, treedef, fixed)
             if program is None:
                 return self.captured(*args, **named)
-        return program.run(operands, backend)
+        try:
+            return program.run(operands, backend)
+        except IndexErrorInside:
+            return self.fn(*args, **named)  # raises with the index
 
     def parts(self, args: Any, named: dict[str, Any]) -> Any:
         """(leaves of the arguments, their structure, those that are static)."""

@@ -105,6 +105,13 @@ def test_inside_a_transform_it_runs_as_it_is():
     assert gh.jit(gh.vmap(gh.grad(square)))(gh.tensor([1.0, 2.0])).tolist() == [2.0, 4.0]
 
 
+def test_an_index_out_of_range_is_named():
+    fn = gh.jit(lambda x, i: gh.take(x, i, axis=0))
+    assert fn(gh.tensor([1.0, 2.0]), gh.tensor([1])).tolist() == [2.0]
+    with pytest.raises(gh.IndexOutOfRangeError, match="7"):
+        fn(gh.tensor([1.0, 2.0]), gh.tensor([7])).tolist()
+
+
 def test_errors_are_those_of_the_function():
     with pytest.raises(gh.ShapeError, match="matmul"):
         gh.jit(lambda x: x @ gh.zeros(4))(gh.zeros(3))

@@ -25,8 +25,8 @@ class KernelWriter:
         self.sizes: dict[str, int] = {}
         self.sources: dict[str, SizeSource] = {}
         self.lines: list[str] = []
-        self.names: dict[int, str] = {}  # expression -> C name
-        self.scopes: list[list[int]] = []
+        self.names: dict[Any, str] = {}  # expression (or its row) -> C name
+        self.scopes: list[list[Any]] = []
         self.indent = 1
 
     def put(self, text: str) -> None:
@@ -97,4 +97,4 @@ def canonical(text: str) -> str:
     def rename(match):
         return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
-    return re.sub(r"\b(v|t|s|r|part|kept|room|words)\d+\b(?!\()", rename, text)
+    return re.sub(r"\b(v|t|s|r|part|kept|room|words|row)\d+\b(?!\()", rename, text)
