@@ -8,6 +8,7 @@ from glasshouse.base import flatten, unflatten
 from glasshouse.capture.api import disable
 from glasshouse.dispatch import Value, as_value
 from glasshouse.dispatch import backend as backends
+from glasshouse.tensor import Tensor
 from glasshouse.transforms import checkpoint as checkpointed
 from glasshouse.transforms import custom_vjp
 from glasshouse.transforms import vmap as mapped_by_position
@@ -102,7 +103,7 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
 def device_get(x: Any) -> Any:
     """The tree x as NumPy arrays."""
     leaves, treedef = flatten(x)
-    return unflatten(treedef, [v.numpy() if isinstance(v, Value) else v for v in leaves])
+    return unflatten(treedef, [v.numpy() if isinstance(v, Tensor) else v for v in leaves])
 
 
 def default_backend() -> str:

@@ -4,7 +4,7 @@ Nothing is defined here: functions of the standard come first, then those with n
 Read `numpy/arrays.py`, which uses them.
 """
 
-from glasshouse.tensor.linalg import *
+from glasshouse.tensor.linalg import eigvals, solve_triangular
 from glasshouse.tensor.special import *
 from glasshouse.tensor.standard.arithmetic import *
 from glasshouse.tensor.standard.contract import *

@@ -19,7 +19,7 @@ from glasshouse.base.dtype import int64 as int_
 from glasshouse.base.dtype import uint64 as uint
 from glasshouse.jax.numpy.arrays import *
 from glasshouse.jax.numpy.curves import *
-from glasshouse.jax.functions import (
+from glasshouse.jax.functions import (  # type: ignore[attr-defined]
     abs, absolute, acos, acosh, add, all, allclose, angle, any, arange, arccos, arccosh, arcsin,
     arcsinh, arctan, arctan2, arctanh, argmax, argmin, array_equal, asarray, asin, asinh,
     astype, atan, atan2, atanh, bitwise_and, bitwise_invert, bitwise_left_shift, bitwise_not,

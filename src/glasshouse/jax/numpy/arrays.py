@@ -227,7 +227,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, **options: Any) -> Ten
     x = as_value(a)
     if axis is None:
         x, axis = ravel(x), 0
-    counts = np.asarray(repeats.numpy() if isinstance(repeats, Value) else repeats)
+    counts = np.asarray(repeats.numpy() if isinstance(repeats, Tensor) else repeats)
     axis = check_axis("repeat", axis, x.ndim)
     places = np.repeat(np.arange(x.shape[axis]), np.broadcast_to(counts, (x.shape[axis],)))
     return g.take(x, places, axis=axis)
@@ -246,7 +246,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, **options: Any) -> Tenso
     if axis is None:
         x, axis = ravel(x), 0
     axis = check_axis("delete", axis, x.ndim)
-    obj = obj.numpy() if isinstance(obj, Value) else obj
+    obj = obj.numpy() if isinstance(obj, Tensor) else obj
     return g.take(x, np.delete(np.arange(x.shape[axis]), obj), axis=axis)
 
 
@@ -256,7 +256,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = ravel(x), 0
     axis = check_axis("insert", axis, x.ndim)
-    obj = obj.numpy() if isinstance(obj, Value) else obj
+    obj = obj.numpy() if isinstance(obj, Tensor) else obj
     size = x.shape[axis]
     places = np.insert(np.arange(size), obj, -1)
     new = places < 0
@@ -340,7 +340,7 @@ def compress(condition: Any, a: Any, axis: int | None = None, **options: Any) ->
     x = as_value(a)
     if axis is None:
         x, axis = ravel(x), 0
-    flags = condition.numpy() if isinstance(condition, Value) else np.asarray(condition)
+    flags = condition.numpy() if isinstance(condition, Tensor) else np.asarray(condition)
     return g.take(x, np.flatnonzero(flags), axis=axis)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base import flatten, unflatten
-from glasshouse.dispatch import Value, adopt
+from glasshouse.dispatch import adopt
+from glasshouse.tensor import Tensor
 
 __all__ = ["argwhere", "bartlett", "blackman", "diag_indices", "extract", "flatnonzero", "hamming",
            "hanning", "histogram_bin_edges", "indices", "intersect1d", "ix_", "kaiser", "lexsort",
@@ -24,7 +25,7 @@ def by_numpy(name: str, kind: Any = None) -> Callable[..., Any]:
 
     def run(*args: Any, **named: Any) -> Any:
         leaves, treedef = flatten((args, named))
-        arrays = [x.numpy() if isinstance(x, Value) else x for x in leaves]
+        arrays = [x.numpy() if isinstance(x, Tensor) else x for x in leaves]
         is_double = any(getattr(x, "dtype", None) in (np.float64, np.complex128) for x in arrays)
         placed, options = unflatten(treedef, arrays)
         with np.errstate(all="ignore"):
