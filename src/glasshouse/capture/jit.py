@@ -73,7 +73,7 @@ class TracedFunction:
         return unflatten(self.out_def, leaves)
 
 
-class OwnArena:
+class JitScratch:
     """Scratch memory that stays with a small Program: asking the manager would cost more."""
 
     def __init__(self, nbytes: int) -> None:
@@ -96,7 +96,7 @@ class JitProgram:
         self.program = program = compiled_graph(rewritten(graph))
         largest = max([program.arena_bytes, *(nbytes for *_, nbytes, _ in program.output_specs)])
         is_small = largest <= SMALL and not program.missing and program.collectives is None
-        self.arena = OwnArena(program.arena_bytes) if is_small else None
+        self.arena = JitScratch(program.arena_bytes) if is_small else None
 
     def results(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """The results as arrays."""
