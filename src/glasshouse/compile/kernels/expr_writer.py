@@ -71,7 +71,7 @@ class ExprWriter(KernelWriter):
         """Declare all parts of `roots` that do, or do not, change along the inner loop."""
         for expr in walk(roots, lambda e: e.number in self.names):
             if expr.number in self.names or self.is_inner(expr) != inner:
-                self.declare_row(expr, inner)
+                declare_row(self, expr, inner)
                 continue
             text = self.text_of(expr)
             if expr.op not in ("full", "scalar") and not text.isidentifier():
@@ -79,23 +79,6 @@ class ExprWriter(KernelWriter):
                 text = f"v{expr.number}"
             self.names[expr.number] = text
             self.scopes[-1].append(expr.number)
-
-    def declare_row(self, expr: Expr, inner: bool) -> None:
-        """Look up before the inner loop which row a gather reads, where all of it reads the same:
-        the check of an index keeps a loop from being done in vectors."""
-        row = expr.number, "row"
-        is_same = expr.op == "gather" and self.is_inner(expr) and not self.is_inner(expr.args[0])
-        if is_same and not inner and row not in self.names and expr.args[0].number in self.names:
-            name = f"row{expr.number}"
-            self.put(f"const int64_t {name} = {self.row_text(expr)};")
-            self.names[row] = name
-            self.scopes[-1].append(row)
-
-    def row_text(self, expr: Expr) -> str:
-        """The number of the row that a gather reads, which is checked."""
-        rows = self.size(f"rows{self.pointer(expr.view)[1:]}", expr.value[1], "table")
-        position = self.names[expr.args[0].number]
-        return f"gh_index((int64_t){position}, {rows}, {self.arg(('error', 0))})"
 
     def text_of(self, expr: Expr) -> str:
         op, dtype = expr.op, expr.dtype
@@ -130,7 +113,7 @@ class ExprWriter(KernelWriter):
 
     def gather_text(self, expr: Expr) -> str:
         stride, table = expr.value[0], self.pointer(expr.view)
-        at = self.names.get((expr.number, "row")) or self.row_text(expr)
+        at = self.names.get((expr.number, "row")) or row_text(self, expr)
         element = f"{table}[{self.index(expr.view)} + {self.distance(stride)} * {at}]"
         return loaded(element, expr.dtype)
 
@@ -148,3 +131,23 @@ class ExprWriter(KernelWriter):
 def call_of_expr(expr: Expr) -> CardCall:
     operands = tuple(a.dtype for a in expr.args)
     return CardCall(expr.op, operands, expr.dtype, expr.value or ())
+
+
+def declare_row(writer: ExprWriter, expr: Expr, inner: bool) -> None:
+    """Look up before the inner loop which row a gather reads, where all of it reads the same: the
+    check of an index keeps a loop from being done in vectors."""
+    row = expr.number, "row"
+    is_same = expr.op == "gather" and writer.is_inner(expr) and not writer.is_inner(expr.args[0])
+    if is_same and not inner and row not in writer.names and expr.args[0].number in writer.names:
+        name = f"row{expr.number}"
+        writer.put(f"const int64_t {name} = {row_text(writer, expr)};")
+        writer.names[row] = name
+        writer.scopes[-1].append(row)
+
+
+def row_text(writer: ExprWriter, expr: Expr) -> str:
+    """The number of the row that a gather reads, which is checked."""
+    assert expr.view is not None
+    rows = writer.size(f"rows{writer.pointer(expr.view)[1:]}", expr.value[1], "table")
+    position = writer.names[expr.args[0].number]
+    return f"gh_index((int64_t){position}, {rows}, {writer.arg(('error', 0))})"
