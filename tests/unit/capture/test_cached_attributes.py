@@ -86,9 +86,16 @@ def seen_of(call, o, x):
     return result, list(CALLS), sorted(getattr(o, "__dict__", {}))
 
 
-def history(wrap, base, attrname, changes):
+READS = {
+    "attribute": lambda o, x: x * o.held,
+    "hasattr": lambda o, x: x * hasattr(o, "held"),
+    "getattr": lambda o, x: x * getattr(o, "held", 9),
+}
+
+
+def history(wrap, way, base, attrname, changes):
     cls = holder(base, attrname)
-    read = wrap(lambda o, x: x * o.held)
+    read = wrap(READS[way])
     seen = []
     for change in (None, *changes):
         for fresh in (False, True):
@@ -103,11 +110,13 @@ def history(wrap, base, attrname, changes):
 
 @pytest.mark.parametrize("base", [Open, Slots])
 @pytest.mark.parametrize("attrname", ["held", "other", None])
-def test_a_cached_property_follows_each_change_of_its_parts(base, attrname):
+@pytest.mark.parametrize("way", READS)
+def test_a_cached_property_follows_each_change_of_its_parts(way, base, attrname):
     with gh.capture.config.override(raise_internal_errors=True):
         for changes in itertools.permutations(CHANGES, 2):
-            want = history(lambda fn: fn, base, attrname, changes)
-            assert history(gh.optimize("eager"), base, attrname, changes) == want, changes
+            want = history(lambda fn: fn, way, base, attrname, changes)
+            got = history(gh.optimize("eager"), way, base, attrname, changes)
+            assert got == want, changes
 
 
 @functools.lru_cache

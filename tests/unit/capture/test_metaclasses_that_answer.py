@@ -141,3 +141,86 @@ def test_a_descriptor_that_loses_its_setter_is_none_any_more():
     finally:
         Sets.__set__ = setter
     assert captured(Holder()) is Holder.sets
+
+
+# -- metaclasses that say which classes derive from which -----------------------------------------
+
+
+def family(answer):
+    """Two classes, whose metaclass says whether one derives from the other."""
+
+    class Deciding(type):
+        __subclasscheck__ = __instancecheck__ = lambda cls, other: answer
+
+    class Base(metaclass=Deciding):
+        def __init__(self, *args):
+            self.made_by = "Base"
+
+        def __add__(self, other):
+            return "Base.__add__"
+
+        def __lt__(self, other):
+            return "Base.__lt__"
+
+        def name(self):
+            return "Base.name"
+
+    class Derived(Base):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.kind = super().name()
+
+        def __radd__(self, other):
+            return "Derived.__radd__"
+
+        def __gt__(self, other):
+            return "Derived.__gt__"
+
+        @classmethod
+        def missing(cls):
+            return super().missing()
+
+    class Other(metaclass=Deciding):
+        def __new__(cls):
+            return Derived()
+
+        def __init__(self):
+            self.kind = "Other.__init__"
+
+        def __radd__(self, other):
+            return "Other.__radd__"
+
+    return Base, Derived, Other
+
+
+RELATIONS = (
+    "Base() + Derived()",
+    "Base() + Other()",
+    "Base() < Derived()",
+    "Derived() + Base()",
+    "Derived().kind",
+    "Derived().made_by",
+    "Other().kind",
+    "Derived.missing()",
+    "super(Derived, Derived()).name()",
+    "super(Base, Derived).missing()",
+    "isinstance(3, Base)",
+    "issubclass(Other, Base)",
+)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("answer", [True, False])
+def test_classes_derive_from_their_bases_whatever_a_metaclass_answers(answer, relation):
+    names = dict(zip(("Base", "Derived", "Other"), family(answer), strict=True))
+    exec(f"def use(x):\n    return x * 2, {relation}", names)
+
+    def seen(call):
+        try:
+            return str(call(gh.ones(2)))
+        except Exception as error:
+            return type(error).__name__, str(error)
+
+    captured = gh.optimize("eager")(names["use"])
+    with gh.capture.config.override(raise_internal_errors=True):
+        assert [seen(captured) for _ in range(2)] == [seen(names["use"])] * 2

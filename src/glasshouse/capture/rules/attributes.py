@@ -399,5 +399,6 @@ def attribute_or(t, whole: tuple, obj: Var, name: str, then, other):
     if missing:
         return other(t)
     if t.frames[-1] is not frame:
-        t.frames[-1].then = OrElse(AttributeError, then, lambda t, error: other(t))
+        inner = t.frames[-1]  # which may have more to do with its result than to deliver it
+        inner.then = OrElse(AttributeError, inner.then or then, lambda t, error: other(t))
     return None

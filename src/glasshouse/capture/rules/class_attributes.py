@@ -30,6 +30,7 @@ from glasshouse.capture.values.plain import (
     is_data_descriptor,
     is_heap,
     is_library,
+    is_subtype,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, Var, constant
@@ -140,7 +141,7 @@ def super_attribute(t, sup: Var, name: str, then):
         return t.deliver(then, SUPER_PARTS[name](cls, obj))
     if t.typed(obj) is None:  # it is bound to no object
         return t.give(then, t.do(getattr, sup.value, name))
-    for_class = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
+    for_class = isinstance(obj.value, type) and is_subtype(obj.value, cls.value)
     start = obj.value if for_class else type(t.typed(obj))
     base, class_value = look_up_super(start, cls.value, name)
     rely_on_super(t, start, cls.value, name, base)

@@ -12,7 +12,7 @@ from glasshouse.capture.rules.builtins.builtin_rules import CLASSES, check_count
 from glasshouse.capture.rules.class_attributes import member_for
 from glasshouse.capture.rules.constants import GETTERS, all_foldable, call_concrete, rely_on_code
 from glasshouse.capture.rules.inlining import LIMIT_DEPTH, inline, leave_to_python, why_opaque
-from glasshouse.capture.values.plain import MISSING, SCALARS, looks_up_itself
+from glasshouse.capture.values.plain import MISSING, SCALARS, is_subtype, looks_up_itself
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import POLYFILLS
 from glasshouse.capture.values.var import Break, Recipe, Var
@@ -87,7 +87,7 @@ def instantiate(t, fn: Var, cls: type, args, kwargs, then):
 
         def initialise(tracer, obj):
             kind = type(obj.value)
-            begin = tracer.look_up(kind, "__init__") if issubclass(kind, cls) else None
+            begin = tracer.look_up(kind, "__init__") if is_subtype(kind, cls) else None
             if isinstance(begin, types.FunctionType):
                 return inline(tracer, Var(begin), [obj, *args], kwargs, then, obj)
             if begin not in (None, object.__init__):

@@ -16,7 +16,14 @@ from glasshouse.capture.rules.constants import compares_in_python
 from glasshouse.capture.rules.containers import is_dict, whole_dict
 from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.new_objects import new_dict, new_set
-from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, SCALARS, is_heap, type_name
+from glasshouse.capture.values.plain import (
+    ARRAY_SCALARS,
+    FUNCTIONS,
+    SCALARS,
+    is_heap,
+    is_subtype,
+    type_name,
+)
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
 from glasshouse.capture.values.var import Break, SymbolicNumber, ValueSource, Var, computed, pending
@@ -233,7 +240,7 @@ def user_binary(t, fn, lhs: Var, rhs: Var, then):
         raise Break(reason, Var(fn), [lhs, rhs])
     if late or (
         right_type is not left_type
-        and issubclass(right_type, left_type)
+        and is_subtype(right_type, left_type)
         and (plain in COMPARE or t.own_method(rhs, reverse[1]) is not t.own_method(lhs, reverse[1]))
     ):
         tries.insert(0, reverse)
