@@ -26,6 +26,7 @@ def test_no_name_means_something_else():
     assert states <= {"same", "missing"}
 
 
+@pytest.mark.quick("jax")
 def test_where_numpy_and_pytorch_differ_numpy_is_meant():
     x = gh.asarray([1.0, 2.0, 4.0])
     assert jnp.std(x).item() == pytest.approx(np.std([1, 2, 4]))
