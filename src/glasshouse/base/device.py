@@ -1,7 +1,5 @@
 """The name of a device, which PyTorch's programs take apart."""
 
-from typing import Self
-
 __all__ = ["device"]
 
 DEVICES: "dict[str, device]" = {}  # each name once, so that captured code knows it again
@@ -18,7 +16,7 @@ class device(str):
 
     __slots__ = ()
 
-    def __new__(cls, type: str, index: int | None = None) -> Self:
+    def __new__(cls, type: str, index: int | None = None) -> "device":
         name = type if index is None else f"{type}:{index}"
         if name not in DEVICES:
             DEVICES[name] = super().__new__(cls, name)

@@ -133,7 +133,7 @@ class Geometric(ByProbability):
 
     def entropy(self) -> Any:
         """That of Bernoulli's, over probs."""
-        return Bernoulli.entropy(self) / self.probs
+        return (logaddexp(self.logits, 0.0) - self.probs * self.logits) / self.probs
 
     @property
     def mean(self) -> Any:

@@ -21,10 +21,11 @@ def as_parameters(*parameters: ArrayLike) -> list[Tensor]:
 
 def one_of(where: str, probs: ArrayLike | None, logits: ArrayLike | None) -> Any:
     """The one of both that is there, as a floating tensor."""
-    if (probs is None) == (logits is None):
-        got = "neither" if probs is None else "both"
+    found = [x for x in (probs, logits) if x is not None]
+    if len(found) != 1:
+        got = "both" if found else "neither"
         raise OptionError(where, "probs or logits", got, "Pass one of them.")
-    return as_parameters(logits if probs is None else probs)[0]
+    return as_parameters(*found)[0]
 
 
 def summed(x: Any, count: int) -> Any:

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from glasshouse.base import OptionError, ShapeError
-from glasshouse.dispatch import broadcast_to
+from glasshouse.dispatch import as_value, broadcast_to
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.distributions.distribution import Distribution, as_parameters
 from glasshouse.tensor import broadcast_shapes, eye, linalg, log, matmul, random, square
@@ -60,9 +60,10 @@ class MultivariateNormal(Distribution):
 
     def whitened(self, value: ArrayLike, factor: Any) -> Any:
         """The solution x of scale_tril x = value, (…, n)."""
-        shape = broadcast_shapes(value.shape, factor.shape[:-1])
+        x = as_value(value)
+        shape = broadcast_shapes(x.shape, factor.shape[:-1])
         factor = broadcast_to(factor, (*shape, shape[-1]))
-        column = broadcast_to(value, shape)[..., None]
+        column = broadcast_to(x, shape)[..., None]
         return linalg.solve_triangular(factor, column, upper=False)[..., 0]
 
     def half_log_det(self) -> Any:

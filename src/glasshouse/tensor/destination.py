@@ -1,5 +1,6 @@
 """The dtype and device that arguments of methods `to` name, and the value of `Tensor(…)`."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ from glasshouse.base.dtype import DTypeLike, as_dtype, by_name, float32
 from glasshouse.dispatch import Value, as_value, cast, full
 
 
-def named_targets(targets: Any, dtype: DTypeLike | None, device: str | None) -> tuple[Any, ...]:
+def named_targets(
+    targets: Iterable[Any], dtype: DTypeLike | None, device: str | None
+) -> tuple[Any, ...]:
     """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
     for target in targets:
         if isinstance(target, bool):  # PyTorch's non_blocking and copy, by place
             continue
         if isinstance(target, Value):
-            dtype, device = target.dtype, target.device
+            dtype, device = target.dtype, getattr(target, "device", device)
         elif isinstance(target, str) and target not in by_name:
             device = target
         else:

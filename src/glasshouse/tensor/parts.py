@@ -13,6 +13,7 @@ import operator
 import sys
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import PACKAGE
@@ -36,9 +37,9 @@ def linked(whole: Any, key: Any, part: Any) -> Any:
     """The part, which remembers that it is whole[key], and what the whole was cut from."""
     if part is not whole and is_basic(key):
         # x.data is made for each read: its base is what is written to.
+        make: Callable[..., Any] = type(whole)
         of_data = "base" in vars(whole)
-        finder = functools.partial(type(whole), whole.base) if of_data else weakref.ref(whole)
-        link = (finder, key)
+        link = (functools.partial(make, whole.base) if of_data else weakref.ref(whole), key)
         part.cut_from = (link, *(whole.cut_from or ())[: MOST_LINKS - 1])
     return part
 

@@ -39,7 +39,8 @@ class DoubleProducts(HandwrittenKernels):
     def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         a, b = [lowering.operand_view(x) for x in node.inputs]
-        text = product_text(*node.inputs[0].shape, node.shape[1], a.strides, b.strides)
+        (rows, depth), columns = node.inputs[0].shape, node.shape[1]
+        text = product_text(rows, depth, columns, a.strides, b.strides)
         target = lowering.buffer(node.spec, node=node)
         lines = "\n".join([*pointers(a, b, target.view()), text])
         planned = PlannedKernel(lines, [a, b, target.view()])
