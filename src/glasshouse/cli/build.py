@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from glasshouse.base import OptionError
+from glasshouse.base.flags import declared
 from glasshouse.capture.bytecode import native as capture_natives
 from glasshouse.cli.cache import show_folder
 from glasshouse.cli.command import Command, script_file
@@ -46,8 +47,8 @@ def build(script: str | None, args: tuple[str, ...]) -> None:
             raise OptionError("build", "a C compiler", str(error), error.fix) from error
         click.echo(f"built    {name}")
     if script is not None:
-        own = os.environ | {"GH_COMPILE": "always"}
-        done = subprocess.run([sys.executable, script, *args], env=own)
+        setting = {flag.variable: "always" for flag in declared if flag.name == "compile"}
+        done = subprocess.run([sys.executable, script, *args], env=os.environ | setting)
         if done.returncode:
             raise click.ClickException(f"build: {script} ended with {done.returncode}.")
         click.echo(f"built    kernels of {script}")

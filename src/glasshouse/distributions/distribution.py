@@ -21,11 +21,11 @@ def as_parameters(*parameters: ArrayLike) -> list[Tensor]:
 
 def one_of(where: str, probs: ArrayLike | None, logits: ArrayLike | None) -> Any:
     """The one of both that is there, as a floating tensor."""
-    found = [x for x in (probs, logits) if x is not None]
-    if len(found) != 1:
-        got = "both" if found else "neither"
+    parameters = [x for x in (probs, logits) if x is not None]
+    if len(parameters) != 1:
+        got = "both" if parameters else "neither"
         raise OptionError(where, "probs or logits", got, "Pass one of them.")
-    return as_parameters(*found)[0]
+    return as_parameters(*parameters)[0]
 
 
 def summed(x: Any, count: int) -> Any:

@@ -26,7 +26,7 @@ class DoubleProducts(HandwrittenKernels):
     """a (M, K) @ b (K, N) in float64: a vector is one of the two, or both are small."""
 
     ops = ("matmul",)
-    label = "double"
+    label = "dgemm"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         specs = [node.spec, *(x.spec for x in node.inputs)]
