@@ -1,10 +1,11 @@
 """Trees: nested tuples, lists, dicts and named tuples with values at their leaves. The values of a
-dict come in the order of its sorted keys, where they can be sorted. `gh.tree` is this module."""
+dict come in the order of its sorted keys, where they can be sorted; the dict that is made of them
+again has its keys in their own order. `gh.tree` is this module."""
 
 import builtins
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from glasshouse.base.errors import ShapeError
@@ -21,6 +22,7 @@ class TreeDef:
     keys: tuple[Any, ...]
     children: tuple[Any, ...]
     num_leaves: int
+    order: tuple[Any, ...] | None = field(default=None, compare=False)  # of a dict's keys, unsorted
 
     def unflatten(self, leaves: Any) -> Any:
         """The tree of this structure with `leaves` put in, in order."""
@@ -74,7 +76,8 @@ def flatten_into(tree: Any, leaves: list[Any], is_leaf: Any = None) -> TreeDef:
     keys, children = keys_and_children
     before = len(leaves)
     defs = tuple([flatten_into(child, leaves, is_leaf) for child in children])
-    return TreeDef(type(tree), keys, defs, len(leaves) - before)
+    order = tuple(tree) if type(tree) is dict else None
+    return TreeDef(type(tree), keys, defs, len(leaves) - before, order)
 
 
 def unflatten(treedef: TreeDef, leaves: Any) -> Any:
@@ -187,6 +190,8 @@ def build(treedef: TreeDef, leaves: Any) -> Any:
     children = [build(child, leaves) for child in treedef.children]
     if issubclass(treedef.kind, dict):
         items = dict(zip(treedef.keys, children, strict=True))
+        if treedef.order is not None:
+            return {key: items[key] for key in treedef.order}
         return items if treedef.kind is dict else treedef.kind(items)
     return treedef.kind(*children) if hasattr(treedef.kind, "_fields") else treedef.kind(children)
 

@@ -1,5 +1,6 @@
 """gh.tree: leaves in JAX's order, and trees made of them again."""
 
+import itertools
 from collections import namedtuple
 
 import pytest
@@ -40,3 +41,18 @@ def test_reduce_all_and_transpose():
     turned = gh.tree.transpose(outer, inner, {"a": (1, 2), "b": (3, 4)})
     assert turned == ({"a": 1, "b": 3}, {"a": 2, "b": 4})
     assert gh.tree.transpose(outer, None, {"a": (1, 2), "b": (3, 4)}) == turned
+
+
+@pytest.mark.parametrize("keys", [*itertools.permutations("abc"), (2, "a", None)])
+def test_a_dict_comes_back_with_its_keys_in_their_order(keys):
+    tree = {key: [i, {"z": i, "y": -i}] for i, key in enumerate(keys)}
+    values, treedef = gh.tree.flatten(tree)
+    again = gh.tree.unflatten(treedef, values)
+    assert again == tree and str(again) == str(tree)
+    assert str(gh.tree.map(lambda x: x, tree)) == str(tree)
+
+
+def test_structures_are_equal_whatever_the_order_of_keys():
+    one, other = gh.tree.structure({"a": 1, "b": 2}), gh.tree.structure({"b": 2, "a": 1})
+    assert one == other and hash(one) == hash(other)
+    assert list(gh.tree.map(lambda x, y: x + y, {"b": 1, "a": 2}, {"a": 10, "b": 20})) == ["b", "a"]
