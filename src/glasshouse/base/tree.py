@@ -175,7 +175,7 @@ def map(
     Raises: ShapeError for trees that are nested otherwise.
     Example:
         >>> map(lambda a, b: a + b, {"w": 1, "b": 2}, {"w": 10, "b": 20})
-        {'b': 22, 'w': 11}
+        {'w': 11, 'b': 22}
     """
     own, treedef = flatten(tree, is_leaf)
     columns: Iterable[Any] = [leaves_up_to("tree.map", treedef, other) for other in rest]
