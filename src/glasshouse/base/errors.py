@@ -6,6 +6,7 @@ errors make it of these four parts."""
 import importlib
 import sys
 import traceback
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -101,6 +102,12 @@ class OutOfMemoryError(Explained, MemoryError):
     """An allocation went over the limit."""
 
 
+def suggest_nearest(name: str, options: Iterable[str]) -> str:
+    """A sentence naming the option nearest to a misspelled `name`; "" if none is near."""
+    near = get_close_matches(str(name), sorted(options), n=1, cutoff=0.6)
+    return f"Did you mean {near[0]!r}?" if near else ""
+
+
 def suggest(name: str, options: Any) -> str:
     """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
 
@@ -109,9 +116,8 @@ def suggest(name: str, options: Any) -> str:
         "Did you mean 'relu'?"
     """
     options = sorted(map(str, options))
-    near = get_close_matches(str(name), options, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean {near[0]!r}?"
+    if near := suggest_nearest(name, options):
+        return near
     shown = ", ".join(options[:12]) + (", …" if len(options) > 12 else "")
     return f"Choose one of: {shown}."
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from glasshouse.base.errors import suggest
+from glasshouse.base.errors import suggest_nearest
 
 __all__ = ["AbsentNameError", "suggest_names"]
 
@@ -27,7 +27,7 @@ class AbsentNameError(AttributeError):
         if self.missing.startswith("_"):  # protocols ask for such names: they are not misspelled
             return text
         public = [name for name in self.names() if not name.startswith("_")]
-        return f"{text}. {suggest(self.missing, public)}"
+        return f"{text}. {near}" if (near := suggest_nearest(self.missing, public)) else text
 
     def __reduce__(self) -> Any:
         return AttributeError, (str(self),)

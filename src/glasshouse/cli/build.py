@@ -34,7 +34,9 @@ PARTS: dict[str, Callable[[], Any]] = {
 @click.argument("script", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def build(script: str | None, args: tuple[str, ...]) -> None:
-    """Compile the package's C, and the kernels that SCRIPT uses, into the cache folder.
+    """Compile ahead for a machine without a compiler.
+
+    Fills the cache folder with the package's C and the kernels that SCRIPT uses.
 
     A machine of the same processor and the same Python, with GH_CACHE set to a copy of the folder,
     then runs SCRIPT without a compiler. Options after SCRIPT are the script's."""

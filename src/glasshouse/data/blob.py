@@ -5,13 +5,13 @@ that 64 divides, an index, and the description as JSON. A row of the index is an
 number, place, size in bytes, number of axes, and up to eight sizes of axes."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glasshouse.base import CheckpointError, DTypeError, ShapeError, flatten, type_name
+from glasshouse.base import CheckpointError, DTypeError, ShapeError, type_name
 from glasshouse.data.dataset import Dataset, TensorDataset
 from glasshouse.data.index import check_index
 from glasshouse.data.text import FileMap
@@ -80,6 +80,18 @@ def structure_of(sample: Any) -> Any:
     return None
 
 
+def leaves_of(structure: Any, sample: Any) -> Iterator[Any]:
+    """The leaves of a sample, in the order of a structure."""
+    if isinstance(structure, dict):
+        for name, part in structure.items():
+            yield from leaves_of(part, sample[name])
+    elif isinstance(structure, list):
+        for part, x in zip(structure, sample, strict=True):
+            yield from leaves_of(part, x)
+    else:
+        yield sample
+
+
 def rebuilt(structure: Any, leaves: Any) -> Any:
     if isinstance(structure, dict):
         return {name: rebuilt(part, leaves) for name, part in structure.items()}
@@ -127,7 +139,7 @@ def write_samples(file: Any, samples: Iterable[Any]) -> None:
             expected = f"samples nested like {json.dumps(structure)}"
             fix = "Nest all alike."
             raise ShapeError("write_blob", expected, f"{json.dumps(nesting)} at {count}", fix)
-        rows += [write_leaf(file, leaf, dtypes) for leaf in flatten(sample)[0]]
+        rows += [write_leaf(file, leaf, dtypes) for leaf in leaves_of(structure, sample)]
     align(file)
     index = file.tell()
     file.write(np.array(rows, np.int64).tobytes())

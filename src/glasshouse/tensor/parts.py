@@ -71,8 +71,22 @@ def put_back(whole: Any, keys: list[Any], part: Any) -> None:
         whole.cut_from = before
 
 
-@functools.lru_cache(4096)
+# (code, links) by the code's id and the offset: code with a slice among its constants has no hash.
+known_links: dict[tuple[int, int], tuple[types.CodeType, int]] = {}
+MOST_KNOWN = 4096
+
+
 def links_at(code: types.CodeType, offset: int) -> int:
+    """`count_links`, once for each place."""
+    key = id(code), offset
+    if key not in known_links:
+        if len(known_links) >= MOST_KNOWN:
+            known_links.clear()
+        known_links[key] = code, count_links(code, offset)
+    return known_links[key][1]
+
+
+def count_links(code: types.CodeType, offset: int) -> int:
     """How many indexings in a row make what the instruction there writes to: 2 of x[a][b][c] = v or
     of x[a][b].fill_(v), 0 of x[c] = v, y.fill_(v) and of anything that is no such statement."""
     instructions = list(dis.get_instructions(code))

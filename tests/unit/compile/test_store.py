@@ -35,14 +35,20 @@ exec(SCRIPT, made)
 model = made["model"]
 
 
+def forget_programs() -> None:
+    """Have no Program in memory, nor any count of sizes, as another process."""
+    program.programs.clear()
+    program.large.clear()
+
+
 @pytest.fixture
 def empty(tmp_path):
     """An empty cache and no Program in memory."""
     gh.backends.load("lazy").evaluate()
-    program.programs.clear()
+    forget_programs()
     with flags.override(cache=str(tmp_path / "cache")), gh.backends.use("lazy"):
         yield Path(flags.cache)
-    program.programs.clear()
+    forget_programs()
 
 
 def key(fn=model, *args) -> str:
@@ -68,7 +74,7 @@ def test_a_program_is_found_again_without_compiling(empty, monkeypatch):
     value = model().item()
     assert len(entries(empty)) == 1
     before = [e.program.step_infos() for e in program.programs.values()]
-    program.programs.clear()
+    forget_programs()
     no_compiling(monkeypatch)
     with flags.override(verify=False):
         assert model().item() == value
@@ -154,7 +160,7 @@ def test_a_spoilt_entry_is_compiled_again(empty, spoil):
     value = model().item()
     (path,) = entries(empty)
     path.write_bytes(spoil)
-    program.programs.clear()
+    forget_programs()
     assert model().item() == value
     assert store.load(path.stem) is not None
 
@@ -163,7 +169,7 @@ def test_an_entry_that_does_not_unpickle_is_compiled_again(empty):
     value = model().item()
     (path,) = entries(empty)
     disk_cache.write_entry(path, b"\x80\x05cno_such_module\nthing\n.")
-    program.programs.clear()
+    forget_programs()
     assert model().item() == value
 
 
@@ -182,7 +188,7 @@ def test_code_for_another_onednn_is_compiled_again(empty):
     ]
     assert steps != code.steps
     disk_cache.write_entry(path, pickle.dumps(code._replace(steps=steps)))
-    program.programs.clear()
+    forget_programs()
     assert model().item() == value
     assert store.load(path.stem) == code
 
@@ -199,7 +205,7 @@ def test_a_full_disk_costs_only_time(empty, monkeypatch):
 
 def test_programs_that_are_shown_keep_their_plans(empty):
     model().item()
-    program.programs.clear()
+    forget_programs()
     with program.plans_kept():
         model().item()
     (entry,) = program.programs.values()

@@ -216,6 +216,12 @@ def test_a_shard_that_fails_leaves_no_file(tmp_path):
 # -- blobs and maps ------------------------------------------------------------------------------
 
 
+def test_blobs_keep_fields_whose_names_come_in_another_order(tmp_path):
+    samples = [{"x": 1, "n": 2.5}, {"n": 3.5, "x": 4}]
+    write_blob(tmp_path / "b", samples)
+    assert list(BlobDataset(tmp_path / "b")) == samples
+
+
 def test_blobs_round_trip(tmp_path):
     values = [
         ({"x": rng().random((i, 2), np.float32), "n": i}, "text ä" * i, b"\0" * i, np.uint8(i))

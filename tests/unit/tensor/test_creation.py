@@ -140,7 +140,7 @@ ERRORS = [
     (lambda: gh.asarray([nan], gh.int8), gh.DTypeError, "numbers that fit int8"),
     (lambda: gh.asarray([1j], gh.float32), gh.DTypeError, "numbers that fit float32"),
     (lambda: gh.asarray([1], "flaot32"), gh.DTypeError, "Did you mean 'float32'"),
-    (lambda: gh.asarray(1, device="cuda"), gh.DeviceError, "expected device 'cpu'"),
+    (lambda: gh.asarray(1, device="cuda"), gh.DeviceError, "expected 'cpu', the device of"),
     (lambda: gh.tensor([1], requires_grad=True), gh.DTypeError, "floating or complex"),
     (lambda: gh.zeros((2, -1)), gh.ShapeError, "zeros: expected sizes of 0 or more"),
     (lambda: gh.ones((2.5,)), gh.DTypeError, "ones: expected a shape of integers"),

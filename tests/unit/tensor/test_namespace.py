@@ -55,7 +55,11 @@ ERRORS = [
     (lambda: gh.result_type(), gh.OptionError, "got none"),
     (lambda: gh.can_cast("float31", gh.int8), gh.DTypeError, "expected a data type"),
     (lambda: gh.astype([1j], gh.float32), gh.DTypeError, "gh.real"),
-    (lambda: gh.astype([1], gh.int8, device="tpu"), gh.DeviceError, "expected device 'cpu'"),
+    (
+        lambda: gh.astype([1], gh.int8, device="tpu"),
+        gh.DeviceError,
+        "expected 'cpu', the device of",
+    ),
     (lambda: gh.__array_namespace_info__().dtypes(kind="whole"), gh.OptionError, "a kind of dtype"),
     (lambda: gh.__array_namespace_info__().dtypes(device="x"), gh.DeviceError, "got 'x'"),
 ]

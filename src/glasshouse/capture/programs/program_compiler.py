@@ -7,7 +7,6 @@ differentiated outside gets a second Program for that."""
 
 from collections.abc import Callable
 
-from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held
 from glasshouse.capture.programs.bound_program import NotCompilable
 from glasshouse.capture.programs.captured_program import CapturedProgram
@@ -56,15 +55,15 @@ class CompiledGraph:
         return self.run_uncompiled(inputs)
 
     def run_uncompiled(self, inputs: list):
-        """Run the graph call by call. Where sizes vary, nothing is compiled, and the outputs are
-        computed, as by a Program: else calls of many sizes would become one recording."""
+        """Run the graph call by call. Where sizes vary, the outputs are computed, as by a Program:
+        else calls of many sizes would become one recording. That recording is compiled where plain
+        calls would be: gradients and much work do not wait."""
         backend = backends.current()
         if not self.sized:
             return self.module.run(self.module, *inputs)
         backend.sync()
-        with flags.override(compile="never"):
-            outs = self.module.run(self.module, *inputs)
-            backend.sync()
+        outs = self.module.run(self.module, *inputs)
+        backend.sync()
         return outs
 
     def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:

@@ -5,6 +5,7 @@ import types
 from collections import OrderedDict
 from enum import Enum
 
+from glasshouse.base.missing_names import AbsentNameError
 from glasshouse.capture.frames.frame import CapturedGenerator
 from glasshouse.capture.guards.outcomes import OutcomeWriter, rely_on
 from glasshouse.capture.guards.program import GuardCheck
@@ -269,6 +270,8 @@ def says_the_same(t, error: Var, how) -> bool:
     """Whether str or repr of an exception is the same in each call."""
     value, origin = error.value, error.origin
     method = t.look_up(type(value), f"__{how.__name__}__")
+    if type(value) is AbsentNameError:  # its text follows from its names, and the library's
+        return True
     if isinstance(method, types.FunctionType) or not isinstance(origin, Recipe):
         return False
     if origin.kind == "exception_value":

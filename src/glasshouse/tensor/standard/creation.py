@@ -370,7 +370,14 @@ def triu(x: Any, /, k: int = 0) -> "Tensor":
     return matrices.triu(x, within(k, x.shape))
 
 
-def meshgrid(*arrays: Any, indexing: str | None = None) -> "list[Tensor]":
+class Unsaid(str):
+    """The value of an option that a call leaves to its default."""
+
+
+STANDARD_ORDER = Unsaid("xy")
+
+
+def meshgrid(*arrays: Any, indexing: str = STANDARD_ORDER) -> "list[Tensor]":
     """Coordinate tensors of the grid that the vectors span.
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
     exchanged. That is the default, as in the standard, with a warning, since PyTorch's is "ij"; of
@@ -384,11 +391,13 @@ def meshgrid(*arrays: Any, indexing: str | None = None) -> "list[Tensor]":
         >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
         [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
-    check_option("meshgrid", "indexing", indexing or "xy", ("xy", "ij"))
+    check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
+    is_unsaid = indexing is STANDARD_ORDER
     listed = len(arrays) == 1 and isinstance(arrays[0], (list, tuple))
     if listed and any(isinstance(x, Value) for x in arrays[0]):
-        arrays, indexing = arrays[0], indexing or "ij"
-    if indexing is None and len(arrays) > 1:
+        arrays, indexing = arrays[0], "ij" if is_unsaid else indexing
+        is_unsaid = False
+    if is_unsaid and len(arrays) > 1:
         text = "meshgrid: axes are in the order of indexing='xy', as in the Array API and NumPy. "
         warnings.warn(text + "Write that, or indexing='ij' for PyTorch's order.", stacklevel=2)
     arrays = [as_value(x, where="meshgrid") for x in arrays]
