@@ -16,7 +16,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-lines_of = runpy.run_path(str(Path(__file__).with_name("names_page.py")))["lines_of"]
+names_page = runpy.run_path(str(Path(__file__).with_name("names_page.py")))
+lines_of, write_or_check = (names_page[name] for name in ("lines_of", "write_or_check"))
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 FOUND, PAGE = REFERENCE / "jax_names.json", REFERENCE / "jax_names.md"
 
@@ -124,16 +125,5 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv:
-        fresh = PAGE.exists() and PAGE.read_text() == text
-        print("fresh" if fresh else "stale: run python tools/documents/make_jax_names_table.py")
-        return 0 if fresh else 1
-    PAGE.write_text(text)
-    print(next(line for line in text.splitlines() if line.startswith("| all")))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page(), Path(__file__).name))

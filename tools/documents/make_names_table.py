@@ -28,7 +28,8 @@ import glasshouse as gh
 sys.path.insert(0, str(Path(__file__).parents[1] / "judges"))
 import pytorch_calls
 
-lines_of = runpy.run_path(str(Path(__file__).with_name("names_page.py")))["lines_of"]
+names_page = runpy.run_path(str(Path(__file__).with_name("names_page.py")))
+lines_of, write_or_check = (names_page[name] for name in ("lines_of", "write_or_check"))
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorch_names.md"
 SPACES = {
     "torch.Tensor": (torch.Tensor, gh.Tensor),
@@ -262,16 +263,5 @@ def meanings(parts) -> list[str]:
     return lines
 
 
-def main() -> int:
-    text = page()
-    if "--check" in sys.argv:
-        fresh = PAGE.exists() and PAGE.read_text() == text
-        print("fresh" if fresh else "stale: run python tools/documents/make_names_table.py")
-        return 0 if fresh else 1
-    PAGE.write_text(text)
-    print(next(line for line in text.splitlines() if line.startswith("| all")))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, page(), Path(__file__).name))

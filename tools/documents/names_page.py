@@ -1,6 +1,9 @@
 """The common part of the pages that compare names: counts, what is missing and why, families that
 mean nothing here, what is there."""
 
+import sys
+from pathlib import Path
+
 
 def lines_of(parts: dict, reason_of, without: dict) -> list[str]:
     """The page after its introduction. `parts` has (names there, names missing, {family: names})
@@ -28,3 +31,14 @@ def lines_of(parts: dict, reason_of, without: dict) -> list[str]:
     for space, (there, _, _) in parts.items():
         lines += [f"**`{space}`**: " + ", ".join(f"`{n}`" for n in there) + ".", ""]
     return lines
+
+
+def write_or_check(path: Path, text: str, script: str) -> int:
+    """Write a page of names, or with --check say whether it is fresh; the exit status."""
+    if "--check" in sys.argv:
+        fresh = path.exists() and path.read_text() == text
+        print("fresh" if fresh else f"stale: run python tools/documents/{script}")
+        return 0 if fresh else 1
+    path.write_text(text)
+    print(next(line for line in text.splitlines() if line.startswith("| all")))
+    return 0

@@ -31,7 +31,17 @@ HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 digamma, lgamma = special.digamma, special.gammaln
 
 
-class Normal(Distribution):
+class LocationScale(Distribution):
+    """A distribution that a standard one becomes by loc + scale * x."""
+
+    PARAMETERS, has_rsample = {"loc": 0, "scale": 0}, True
+
+    def __init__(self, loc: ArrayLike, scale: ArrayLike, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = as_parameters(loc, scale)
+        super().__init__(self.loc.shape, (), validate_args)
+
+
+class Normal(LocationScale):
     """The normal distribution of mean `loc` and standard deviation `scale`.
 
     Shapes: loc and scale broadcast to the batch.
@@ -40,12 +50,6 @@ class Normal(Distribution):
         >>> round(Normal(0.0, 1.0).log_prob(0.0).item(), 4)
         -0.9189
     """
-
-    PARAMETERS, has_rsample = {"loc": 0, "scale": 0}, True
-
-    def __init__(self, loc: ArrayLike, scale: ArrayLike, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = as_parameters(loc, scale)
-        super().__init__(self.loc.shape, (), validate_args)
 
     def draw(self, shape: tuple[int, ...]) -> Any:
         """loc + scale * noise."""
@@ -174,7 +178,7 @@ class Uniform(Distribution):
         return square(self.high - self.low) / 12
 
 
-class Laplace(Distribution):
+class Laplace(LocationScale):
     """The Laplace distribution around `loc`.
 
     Shapes: loc and scale broadcast to the batch.
@@ -183,12 +187,6 @@ class Laplace(Distribution):
         >>> round(Laplace(0.0, 1.0).log_prob(1.0).item(), 4)
         -1.6931
     """
-
-    PARAMETERS, has_rsample = {"loc": 0, "scale": 0}, True
-
-    def __init__(self, loc: ArrayLike, scale: ArrayLike, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = as_parameters(loc, scale)
-        super().__init__(self.loc.shape, (), validate_args)
 
     def draw(self, shape: tuple[int, ...]) -> Any:
         """Where `cdf` is a uniform number."""

@@ -107,3 +107,76 @@ def test_layers_of_one_class_have_entries_of_their_own():
             for layer in layers:
                 assert captured(layer, gh.ones((1, 2))).tolist() == layer(gh.ones((1, 2))).tolist()
         assert captured.hits == 2 * len(layers)
+
+
+# -- exceptions whose class has a __new__ in Python ------------------------------------------------
+
+FACTOR = 3
+
+
+class Other(Exception):
+    pass
+
+
+def new_by_super(cls, *args):
+    error = Exception.__new__(cls, *args)
+    error.factor = FACTOR
+    return error
+
+
+def new_number(cls, *args):
+    return 8 * FACTOR
+
+
+def new_other(cls, *args):
+    return Other(FACTOR)
+
+
+def init_with_attribute(self, *args):
+    self.made = FACTOR
+
+
+def init_by_super(self, *args):
+    Exception.__init__(self, *args, FACTOR)
+
+
+NEWS = {"": None, "super": new_by_super, "number": new_number, "other": new_other}
+INITS = {"": None, "attribute": init_with_attribute, "super": init_by_super}
+USES = {
+    "compared": lambda cls, x: (x * 2, cls(1) == 24),
+    "read": lambda cls, x: (x * 2, described(cls(1, "a"))),
+    "raised": lambda cls, x: (x * 2, caught(cls, 2)),
+}
+
+
+def described(error):
+    """Return all that an exception, or what is there instead, holds."""
+    parts = getattr(error, "args", error), getattr(error, "made", 0), getattr(error, "factor", 0)
+    return type(error).__name__, *parts
+
+
+def caught(cls, *args):
+    try:
+        raise cls(*args)
+    except Exception as error:
+        return type(error).__name__, error.args
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("new", NEWS)
+def test_exceptions_are_made_as_python_makes_them(new, init, use, monkeypatch):
+    parts = {"__new__": NEWS[new], "__init__": INITS[init]}
+    cls = type("Made", (Exception,), {name: f for name, f in parts.items() if f is not None})
+
+    def seen(call):
+        try:
+            return str(call(cls, gh.ones(2)))
+        except Exception as error:
+            return type(error).__name__, str(error)
+
+    captured = gh.optimize("eager")(USES[use])
+    with gh.capture.config.override(raise_internal_errors=True):
+        for factor in (3, 3, 5):
+            monkeypatch.setitem(globals(), "FACTOR", factor)
+            assert seen(captured) == seen(USES[use])

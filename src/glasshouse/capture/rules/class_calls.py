@@ -81,7 +81,7 @@ def instantiate(t, fn: Var, cls: type, args, kwargs, then):
         raise Break(f"a {cls.__name__}, which looks up its attributes itself")
     new, init = (t.look_up(cls, name) for name in ("__new__", "__init__"))
     new = new.__func__ if isinstance(new, staticmethod) else new
-    if issubclass(cls, BaseException):
+    if issubclass(cls, BaseException) and not isinstance(new, types.FunctionType):
         return make_exception(t, fn, cls, init, args, kwargs, then)
     if isinstance(new, types.FunctionType):
 

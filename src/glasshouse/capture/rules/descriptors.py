@@ -101,7 +101,8 @@ def read_descriptor(t, obj: Var, name: str, descriptor):
 def part_of_new(t, obj: Var, name: str, value) -> Var:
     """An attribute of something new whose place in the object C code keeps."""
     by_class = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
-    if name == "args" and by_class and isinstance(obj.value, BaseException):
+    has_parts = by_class or obj.origin.kind == "exception"
+    if name == "args" and has_parts and isinstance(obj.value, BaseException):
         return t.heap.new_tuple(obj.origin.parts[1])
     if name == "value" and type(obj.value) is StopIteration and obj.origin.kind == "call":
         return obj.origin.parts[1][0] if obj.origin.parts[1] else Var(None)
