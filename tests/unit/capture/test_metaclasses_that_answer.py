@@ -224,3 +224,31 @@ def test_classes_derive_from_their_bases_whatever_a_metaclass_answers(answer, re
     captured = gh.optimize("eager")(names["use"])
     with gh.capture.config.override(raise_internal_errors=True):
         assert [seen(captured) for _ in range(2)] == [seen(names["use"])] * 2
+
+
+def never_equal(cls, other):
+    return False
+
+
+HASHES = {"none": None, "constant": lambda cls: 7, "failing": lambda cls: [][1]}
+USED = ("A().k", "A.k", "isinstance(A(), A)", "str(3 in A())", "len({1: A()})", "A() is not A()")
+
+
+@pytest.mark.parametrize("used", USED)
+@pytest.mark.parametrize("hash_", HASHES)
+@pytest.mark.parametrize("after_a_break", [False, True])
+def test_classes_are_known_without_the_hash_of_their_metaclass(after_a_break, hash_, used):
+    meta = type("Meta", (type,), {"__eq__": never_equal, "__hash__": HASHES[hash_]})
+    names = {"A": meta("A", (), {"k": 4})}
+    middle = "    print(end='')\n" if after_a_break else ""
+    exec(f"def use(x):\n{middle}    a = A()\n    return x * 2, {used}", names)
+
+    def seen(call):
+        try:
+            return str(call(gh.ones(2)))
+        except Exception as error:
+            return type(error).__name__, str(error)
+
+    captured = gh.optimize("eager")(names["use"])
+    with gh.capture.config.override(raise_internal_errors=True):
+        assert [seen(captured) for _ in range(2)] == [seen(names["use"])] * 2

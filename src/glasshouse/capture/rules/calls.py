@@ -57,11 +57,11 @@ def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
     """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
     f = fn.value
     if not t.guards.live:
-        rule = FRAME_READERS.get(f) if isinstance(f, READER_KINDS) else None
+        rule = FRAME_READERS.get(f) if type(f) in READER_KINDS else None
         if rule is not None and not args and not kwargs:
             return t.deliver(then, rule(t))
         return t.deliver(then, t.real_call(fn, args, kwargs))
-    if isinstance(f, READER_KINDS) and f in LIFETIMES and all(x.is_new for x in args):
+    if type(f) in READER_KINDS and f in LIFETIMES and all(x.is_new for x in args):
         return leave_to_python(t, f"a call of {f.__name__}", fn, args, kwargs, then)
     frame = t.frames[-1]
     if frame.at in frame.code.opaque:
@@ -215,4 +215,4 @@ def call_builtin(t, fn: Var, args, kwargs, then):
     raise Break(f"call of {getattr(f, '__qualname__', f)}", fn, args, kwargs)
 
 
-READER_KINDS = (type, types.BuiltinFunctionType)
+READER_KINDS = (type, types.BuiltinFunctionType)  # and no metaclass, which may define a hash

@@ -17,13 +17,14 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import POLYFILLS
 from glasshouse.capture.values.var import Break, Recipe, Var
 
+SPECIAL = {id(cls): rule for cls, rule in CLASSES.items()}  # a metaclass may define the hash
 LOOKS_UP = "an object that looks up its attributes itself"
 
 
 def call_class(t, fn: Var, args, kwargs, then):
     """Make an instance."""
     cls = t.concretize(fn)
-    special = CLASSES.get(cls)
+    special = SPECIAL.get(id(cls))
     if special is not None:
         check_count(fn, args, kwargs)
         return special(t, fn, args, kwargs, then)
