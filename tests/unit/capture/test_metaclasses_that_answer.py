@@ -1,5 +1,7 @@
 """A metaclass that answers every name: its classes have no more special methods for that."""
 
+import operator
+
 import pytest
 
 import glasshouse as gh
@@ -231,17 +233,29 @@ def never_equal(cls, other):
 
 
 HASHES = {"none": None, "constant": lambda cls: 7, "failing": lambda cls: [][1]}
-USED = ("A().k", "A.k", "isinstance(A(), A)", "str(3 in A())", "len({1: A()})", "A() is not A()")
+USED = ("A().k", "A.k", "isinstance(A(), A)", "str(3 in A())", "len({1: A()})", "A() is not A()",
+        "contains(A(), 1)")  # fmt: skip
+WAYS = {
+    "inlined": "def use(x):\n    return x * 2, {}",
+    "after a break": "def use(x):\n    print(end='')\n    return x * 2, {}",
+    "in a generator": """
+def use(x):
+    def drawn():
+        yield {}
+    found = []
+    found.extend(drawn())
+    return x * 2, found
+""",
+}
 
 
 @pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize("hash_", HASHES)
-@pytest.mark.parametrize("after_a_break", [False, True])
-def test_classes_are_known_without_the_hash_of_their_metaclass(after_a_break, hash_, used):
+@pytest.mark.parametrize("way", WAYS)
+def test_classes_are_known_without_the_hash_of_their_metaclass(way, hash_, used):
     meta = type("Meta", (type,), {"__eq__": never_equal, "__hash__": HASHES[hash_]})
-    names = {"A": meta("A", (), {"k": 4})}
-    middle = "    print(end='')\n" if after_a_break else ""
-    exec(f"def use(x):\n{middle}    a = A()\n    return x * 2, {used}", names)
+    names = {"A": meta("A", (), {"k": 4}), "contains": operator.contains}
+    exec(WAYS[way].format(used), names)
 
     def seen(call):
         try:
