@@ -6,8 +6,8 @@ DEVICES: "dict[str, device]" = {}  # each name once, so that captured code knows
 
 
 class device(str):
-    """The name of a device: a string, with PyTorch's `type` and `index`. That a name is known says
-    nothing about whether there is such a device; what is made on it raises then.
+    """The name of a device: a string, with PyTorch's `type` and `index`. The device may not exist:
+    making a tensor on it raises then.
 
     Example:
         >>> device("cuda", 1), device("cuda:1").type, device("cpu").index, device("cpu") == "cpu"

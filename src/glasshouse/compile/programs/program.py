@@ -353,7 +353,7 @@ def is_due(entry: ProgramEntry, recording: Recording) -> bool:
     if kinds not in large and len(large) >= MOST_KINDS:
         large.clear()
     counts = large.setdefault(kinds, NewSizes(RAN_ONCE))
-    if not counts.is_due(id(entry)):
+    if not counts.is_due(entry):
         return False
     entry.unused = counts
     return True

@@ -32,7 +32,8 @@ def unpacked_lu(packed: "Tensor", order: "Tensor") -> LUResult:
 
 
 def packed_lu(x: "Tensor") -> "tuple[Tensor, Tensor]":
-    """(L and U in one (..., m, n), the order of rows), of a square part and what is left of it."""
+    """(packed, order): L and U in one matrix (..., m, n), and the order of rows. A square block is
+    factored first, and the remaining columns or rows are solved with it."""
     m, n = x.shape[-2:]
     k = min(m, n)
     if m <= n:
