@@ -27,10 +27,12 @@ SILENT = ("CACHE", "DELETE_", "EXTENDED_ARG", "KW_NAMES", "NOP", "NOT_TAKEN", "P
           "RESUME", "STORE_")  # fmt: skip
 
 
+BASIC = {int, slice, type(None), type(...)}
+
+
 def is_basic(key: Any) -> bool:
     """Whether a key cuts out a part that PyTorch shares memory with: integers, slices, None, …"""
-    keys = key if type(key) is tuple else (key,)
-    return all(x is None or x is ... or type(x) in (int, slice) for x in keys)
+    return BASIC.issuperset(map(type, key)) if type(key) is tuple else type(key) in BASIC
 
 
 def linked(whole: Any, key: Any, part: Any) -> Any:
