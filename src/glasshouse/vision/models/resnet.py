@@ -1,33 +1,47 @@
 """Residual networks."""
 
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.nn.functional import relu
 from glasshouse.tensor import Tensor
+from glasshouse.vision.models.sizes import sized
 
 
-def conv_norm(channels: int, out: int, kernel: int, stride: int = 1) -> tuple[Module, Module]:
-    conv = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
-    return conv, nn.BatchNorm2d(out)
+def conv_norm(
+    channels: int, out: int, kernel: int, stride: int = 1, groups: int = 1
+) -> tuple[Module, Module]:
+    options = {"padding": kernel // 2, "groups": groups, "bias": False}
+    return nn.Conv2d(channels, out, kernel, stride, **options), nn.BatchNorm2d(out)
 
 
 class ResidualBlock(nn.Module):
     """Base of residual blocks: relu(parts(x) + x), or a projection of x where the shape
-    changes. `kernels` are the sizes of its convolutions, the last to `expansion` times width."""
+    changes. `kernels` are the sizes of its convolutions, the last to `expansion` times width; those
+    before have `width_per_group` / 64 times the width in each of `groups`."""
 
     expansion = 1
     kernels: tuple[int, ...] = ()
     strided = 1  # which of the convolutions has the stride
 
-    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
+    def __init__(
+        self,
+        channels: int,
+        width: int,
+        stride: int = 1,
+        *,
+        groups: int = 1,
+        width_per_group: int = 64,
+    ) -> None:
         super().__init__()
-        out = width * self.expansion
+        out, inner = width * self.expansion, width * width_per_group // 64 * groups
         size = channels
         for i, kernel in enumerate(self.kernels, 1):
-            wide = out if i == len(self.kernels) else width
-            conv, norm = conv_norm(size, wide, kernel, stride if i == self.strided else 1)
+            wide = out if i == len(self.kernels) else inner
+            step, parts = (stride, groups) if i == self.strided else (1, 1)
+            conv, norm = conv_norm(size, wide, kernel, step, parts)
             self.add_module(f"conv{i}", conv)
             self.add_module(f"bn{i}", norm)
             size = wide
@@ -66,18 +80,24 @@ class Bottleneck(ResidualBlock):
 
 class ResNet(nn.Module):
     """A 7 × 7 convolution, four stages of residual blocks, mean over the image, linear layer.
-    `layers` are the numbers of blocks of the stages, `width` the channels of the first one.
+    `layers` are the numbers of blocks of the stages, `width` the channels of the first one; with
+    `groups` of `width_per_group` channels it is a ResNeXt, with 128 in one group a wide ResNet.
 
     Shapes: images (N, 3, H, W) -> scores (N, num_classes).
-    Source: He et al. 2015, arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the
-        names as in torchvision.
+    Source: He et al. 2015, arXiv:1512.03385, table 1; Xie et al. 2016, arXiv:1611.05431 (groups);
+        the stride in the 3 × 3 convolution and the names as in torchvision.
     Example:
         >>> ResNet(BasicBlock, (1, 1, 1, 1), 10, width=4)(gh.zeros((2, 3, 32, 32))).shape
         (2, 10)
     """
 
     def __init__(
-        self, block: type[Any], layers: tuple[int, ...], num_classes: int = 1000, width: int = 64
+        self,
+        block: type[Any],
+        layers: tuple[int, ...],
+        num_classes: int = 1000,
+        width: int = 64,
+        **groups: int,
     ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
@@ -87,7 +107,7 @@ class ResNet(nn.Module):
         for i, count in enumerate(layers):
             blocks = []
             for j in range(count):
-                blocks.append(block(channels, width << i, 2 if i and not j else 1))
+                blocks.append(block(channels, width << i, 2 if i and not j else 1, **groups))
                 channels = (width << i) * block.expansion
             self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
@@ -96,21 +116,30 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """The results of the four stages, from 1/4 of the image's size to 1/32."""
+        x, results = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True)), []
+        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = layer(x)
+            results.append(x)
+        return results
+
     def forward(self, images: Tensor) -> Tensor:
-        x = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(self.avgpool(x).flatten(1))
+        return self.fc(self.avgpool(self.stages(images)[-1]).flatten(1))
 
 
-def resnet18(
-    num_classes: int = 1000, *, layers: tuple[int, ...] = (2, 2, 2, 2), **options: Any
-) -> ResNet:
-    """ResNet-18: 11,689,512 parameters for 1,000 classes."""
-    return ResNet(BasicBlock, layers, num_classes, **options)
+def resnet(name: str, block: type[Any], *layers: int, **groups: int) -> Callable[..., ResNet]:
+    return sized(name, ResNet, block, layers=layers, **groups)
 
 
-def resnet50(
-    num_classes: int = 1000, *, layers: tuple[int, ...] = (3, 4, 6, 3), **options: Any
-) -> ResNet:
-    """ResNet-50: 25,557,032 parameters for 1,000 classes."""
-    return ResNet(Bottleneck, layers, num_classes, **options)
+resnet18 = resnet("resnet18", BasicBlock, 2, 2, 2, 2)
+resnet34 = resnet("resnet34", BasicBlock, 3, 4, 6, 3)
+resnet50 = resnet("resnet50", Bottleneck, 3, 4, 6, 3)
+resnet101 = resnet("resnet101", Bottleneck, 3, 4, 23, 3)
+resnet152 = resnet("resnet152", Bottleneck, 3, 8, 36, 3)
+RESNEXT = {"groups": 32, "width_per_group": 4}
+resnext50_32x4d = resnet("resnext50_32x4d", Bottleneck, 3, 4, 6, 3, **RESNEXT)
+RESNEXT_WIDE = {"groups": 32, "width_per_group": 8}
+resnext101_32x8d = resnet("resnext101_32x8d", Bottleneck, 3, 4, 23, 3, **RESNEXT_WIDE)
+wide_resnet50_2 = resnet("wide_resnet50_2", Bottleneck, 3, 4, 6, 3, width_per_group=128)
+wide_resnet101_2 = resnet("wide_resnet101_2", Bottleneck, 3, 4, 23, 3, width_per_group=128)

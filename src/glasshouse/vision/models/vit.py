@@ -6,6 +6,7 @@ from typing import Any
 from glasshouse import nn
 from glasshouse.nn.checks import check_divides
 from glasshouse.tensor import Tensor, broadcast_to, concat, zeros
+from glasshouse.vision.models.sizes import sized
 
 
 class EncoderBlock(nn.Module):
@@ -101,17 +102,12 @@ class VisionTransformer(nn.Module):
         return self.heads(x[:, 0])
 
 
-def vit_b_16(
-    num_classes: int = 1000,
-    *,
-    image_size: int = 224,
-    patch_size: int = 16,
-    num_layers: int = 12,
-    num_heads: int = 12,
-    hidden_dim: int = 768,
-    mlp_dim: int = 3072,
-    **options: Any,
-) -> VisionTransformer:
-    """ViT-B/16: 86,567,656 parameters for 1,000 classes."""
-    sizes = (image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim)
-    return VisionTransformer(*sizes, num_classes=num_classes, **options)
+def vit(name: str, patch_size: int, layers: int, heads: int, dim: int) -> Any:
+    sizes = {"image_size": 224, "patch_size": patch_size, "num_layers": layers}
+    sizes |= {"num_heads": heads, "hidden_dim": dim, "mlp_dim": 4 * dim}
+    return sized(name, VisionTransformer, **sizes)
+
+
+vit_b_16, vit_b_32 = vit("vit_b_16", 16, 12, 12, 768), vit("vit_b_32", 32, 12, 12, 768)
+vit_l_16, vit_l_32 = vit("vit_l_16", 16, 24, 16, 1024), vit("vit_l_32", 32, 24, 16, 1024)
+vit_h_14 = vit("vit_h_14", 14, 32, 16, 1280)
