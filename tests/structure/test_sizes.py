@@ -47,7 +47,7 @@ MANY_PARAMETERS = {
     "capture/rules/builtins/context_variables.py:context_method": "a rule, as those of methods are",
     "bench/torch_twins.py": "sizes of published models, as their own constructors take them",
     "speech/models.py": "sizes of published models, with their defaults",
-    "text/models.py": "sizes of published models, with their defaults",
+    "text/models/plain.py": "sizes of published models, with their defaults",
     "vision/models/vit.py": "sizes of published models, with their defaults",
     "cli/": "options of a subcommand, which its parser gives by name",
     "compile/programs/replay.py:collect_function": "native/replay.c calls it, by position",

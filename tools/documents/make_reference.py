@@ -56,6 +56,7 @@ NAMESPACES = {
     "glasshouse.vision": "gh.vision",
     "glasshouse.speech": "gh.speech",
     "glasshouse.text": "gh.text",
+    "glasshouse.text.models": "gh.text.models",
 }
 
 

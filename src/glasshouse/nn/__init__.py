@@ -10,7 +10,15 @@ from glasshouse.nn.containers import *
 from glasshouse.nn.conv import *
 from glasshouse.nn.images import *
 from glasshouse.nn.lazy import *
-from glasshouse.nn.linear import Bilinear, Embedding, Flatten, Identity, Linear, Unflatten
+from glasshouse.nn.linear import (
+    Bilinear,
+    Embedding,
+    Flatten,
+    Identity,
+    Linear,
+    TransposedLinear,
+    Unflatten,
+)
 from glasshouse.nn.loss import *
 from glasshouse.nn.hooks import *
 from glasshouse.nn.module import ModuleBuffer as Buffer

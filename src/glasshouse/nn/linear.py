@@ -12,7 +12,7 @@ from glasshouse.nn.checks import check_positive, refuse_sparse
 from glasshouse.nn.functional.linear import bilinear, check_padding_idx, embedding, linear
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.tensor import Tensor, empty, flatten
+from glasshouse.tensor import Tensor, empty, flatten, matrix_transpose
 
 
 def add_parameters(
@@ -65,6 +65,44 @@ class Linear(Module):
 
     def forward(self, input: Any) -> Tensor:
         return linear(input, self.weight, self.bias, _where="Linear")
+
+
+class TransposedLinear(Module):
+    """x W + b: a Linear whose weight is stored as (in, out), as GPT-2's is.
+
+    Shapes: (..., in_features) -> (..., out_features); weight (in_features, out_features).
+    Raises: ShapeError for another number of features, DTypeError for another dtype.
+    Source: standard.
+    Example:
+        >>> TransposedLinear(2, 3).weight.shape
+        (2, 3)
+    """
+
+    _shown = ("in_features", "out_features", "bias")
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = {"in_features": in_features, "out_features": out_features}
+        check_positive("TransposedLinear", **sizes)
+        self.in_features, self.out_features = in_features, out_features
+        shapes = {"weight": (in_features, out_features), "bias": (out_features,) if bias else None}
+        add_parameters(self, device, dtype, **shapes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values again."""
+        reset_uniform(self, self.in_features)
+
+    def forward(self, input: Any) -> Tensor:
+        weight = matrix_transpose(self.weight)
+        return linear(input, weight, self.bias, _where="TransposedLinear")
 
 
 class Bilinear(Module):

@@ -15,12 +15,13 @@ from glasshouse.nn.conv import Conv, ConvTranspose
 from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.conv import convolve
 from glasshouse.nn.functional.linear import embedding, linear
-from glasshouse.nn.linear import Embedding, Linear, add_parameters
+from glasshouse.nn.linear import Embedding, Linear, TransposedLinear, add_parameters
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import Tensor, matmul, matrix_transpose
 
-KINDS = (Linear, Embedding, Conv)
+TURNED = (Embedding, TransposedLinear)  # the inputs are the rows of their weights
+KINDS = (Linear, *TURNED, Conv)
 
 
 class LowRankAdapter(Module):
@@ -36,8 +37,9 @@ class LowRankAdapter(Module):
         super().__init__()
         self.rank, self.alpha, self.dropout = rank, alpha, dropout
         self.is_table, self.merged = isinstance(layer, Embedding), False
+        self.is_turned = isinstance(layer, TURNED)
         rows, rest = layer.weight.shape[0], layer.weight.size // layer.weight.shape[0]
-        outer, inner = (rest, rows) if self.is_table else (rows, rest)
+        outer, inner = (rest, rows) if self.is_turned else (rows, rest)
         add_parameters(self, None, layer.weight.dtype, A=(rank, inner), B=(outer, rank))
         self.reset_parameters()
 
@@ -55,7 +57,7 @@ class LowRankAdapter(Module):
     def delta(self, layer: Any) -> Tensor:
         """The low-rank update `scale * B A` of the layer's weight, in its shape."""
         product = matmul(self.B, self.A) * self.scale
-        return reshape(matrix_transpose(product) if self.is_table else product, layer.weight.shape)
+        return reshape(matrix_transpose(product) if self.is_turned else product, layer.weight.shape)
 
     def add(self, layer: Any, args: Any, result: Any) -> Any:
         """Forward hook: the layer's result plus the adapter's part, None once merged."""
@@ -69,7 +71,7 @@ class LowRankAdapter(Module):
             rows = embedding(input, matrix_transpose(self.A), layer.padding_idx)
             return linear(dropout(rows, rate), self.B)
         x = dropout(input, rate)
-        if isinstance(layer, Linear):
+        if isinstance(layer, (Linear, TransposedLinear)):
             return linear(linear(x, self.A), self.B)
         return self.convolved(layer, x)
 
@@ -148,7 +150,10 @@ def attach(
 
 
 def merge(model: Module) -> None:
-    """Add the adapters' parts to the weights; from now on the layers compute with these alone."""
+    """Add the adapters' parts to the weights; from now on the layers compute with these alone.
+
+    Raises: OptionError for a model without adapters, or where a weight is another layer's too.
+    """
     move(model, True)
 
 
@@ -158,13 +163,29 @@ def unmerge(model: Module) -> None:
 
 
 def move(model: Module, merged: bool) -> None:
-    layers = checked_layers("lora.merge" if merged else "lora.unmerge", model)
+    where = "lora.merge" if merged else "lora.unmerge"
+    layers = checked_layers(where, model)
+    check_own_weights(where, model)
     with no_grad():
         for layer in layers:
             if layer.lora.merged != merged:
                 delta = layer.lora.delta(layer)
                 layer.weight.copy_(layer.weight + delta if merged else layer.weight - delta)
                 layer.lora.merged = merged
+
+
+def check_own_weights(where: str, model: Module) -> None:
+    """Raise OptionError where the weight of an adapted layer is another layer's too, which would
+    change with it."""
+    owners: dict[int, list[str]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        owners.setdefault(id(p), []).append(name)
+    for name, layer in adapted(model):
+        names = owners[id(layer.weight)]
+        if len(names) > 1:
+            expected = f"a weight that only {name!r} has"
+            fix = "Attach adapters to other layers, or keep them beside the weights."
+            raise OptionError(where, expected, " and ".join(names), fix)
 
 
 def detach(model: Module) -> None:

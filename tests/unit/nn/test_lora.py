@@ -7,12 +7,13 @@ import pytest
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.base.errors import CheckpointError
+from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.nn import lora
 
 rng = np.random.default_rng(0)
 LAYERS = {
     "linear": (lambda: nn.Linear(4, 3), rng.normal(size=(2, 4))),
+    "transposed": (lambda: nn.TransposedLinear(4, 3), rng.normal(size=(2, 4))),
     "embedding": (lambda: nn.Embedding(6, 3, padding_idx=1), np.array([[0, 1, 5]])),
     "conv1d": (lambda: nn.Conv1d(2, 3, 3, padding=1), rng.normal(size=(2, 2, 5))),
     "conv2d": (lambda: nn.Conv2d(2, 4, 3, stride=2, dilation=2), rng.normal(size=(1, 2, 9, 9))),
@@ -45,7 +46,7 @@ def test_adapters_add_a_product_of_low_rank(kind):
     lora.detach(other)
     a, b = layer.lora.A.numpy(), layer.lora.B.numpy()
     delta = 1.5 * (b @ a)
-    delta = delta.T if kind == "embedding" else delta
+    delta = delta.T if kind in ("embedding", "transposed") else delta
     with gh.no_grad():
         other.weight += gh.asarray(delta.reshape(other.weight.shape))
     np.testing.assert_allclose(net(x).numpy(), other(x).numpy(), rtol=1e-9, atol=1e-10)
@@ -121,6 +122,27 @@ def test_adapters_alone_are_trained_and_saved():
     lora.attach(other, "2", rank=2)
     with pytest.raises(CheckpointError, match="unexpected"):
         lora.load_state_dict(other, lora.state_dict(net))
+
+
+def tied(kind, names):
+    """A net in which two layers have one weight."""
+    make, _ = LAYERS[kind]
+    net = nn.Sequential(make(), make())
+    net[1].weight = net[0].weight
+    lora.attach(net, names)
+    return net
+
+
+@pytest.mark.parametrize("names", ["0", "1", "*"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_weight_of_two_layers_is_not_merged(kind, names):
+    net = tied(kind, names)
+    before = net[0].weight.numpy()
+    for move in (lora.merge, lora.unmerge):
+        with pytest.raises(OptionError) as caught:
+            move(net)
+        assert "0.weight and 1.weight" in str(caught.value)
+    assert np.array_equal(net[1].weight.numpy(), before)
 
 
 def test_detached_layers_are_plain_again():

@@ -76,7 +76,15 @@ def rotate(
     features = x.shape[-1]
     check_even("rotate", features)
     at = angles(positions, features, base)
-    c, s = cast(cos(at), x.dtype), cast(sin(at), x.dtype)
+    return turned(x, cast(cos(at), x.dtype), cast(sin(at), x.dtype), interleaved)
+
+
+def turned(x: Tensor, c: Tensor, s: Tensor, interleaved: bool = False) -> Tensor:
+    """Pairs of features turned by angles with these cosines and sines.
+
+    Shapes: x (..., L, E), c and s broadcasting to (..., L, E / 2) -> as x.
+    """
+    features = x.shape[-1]
     if interleaved:
         a, b = x[..., ::2], x[..., 1::2]
         return reshape(stack([a * c - b * s, a * s + b * c], axis=-1), x.shape)
