@@ -53,7 +53,7 @@ class BertLayer(nn.Module):
         size, rate = config.hidden_size, config.attention_probs_dropout_prob
         names = ("query", "key", "value")
         attention = parts.Attention(size, config.num_attention_heads, names, dropout=rate)
-        self.attention = nn.ModuleDict({"self": attention, "output": output_of(config, size)})
+        self.attention: Any = nn.ModuleDict({"self": attention, "output": output_of(config, size)})
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(size, config.intermediate_size)})
         self.output = output_of(config, config.intermediate_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -97,7 +97,7 @@ class BertModel(parts.TextModel):
             }
         )
         layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
-        self.encoder = nn.ModuleDict({"layer": layers})
+        self.encoder: Any = nn.ModuleDict({"layer": layers})
         self.pooler = nn.ModuleDict({"dense": nn.Linear(size, size)}) if pooling else None
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         parts.draw_weights(self, config.initializer_range)
@@ -165,7 +165,7 @@ class BertForMaskedLM(parts.TextModel):
         predictions = nn.ModuleDict({"transform": output_of(config, size), "decoder": decoder})
         parts.draw_weights(predictions["transform"], config.initializer_range)
         predictions.register_parameter("bias", decoder.bias)
-        self.cls = nn.ModuleDict({"predictions": predictions})
+        self.cls: Any = nn.ModuleDict({"predictions": predictions})
         self.activation = parts.check_activation("BertConfig", config.hidden_act)
 
     def forward(

@@ -35,7 +35,7 @@ class GPT2Config(parts.Configuration):
     tie_word_embeddings: bool = True
 
 
-class PackedAttention(parts.Attention):
+class GPT2Attention(parts.Attention):
     """Attention whose queries, keys and values come of one product.
 
     Shapes: (N, L, n_embd) -> the same.
@@ -63,7 +63,7 @@ class GPT2Block(nn.Module):
         inner = 4 * size if config.n_inner is None else config.n_inner
         names = ("c_attn", "c_attn", "c_attn", "c_proj")
         self.ln_1, self.ln_2 = nn.LayerNorm(size, eps), nn.LayerNorm(size, eps)
-        self.attn = PackedAttention(size, config.n_head, names, dropout=config.attn_pdrop)
+        self.attn = GPT2Attention(size, config.n_head, names, dropout=config.attn_pdrop)
         first, second = nn.TransposedLinear(size, inner), nn.TransposedLinear(inner, size)
         self.mlp = nn.ModuleDict({"c_fc": first, "c_proj": second})
         self.dropout = nn.Dropout(config.resid_pdrop)

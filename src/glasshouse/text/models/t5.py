@@ -68,7 +68,7 @@ class T5Block(nn.Module):
     def __init__(self, config: T5Config, is_decoder: bool, has_bias: bool) -> None:
         super().__init__()
         size, inner = config.d_model, config.d_ff
-        options = {"head_dim": config.d_kv, "bias": False, "scale": 1.0}
+        options: dict[str, Any] = {"head_dim": config.d_kv, "bias": False, "scale": 1.0}
         options["dropout"] = config.dropout_rate
         names = ("q", "k", "v", "o")
 
