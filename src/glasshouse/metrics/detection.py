@@ -32,17 +32,27 @@ def box_iou(boxes1: Any, boxes2: Any, crowd: ArrayLike | None = None) -> np.ndar
         [[0.3333333333333333]]
     """
     a, b = to_boxes("box_iou", "boxes1", boxes1), to_boxes("box_iou", "boxes2", boxes2)
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    both = np.prod(np.maximum(high - low, 0), axis=2)
-    union = areas(a)[:, None] + areas(b) - both
+    both, union = overlaps(a[:, None], b)
     if crowd is not None:
         union = np.where(np.asarray(crowd, bool), areas(a)[:, None], union)
     return both / np.where(union > 0, union, 1)
 
 
-def areas(boxes: np.ndarray) -> np.ndarray:
-    return np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)
+def overlaps(a: Any, b: Any, names: Any = np) -> tuple[Any, Any]:
+    """(intersection, union) of boxes, by the functions of `names`.
+
+    Shapes: (..., 4), (..., 4) that broadcast -> (...).
+    """
+    high, low = names.minimum(a[..., 2:], b[..., 2:]), names.maximum(a[..., :2], b[..., :2])
+    sides = names.maximum(high - low, 0)
+    both = sides[..., 0] * sides[..., 1]
+    return both, areas(a) + areas(b) - both
+
+
+def areas(boxes: Any) -> Any:
+    """The area of each box; an array or a tensor, as the boxes."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    return sides[..., 0] * sides[..., 1]
 
 
 def to_boxes(where: str, name: str, boxes: Any) -> np.ndarray:

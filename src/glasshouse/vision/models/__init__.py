@@ -1,7 +1,8 @@
 """Networks that see, with the architectures and parameter names of torchvision and timm.
 
-Images (N, 3, H, W) go in, scores (N, classes) come out. Read `resnet.py`, then `inverted.py`,
-`convnext.py`, `vit.py`, `swin.py`, `vgg.py`, `alexnet.py`."""
+Images (N, 3, H, W) go in, scores (N, classes) come out; of U-Net scores of each pixel, of FCOS and
+DETR boxes. Read `resnet.py`, then `inverted.py`, `convnext.py`, `vit.py`, `swin.py`, `unet.py`,
+`fcos.py`, `detr.py`; `vgg.py` and `alexnet.py` are older."""
 
 from glasshouse.vision.models.alexnet import AlexNet, alexnet
 from glasshouse.vision.models.convnext import (
@@ -11,6 +12,8 @@ from glasshouse.vision.models.convnext import (
     convnext_small,
     convnext_tiny,
 )
+from glasshouse.vision.models.detr import DETR
+from glasshouse.vision.models.fcos import FCOS, FeaturePyramid
 from glasshouse.vision.models.inverted import (
     EfficientNet,
     MobileNetV2,
@@ -30,7 +33,9 @@ from glasshouse.vision.models.inverted import (
 from glasshouse.vision.models.resnet import (
     BasicBlock,
     Bottleneck,
+    FrozenBatchNorm2d,
     ResNet,
+    ResNetBody,
     resnet18,
     resnet34,
     resnet50,
@@ -51,6 +56,7 @@ from glasshouse.vision.models.swin import (
     swin_s,
     swin_t,
 )
+from glasshouse.vision.models.unet import UNet
 from glasshouse.vision.models.vgg import VGG, vgg16
 from glasshouse.vision.models.vit import (
     VisionTransformer,

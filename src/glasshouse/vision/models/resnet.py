@@ -6,7 +6,8 @@ from typing import Any
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.nn.functional import relu
-from glasshouse.tensor import Tensor
+from glasshouse.ops.checks import check_option
+from glasshouse.tensor import Tensor, ones, sqrt, zeros
 from glasshouse.vision.models.sizes import sized
 
 
@@ -47,6 +48,7 @@ class ResidualBlock(nn.Module):
             size = wide
         is_identity = stride == 1 and channels == out
         shortcut = () if is_identity else conv_norm(channels, out, 1, stride)
+        self.out_channels = out
         self.downsample = nn.Identity() if is_identity else nn.Sequential(*shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,18 +130,74 @@ class ResNet(nn.Module):
         return self.fc(self.avgpool(self.stages(images)[-1]).flatten(1))
 
 
-def resnet(name: str, block: type[Any], *layers: int, **groups: int) -> Callable[..., ResNet]:
-    return sized(name, ResNet, block, layers=layers, **groups)
+class FrozenBatchNorm2d(nn.Module):
+    """x scaled and shifted by fixed statistics: a BatchNorm2d that is not trained.
+
+    Shapes: (N, C, H, W) -> the same.
+    Source: names as in torchvision and transformers.
+    """
+
+    _shown = ("num_features",)
+
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.num_features, self.eps = num_features, eps
+        values = {"weight": ones, "bias": zeros, "running_mean": zeros, "running_var": ones}
+        for name, make in values.items():
+            self.register_buffer(name, make((num_features,)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.weight / sqrt(self.running_var + self.eps)
+        shift = self.bias - self.running_mean * scale
+        return x * scale[:, None, None] + shift[:, None, None]
 
 
-resnet18 = resnet("resnet18", BasicBlock, 2, 2, 2, 2)
-resnet34 = resnet("resnet34", BasicBlock, 3, 4, 6, 3)
-resnet50 = resnet("resnet50", Bottleneck, 3, 4, 6, 3)
-resnet101 = resnet("resnet101", Bottleneck, 3, 4, 23, 3)
-resnet152 = resnet("resnet152", Bottleneck, 3, 8, 36, 3)
-RESNEXT = {"groups": 32, "width_per_group": 4}
-resnext50_32x4d = resnet("resnext50_32x4d", Bottleneck, 3, 4, 6, 3, **RESNEXT)
-RESNEXT_WIDE = {"groups": 32, "width_per_group": 8}
-resnext101_32x8d = resnet("resnext101_32x8d", Bottleneck, 3, 4, 23, 3, **RESNEXT_WIDE)
-wide_resnet50_2 = resnet("wide_resnet50_2", Bottleneck, 3, 4, 6, 3, width_per_group=128)
-wide_resnet101_2 = resnet("wide_resnet101_2", Bottleneck, 3, 4, 23, 3, width_per_group=128)
+class ResNetBody(ResNet):
+    """A ResNet without its last layer, which gives the results of its four stages; if `frozen` its
+    norms are FrozenBatchNorm2d.
+
+    Shapes: images (N, 3, H, W) -> four of (N, C, H / 4, W / 4) to (N, 8 · C, H / 32, W / 32).
+    Raises: OptionError for an unknown name.
+    Source: as ResNet's.
+    """
+
+    def __init__(self, name: str = "resnet50", frozen: bool = False, **options: Any) -> None:
+        block, *layers = RESNETS[check_option("ResNetBody", "name", name, RESNETS)]
+        super().__init__(block, tuple(layers), **options)
+        del self.fc
+        blocks = [self.layer1, self.layer2, self.layer3, self.layer4]
+        self.channels = [layer[-1].out_channels for layer in blocks]
+        if frozen:
+            self.apply(freeze)
+
+    def forward(self, images: Tensor) -> Any:
+        return self.stages(images)
+
+
+def freeze(module: Module) -> None:
+    """Put a FrozenBatchNorm2d in the place of each norm among the module's parts."""
+    for name, part in list(module.named_children()):
+        if isinstance(part, nn.BatchNorm2d):
+            module.add_module(name, FrozenBatchNorm2d(part.num_features, part.eps))
+
+
+RESNETS: dict[str, tuple[Any, ...]] = {
+    "resnet18": (BasicBlock, 2, 2, 2, 2),
+    "resnet34": (BasicBlock, 3, 4, 6, 3),
+    "resnet50": (Bottleneck, 3, 4, 6, 3),
+    "resnet101": (Bottleneck, 3, 4, 23, 3),
+    "resnet152": (Bottleneck, 3, 8, 36, 3),
+}
+
+
+def resnet(name: str, of: str | None = None, **groups: int) -> Callable[..., ResNet]:
+    block, *layers = RESNETS[of or name]
+    return sized(name, ResNet, block, layers=tuple(layers), **groups)
+
+
+resnet18, resnet34, resnet50 = resnet("resnet18"), resnet("resnet34"), resnet("resnet50")
+resnet101, resnet152 = resnet("resnet101"), resnet("resnet152")
+resnext50_32x4d = resnet("resnext50_32x4d", "resnet50", groups=32, width_per_group=4)
+resnext101_32x8d = resnet("resnext101_32x8d", "resnet101", groups=32, width_per_group=8)
+wide_resnet50_2 = resnet("wide_resnet50_2", "resnet50", width_per_group=128)
+wide_resnet101_2 = resnet("wide_resnet101_2", "resnet101", width_per_group=128)
