@@ -8,5 +8,11 @@ from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Average, Count, Metric
 from glasshouse.metrics.regression import *
 from glasshouse.metrics.resources import PeakMemory
-from glasshouse.metrics.text import BLEU, CharErrorRate, Perplexity, WordErrorRate
+from glasshouse.metrics.text import (
+    BLEU,
+    BitsPerCharacter,
+    CharErrorRate,
+    Perplexity,
+    WordErrorRate,
+)
 from glasshouse.metrics.timer import Throughput, Timer

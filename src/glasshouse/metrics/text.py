@@ -10,7 +10,7 @@ import numpy as np
 from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, type_name
 from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
-from glasshouse.ops.checks import check_option, check_several
+from glasshouse.ops.checks import check_integer, check_option, check_several
 
 LARGEST = math.log(sys.float_info.max)
 
@@ -123,6 +123,37 @@ class Perplexity(Metric):
             return math.nan
         mean = self.surprise / self.tokens
         return math.exp(mean) if mean < LARGEST else math.inf
+
+
+class BitsPerCharacter(Perplexity):
+    """Bits that a model needs for each character of a text: -log₂ of the targets' probabilities,
+    divided by the number of characters.
+
+    Source: Shannon 1951, Prediction and entropy of printed English.
+    Example:
+        >>> bits = BitsPerCharacter()
+        >>> bits.update([[0.0, 0.0], [0.0, 0.0]], [0, 1], characters=4)
+        >>> round(bits.value(), 6)
+        0.5
+    """
+
+    gathered = {**Perplexity.gathered, "characters": 0}
+
+    def update(self, scores: Any, targets: Any, characters: int | None = None) -> None:
+        """Take in scores and true tokens as Perplexity does, and the number of characters that the
+        tokens stand for; without it each token is one.
+
+        Raises: as Perplexity's; OptionError for a number below 0.
+        """
+        where = "BitsPerCharacter.update"
+        count = None if characters is None else check_integer(where, "characters", characters)
+        tokens = self.tokens
+        super().update(scores, targets)
+        self.characters += self.tokens - tokens if count is None else count
+
+    def value(self) -> float:
+        """The bits for each character; nan before the first one."""
+        return self.surprise / math.log(2) / self.characters if self.characters else math.nan
 
 
 class BLEU(Metric):

@@ -1,3 +1,5 @@
-"""Text: models that read, and what they train with."""
+"""Text: models that read and write, tokenizers, vectors of sentences."""
 
 from glasshouse.text import models
+from glasshouse.text.sentences import *
+from glasshouse.text.tokenizers import *

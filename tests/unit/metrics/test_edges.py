@@ -58,6 +58,7 @@ CASES = {
     metrics.WordErrorRate: (metrics.WordErrorRate, [("", ""), ("a", "a"), ("a a", "a a")]),
     metrics.BLEU: (metrics.BLEU, pairs(texts, texts)),
     metrics.Perplexity: (metrics.Perplexity, BY_ROWS),
+    metrics.BitsPerCharacter: (metrics.BitsPerCharacter, BY_ROWS),
     metrics.Average: (metrics.Average, [(np.zeros(0),), (np.ones(1),), (np.ones(3),)]),
     metrics.Count: (metrics.Count, [(0,), (1,), (3,)]),
     metrics.Timer: (metrics.Timer, [(0.0,), (1.0,), (3.0,)]),

@@ -22,6 +22,7 @@ from glasshouse.metrics import (
     R2,
     ROCAUC,
     AveragePrecision,
+    BitsPerCharacter,
     CalibrationError,
     CharErrorRate,
     ConfusionMatrix,
@@ -300,6 +301,7 @@ def test_states_survive_json_and_merge(name):
 
 
 SPLIT = {
+    "BitsPerCharacter": (BitsPerCharacter, (SCORES, LABELS)),
     **STATES,
     "ConfusionMatrix": (lambda: ConfusionMatrix(4), (PREDICTED, TRUE)),
     "AveragePrecision": (AveragePrecision, (SCORES, LABELS)),
@@ -333,6 +335,20 @@ def test_images_of_all_processes_are_told_apart():
         part.update(*one_image())
     total = parts[0].synced(lambda state: [state, parts[1].state()])
     assert total.images == 2 and total.value()["map"] == 1.0
+
+
+def test_bits_per_character_are_the_cross_entropy_of_tokens_by_their_characters():
+    x, y = gh.asarray(SCORES), gh.asarray(LABELS)
+    nats = gh.nn.functional.cross_entropy(x, y, reduction="sum").item()
+    plain, counted = BitsPerCharacter(), BitsPerCharacter()
+    plain.update(SCORES, LABELS)
+    assert plain.value() == pytest.approx(nats / math.log(2) / len(LABELS))
+    for rows, characters in ((slice(0, 7), 30), (slice(7, None), 170)):
+        counted.update(SCORES[rows], LABELS[rows], characters)
+    assert counted.value() == pytest.approx(nats / math.log(2) / 200)
+    with pytest.raises(OptionError, match="characters to be an integer"):
+        counted.update(SCORES, LABELS, -1)
+    assert counted.characters == 200
 
 
 def test_a_perplexity_beyond_float64_is_infinite():

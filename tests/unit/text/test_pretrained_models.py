@@ -1,7 +1,6 @@
 """Models with transformers' names: their weights load here, and give the same outputs."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -65,21 +64,9 @@ CAUSAL = ["gpt2", "llama", "mistral", "qwen2_window", "qwen3", "rope_yarn"]
 PAIRS = ["t5", "t5_gated", "marian"]
 
 
-def transformers_and_torch():
-    """Both, if they are there. Neighbours whose compiled parts may not load are not looked at."""
-    torch = pytest.importorskip("torch")
-    hidden = [n for n in ("torchvision", "torchaudio") if sys.modules.setdefault(n, None) is None]
-    transformers = pytest.importorskip("transformers")
-    transformers.utils.is_torchvision_available()  # each is asked once
-    transformers.utils.import_utils.is_torchaudio_available()
-    for name in hidden:
-        del sys.modules[name]
-    return transformers, torch
-
-
-def theirs_of(name):
+def theirs_of(transformers, name):
     """A model of transformers with random weights."""
-    transformers, torch = transformers_and_torch()
+    torch = pytest.importorskip("torch")
     kind, options = CASES[name]
     cls = getattr(transformers, kind)
     torch.manual_seed(0)
@@ -122,8 +109,8 @@ def both_outputs(name, theirs, ours, torch):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_weights_of_transformers_load_and_give_the_same_outputs(name, tmp_path):
-    torch, theirs = theirs_of(name)
+def test_weights_of_transformers_load_and_give_the_same_outputs(transformers, name, tmp_path):
+    torch, theirs = theirs_of(transformers, name)
     theirs.save_pretrained(tmp_path)
     ours = models.from_pretrained(tmp_path)
     expected, y, places = both_outputs(name, theirs, ours, torch)
@@ -135,8 +122,8 @@ def test_weights_of_transformers_load_and_give_the_same_outputs(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert_masked", "gpt2", "qwen3", "t5", "marian"])
-def test_state_dicts_of_transformers_load_by_their_names(name):
-    torch, theirs = theirs_of(name)
+def test_state_dicts_of_transformers_load_by_their_names(transformers, name):
+    torch, theirs = theirs_of(transformers, name)
     kind, options = CASES[name]
     config = {"model_type": theirs.config.model_type, **options}
     ours = models.pretrained.class_of(config, kind)
@@ -148,8 +135,8 @@ def test_state_dicts_of_transformers_load_by_their_names(name):
 
 
 @pytest.mark.parametrize("name", ["bert_masked", "gpt2", "qwen2", "t5", "marian"])
-def test_transformers_reads_what_we_save(name, tmp_path):
-    torch, theirs = theirs_of(name)
+def test_transformers_reads_what_we_save(transformers, name, tmp_path):
+    torch, theirs = theirs_of(transformers, name)
     theirs.save_pretrained(tmp_path / "theirs")
     ours = models.from_pretrained(tmp_path / "theirs")
     models.save_pretrained(ours, tmp_path / "ours", shard_bytes="20KB")
