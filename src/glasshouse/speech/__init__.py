@@ -1,4 +1,6 @@
-"""Speech: features and augmentations of sound, and models that hear."""
+"""Speech: features and augmentations of sound, models that hear, decoders and language models."""
 
 from glasshouse.speech import features, models
+from glasshouse.speech.decoder import *
 from glasshouse.speech.layers import *
+from glasshouse.speech.ngram import *
