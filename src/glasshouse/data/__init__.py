@@ -9,6 +9,8 @@ from glasshouse.data.folder import ImageFolder
 from glasshouse.data.formats import cifar, mnist, read_cifar, read_idx, write_idx
 from glasshouse.data.image import *
 from glasshouse.data.loader import DataLoader
+from glasshouse.data.mixing import CutMix, MixUp
+from glasshouse.data.objects import BoxCollate, CocoDetection, VOCDetection
 from glasshouse.data.sampler import *
 from glasshouse.data.shard import TarShards, decode_sample, write_shards
 from glasshouse.data.split import Subset, random_split

@@ -1,10 +1,13 @@
 """Transforms of an image's colours, and random sequences of transforms."""
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError
+from glasshouse.data.boxed import follow
 from glasshouse.data.image import ImageTransform, as_image, in_colour, pillow
 from glasshouse.ops.checks import check_integer
 
@@ -74,20 +77,36 @@ def affine(image: Any, *coefficients: Any) -> Any:
     return image.transform(image.size, 0, coefficients)  # Pillow's AFFINE is 0
 
 
-def translate(image: Any, fraction: float, axis: int) -> Any:
-    offset = fraction * image.size[axis]
-    return affine(image, 1, 0, offset if axis == 0 else 0, 0, 1, offset if axis == 1 else 0)
+def rotation(degrees: float, width: int, height: int) -> tuple[float, ...]:
+    """The coefficients of `affine` that turn an image about its middle, against the clock."""
+    angle = math.radians(degrees)
+    a, b, x, y = math.cos(angle), -math.sin(angle), width / 2, height / 2
+    return a, b, x - a * x - b * y, -b, a, y + b * x - a * y
+
+
+# Where operations that move pixels take them from: coefficients of (amount, width, height).
+MOVES = {
+    "shear-x": lambda x, width, height: (1, x, 0, 0, 1, 0),
+    "shear-y": lambda x, width, height: (1, 0, 0, x, 1, 0),
+    "translate-x": lambda x, width, height: (1, 0, x * width, 0, 1, 0),
+    "translate-y": lambda x, width, height: (1, 0, 0, 0, 1, x * height),
+    "rotate": rotation,
+}
+
+
+def mover(name: str) -> Any:
+    return lambda image, x: affine(image, *MOVES[name](x, *image.size))
 
 
 # The largest amount of each operation and whether its sign is random; amounts of Cubuk et al. 2020
 # in the form of torchvision.
 OPERATIONS = {
     "identity": (lambda image, x: image, 0.0, False),
-    "shear-x": (lambda image, x: affine(image, 1, x, 0, 0, 1, 0), 0.3, True),
-    "shear-y": (lambda image, x: affine(image, 1, 0, 0, x, 1, 0), 0.3, True),
-    "translate-x": (lambda image, x: translate(image, x, 0), 150 / 331, True),
-    "translate-y": (lambda image, x: translate(image, x, 1), 150 / 331, True),
-    "rotate": (lambda image, x: image.rotate(x), 30.0, True),
+    "shear-x": (mover("shear-x"), 0.3, True),
+    "shear-y": (mover("shear-y"), 0.3, True),
+    "translate-x": (mover("translate-x"), 150 / 331, True),
+    "translate-y": (mover("translate-y"), 150 / 331, True),
+    "rotate": (mover("rotate"), 30.0, True),
     "brightness": (lambda image, x: adjusted(image, "Brightness", 1 + x), 0.9, True),
     "saturation": (lambda image, x: adjusted(image, "Color", 1 + x), 0.9, True),
     "contrast": (lambda image, x: adjusted(image, "Contrast", 1 + x), 0.9, True),
@@ -116,13 +135,34 @@ class RandAugment(ImageTransform):
             fix = "It counts num_bins steps from none to the most."
             raise OptionError("RandAugment", f"a magnitude below {num_bins}", magnitude, fix)
 
-    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
-        image = in_colour(as_image(image))
+    def drawn(self, rng: "np.random.Generator") -> Iterator[tuple[str, float]]:
+        """The operations by name, each with its amount."""
         names = list(OPERATIONS)
         for place in rng.integers(len(names), size=self.num_ops).tolist():
-            operation, most, is_signed = OPERATIONS[names[place]]
+            _, most, is_signed = OPERATIONS[names[place]]
             amount = most * self.magnitude / (self.num_bins - 1)
-            if is_signed and rng.random() < 0.5:
-                amount = -amount
-            image = operation(image, amount)
-        return image
+            is_negative = is_signed and rng.random() < 0.5
+            yield names[place], -amount if is_negative else amount
+
+    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
+        return self.apply_sample({"image": image}, rng)["image"]
+
+    def apply_sample(self, sample: dict[str, Any], rng: "np.random.Generator") -> dict[str, Any]:
+        for name, amount in self.drawn(rng):
+            image = in_colour(as_image(sample["image"]))
+            if name in MOVES:
+                sample = moved(sample, MOVES[name](amount, *image.size), image.size)
+            sample = {**sample, "image": OPERATIONS[name][0](image, amount)}
+        return {**sample, "image": in_colour(as_image(sample["image"]))}
+
+
+def moved(sample: dict[str, Any], coefficients: Any, size: tuple[int, int]) -> dict[str, Any]:
+    """The sample's boxes and masks as `affine` moves an image."""
+    a, b, c, d, e, f = coefficients
+    back = np.linalg.inv(np.array([[a, b], [d, e]]))
+
+    def move_mask(mask: Any) -> np.ndarray:
+        image = pillow("Image").fromarray(np.asarray(mask, np.int32))
+        return np.asarray(affine(image, *coefficients)).astype(np.asarray(mask).dtype)
+
+    return follow(sample, lambda points: (points - [c, f]) @ back.T, size, move_mask)

@@ -82,7 +82,21 @@ def mnist(folder: str | Path, split: str = "train") -> TensorDataset:
     check_option("mnist", "split", split, ("train", "test"))
     stem = "train" if split == "train" else "t10k"
     kinds = ("images-idx3", "labels-idx1")
-    return TensorDataset(*[read_idx(existing(folder, f"{stem}-{kind}-ubyte")) for kind in kinds])
+    paths = [existing(folder, f"{stem}-{kind}-ubyte") for kind in kinds]
+    images, labels = map(read_idx, paths)
+    if len(images) != len(labels):
+        got = f"{len(images)} images and {len(labels)} labels in {paths[1]}"
+        raise CheckpointError("mnist", "a label for each image", got, "Fetch both files again.")
+    check_classes("mnist", paths[1], labels, 10)
+    return TensorDataset(images, labels)
+
+
+def check_classes(where: str, path: str | Path, labels: np.ndarray, classes: int) -> None:
+    """Each label of a file is below `classes`."""
+    outside = np.flatnonzero(labels >= classes)
+    if outside.size:
+        got = f"{labels[outside[0]]} at sample {outside[0]} of {path}"
+        raise CheckpointError(where, f"labels below {classes}", got, "Fetch the file again.")
 
 
 def existing(folder: str | Path, name: str) -> Path:
@@ -111,7 +125,7 @@ def read_cifar(paths: Any, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
 
     Shapes: images (n, 3, 32, 32), labels (n,).
     Dtypes: uint8 and int64.
-    Raises: CheckpointError if a file does not consist of such rows.
+    Raises: CheckpointError if a file does not consist of such rows, or a label is no class.
     Source: Krizhevsky 2009.
     """
     labels = 1 if classes == 10 else 2
@@ -124,6 +138,7 @@ def read_cifar(paths: Any, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
             fix = "Use the binary version, and classes=100 for CIFAR-100."
             raise CheckpointError("read_cifar", expected, f"{len(data)} bytes in {path}", fix)
         parts.append(np.frombuffer(data, np.uint8).reshape(-1, row))
+        check_classes("read_cifar", path, parts[-1][:, labels - 1], classes)
     rows = np.concatenate(parts)
     images = rows[:, labels:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
     return np.ascontiguousarray(images), rows[:, labels - 1].astype(np.int64)

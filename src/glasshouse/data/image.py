@@ -1,11 +1,13 @@
 """Transforms of images: Pillow's images, or uint8 arrays (height, width, channels).
 
 A transform is a function of (image, rng). What is random draws from `rng` alone, which a seeded map
-gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`."""
+gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`. In place of an
+image it takes a sample, a dict whose "image" it is: "boxes" and masks follow (`boxed.py`)."""
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from types import ModuleType
@@ -13,13 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, optional, type_name
+from glasshouse.base.errors import (
+    CheckpointError,
+    DTypeError,
+    OptionError,
+    ShapeError,
+    optional,
+    type_name,
+)
+from glasshouse.data.boxed import Placement, follow
 from glasshouse.data.collate import Collate
 from glasshouse.data.formats import read_bytes
 from glasshouse.ops.checks import check_integer, check_option, check_range
 
 __all__ = ["CenterCrop", "Compose", "ImageCollate", "ImageTransform", "Normalize", "RandomCrop",
-           "RandomFlip", "RandomResizedCrop", "Resize", "ToArray", "open_image"]  # fmt: skip
+           "RandomErasing", "RandomFlip", "RandomResizedCrop", "Resize", "ToArray",
+           "open_image"]  # fmt: skip
 
 FILTERS = ("nearest", "bilinear", "bicubic", "lanczos", "box", "hamming")
 FULL = 255.0  # a uint8's largest value
@@ -33,16 +44,39 @@ def pillow(module: str) -> ModuleType:
 def open_image(file: Any) -> Any:
     """The image in a file, a path or bytes; its pixels are decoded when they are needed.
 
-    Raises: OptionError if there is no image in it.
+    Raises: OptionError if there is no image in it, CheckpointError if there is no such file.
     """
     data = file
     if not isinstance(file, bytes):
         data = read_bytes("open_image", file)
+    shown = f"{len(data)} bytes" if isinstance(file, bytes) else str(file)
     try:
-        return pillow("Image").open(BytesIO(data))
-    except pillow("Image").UnidentifiedImageError:
-        shown = f"{len(data)} bytes" if isinstance(file, bytes) else str(file)
+        image = pillow("Image").open(BytesIO(data))
+    except (OSError, SyntaxError, ValueError):  # Pillow's own error is an OSError
         raise OptionError("open_image", "an image file", shown, "See its format.") from None
+    image.filename = shown
+    return image
+
+
+def decoded(image: Any) -> Any:
+    """The image with its pixels read.
+
+    Raises: CheckpointError that names the file, if it is damaged.
+    """
+    with damage_named(image):
+        image.load()
+    return image
+
+
+@contextmanager
+def damage_named(image: Any) -> Iterator[None]:
+    """A block in which pixels are read: an error of Pillow's becomes one that names the file."""
+    try:
+        yield
+    except (OSError, SyntaxError) as error:
+        got = f"{getattr(image, 'filename', '') or 'an image'}: {error}"
+        fix = "Fetch the file again, or leave it out: errors='skip'."
+        raise CheckpointError("open_image", "an undamaged image file", got, fix) from None
 
 
 def as_image(image: Any) -> Any:
@@ -52,6 +86,8 @@ def as_image(image: Any) -> Any:
             expected = "a Pillow image, or uint8 (height, width, channels)"
             fix = "Put ToArray() after what works on images."
             raise DTypeError("transform", expected, f"{image.dtype} {image.shape}", fix)
+        if not image.size:
+            raise ShapeError("transform", "an image with pixels", image.shape, "Leave it out.")
         return pillow("Image").fromarray(image)
     if not hasattr(image, "resize") or not hasattr(image, "getbands"):
         fix = "Name the field: transform(fn)."
@@ -92,10 +128,65 @@ class ImageTransform:
         if self.is_random and rng is None:
             fix = "Give the map a seed: data.map(fn, seed=0)."
             raise OptionError(type(self).__name__, "a generator of random numbers", "none", fix)
-        return self.apply(image, rng)
+        if not isinstance(image, dict):
+            with damage_named(image):
+                return self.apply(image, rng)
+        if "image" not in image:
+            fix = "Name the image so."
+            raise DTypeError("transform", "a sample with 'image'", f"{sorted(image)}", fix)
+        with damage_named(image["image"]):
+            return self.apply_sample(image, rng)
 
     def apply(self, image: Any, rng: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__}: expected apply; got none.")
+
+    def apply_sample(self, sample: dict[str, Any], rng: Any) -> dict[str, Any]:
+        """The sample with its image changed; here pixels alone are, so that boxes stay."""
+        return {**sample, "image": self.apply(sample["image"], rng)}
+
+
+class PlaceTransform(ImageTransform):
+    """A transform that takes a part of the image to another size, or mirrors it: subclasses define
+    `place(width, height, rng)`, None for the image as it is."""
+
+    filter = 0  # Pillow's number of the nearest pixel
+
+    def place(self, width: int, height: int, rng: Any) -> Placement | None:
+        raise NotImplementedError(f"{type(self).__name__}: expected place; got none.")
+
+    def pixels(self, image: Any, place: Placement) -> Any:
+        return placed(image, place, self.filter)
+
+    def apply(self, image: Any, rng: Any) -> Any:
+        picture = as_image(image)
+        place = self.place(*picture.size, rng)
+        return image if place is None else self.pixels(picture, place)
+
+    def apply_sample(self, sample: dict[str, Any], rng: Any) -> dict[str, Any]:
+        picture = as_image(sample["image"])
+        place = self.place(*picture.size, rng)
+        if place is None:
+            return sample
+        result = follow(sample, place.move, place.size, lambda mask: moved_mask(mask, place))
+        return {**result, "image": self.pixels(picture, place)}
+
+
+def placed(image: Any, place: Placement, filter_number: int) -> Any:
+    """The part of a Pillow image at its new size."""
+    left, top, right, bottom = place.box
+    if place.box != (0, 0, *image.size):
+        image = image.crop(place.box)
+    if place.size != (right - left, bottom - top):
+        image = image.resize(place.size, filter_number)
+    for is_mirrored, number in zip(place.mirrored, (0, 1), strict=True):  # Pillow's FLIP_ numbers
+        image = image.transpose(number) if is_mirrored else image
+    return image
+
+
+def moved_mask(mask: Any, place: Placement) -> Any:
+    """A mask as `placed` does it, without values between its own."""
+    image = pillow("Image").fromarray(np.asarray(mask, np.int32))
+    return np.asarray(placed(image, place, 0)).astype(np.asarray(mask).dtype)
 
 
 class Compose(ImageTransform):
@@ -109,14 +200,14 @@ class Compose(ImageTransform):
                 raise DTypeError("Compose", "functions", repr(transform), "Pass transforms.")
         self.transforms = transforms
 
-    def apply(self, image: Any, rng: "np.random.Generator | None") -> np.ndarray:
+    def __call__(self, image: Any, rng: "np.random.Generator | None" = None) -> Any:
         for transform in self.transforms:
             takes_rng = isinstance(transform, ImageTransform)
             image = transform(image, rng) if takes_rng else transform(image)
         return image
 
 
-class Resize(ImageTransform):
+class Resize(PlaceTransform):
     """The image scaled to (height, width), or its shorter side to a single size.
 
     Source: torchvision.
@@ -127,13 +218,11 @@ class Resize(ImageTransform):
         self.size = check_size("Resize", size)
         self.filter = filter_of("Resize", interpolation)
 
-    def apply(self, image: Any, rng: "np.random.Generator | None") -> Any:
-        image = as_image(image)
-        height, width = self.size
+    def place(self, width: int, height: int, rng: Any) -> Placement:
+        rows, columns = self.size
         if self.shorter:
-            short = min(image.size)
-            width, height = (int(self.size[0] * side / short) for side in image.size)
-        return image.resize((width, height), self.filter)
+            columns, rows = (int(rows * side / min(width, height)) for side in (width, height))
+        return Placement((0, 0, width, height), (columns, rows))
 
 
 def filter_of(where: str, name: str) -> int:
@@ -145,21 +234,19 @@ def filter_of(where: str, name: str) -> int:
 FILTER_NUMBERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 
 
-class CenterCrop(ImageTransform):
+class CenterCrop(PlaceTransform):
     """The middle of the image; what lies outside it is black."""
 
     def __init__(self, size: tuple[int, ...] | int) -> None:
         self.size = check_size("CenterCrop", size)
 
-    def apply(self, image: Any, rng: "np.random.Generator | None") -> Any:
-        image = as_image(image)
-        height, width = self.size
-        left = round((image.width - width) / 2)
-        top = round((image.height - height) / 2)
-        return image.crop((left, top, left + width, top + height))
+    def place(self, width: int, height: int, rng: Any) -> Placement:
+        rows, columns = self.size
+        left, top = round((width - columns) / 2), round((height - rows) / 2)
+        return Placement((left, top, left + columns, top + rows), (columns, rows))
 
 
-class RandomCrop(ImageTransform):
+class RandomCrop(PlaceTransform):
     """A part of the image at a random place, `padding` black pixels around it included.
 
     Raises: ShapeError if the image is smaller.
@@ -171,21 +258,19 @@ class RandomCrop(ImageTransform):
         self.size = check_size("RandomCrop", size)
         self.padding = check_integer("RandomCrop", "padding", padding, 0)
 
-    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
-        image = as_image(image)
-        height, width = self.size
-        rows = image.height + 2 * self.padding - height
-        columns = image.width + 2 * self.padding - width
-        if rows < 0 or columns < 0:
+    def place(self, width: int, height: int, rng: Any) -> Placement:
+        rows, columns = self.size
+        down, across = height + 2 * self.padding - rows, width + 2 * self.padding - columns
+        if down < 0 or across < 0:
             expected = f"an image of at least {self.size}"
             fix = "Resize it first, or pass padding."
-            raise ShapeError("RandomCrop", expected, (image.height, image.width), fix)
-        top = int(rng.integers(rows + 1)) - self.padding
-        left = int(rng.integers(columns + 1)) - self.padding
-        return image.crop((left, top, left + width, top + height))
+            raise ShapeError("RandomCrop", expected, (height, width), fix)
+        top = int(rng.integers(down + 1)) - self.padding
+        left = int(rng.integers(across + 1)) - self.padding
+        return Placement((left, top, left + columns, top + rows), (columns, rows))
 
 
-class RandomResizedCrop(ImageTransform):
+class RandomResizedCrop(PlaceTransform):
     """A random part of the image, of `scale` of its area and a random `ratio` of width to height,
     resized. With `draft`, a JPEG of which twice as much is read as needed, or more, is decoded at
     half the size, or less, which is faster and differs as another filter would.
@@ -209,40 +294,52 @@ class RandomResizedCrop(ImageTransform):
         self.filter = filter_of("RandomResizedCrop", interpolation)
         self.draft = bool(draft)
 
-    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
-        image = as_image(image)
-        left, top, width, height = self.box(image.width, image.height, rng)
-        rows, columns = self.size
+    def place(self, width: int, height: int, rng: Any) -> Placement:
+        left, top, columns, rows = self.box(width, height, rng)
+        return Placement((left, top, left + columns, top + rows), (self.size[1], self.size[0]))
+
+    def pixels(self, image: Any, place: Placement) -> Any:
+        left, top, right, bottom = place.box
+        width, height = right - left, bottom - top
+        columns, rows = place.size
         full = image.size
         if self.draft and hasattr(image, "draft"):
             draft_size = math.ceil(full[0] * columns / width), math.ceil(full[1] * rows / height)
             image.draft(None, draft_size)
         if image.size == full:
-            part = image.crop((left, top, left + width, top + height))
-            return in_colour(part).resize((columns, rows), self.filter)
+            return placed(in_colour(image.crop(place.box)), place.from_corner(), self.filter)
         across, down = image.width / full[0], image.height / full[1]
-        right = min((left + width) * across, image.width)
-        bottom = min((top + height) * down, image.height)
-        box = (left * across, top * down, right, bottom)
+        ends = min(right * across, image.width), min(bottom * down, image.height)
+        box = (left * across, top * down, *ends)
         return in_colour(image).resize((columns, rows), self.filter, box=box)
 
     def box(self, width: int, height: int, rng: "np.random.Generator") -> tuple[int, int, int, int]:
         """(left, top, width, height) of the part: ten tries, then the middle."""
-        for _ in range(10):
-            area = width * height * rng.uniform(*self.scale)
-            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
-            columns = round(math.sqrt(area * ratio))
-            rows = round(math.sqrt(area / ratio))
-            if 0 < columns <= width and 0 < rows <= height:
-                left = int(rng.integers(width - columns + 1))
-                return left, int(rng.integers(height - rows + 1)), columns, rows
+        if part := random_part(width, height, self.scale, self.ratio, rng):
+            return part
         ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
         columns = min(width, round(height * ratio))
         rows = min(height, round(width / ratio))
         return (width - columns) // 2, (height - rows) // 2, columns, rows
 
 
-class RandomFlip(ImageTransform):
+def random_part(
+    width: int, height: int, scale: Any, ratio: Any, rng: "np.random.Generator"
+) -> tuple[int, int, int, int] | None:
+    """(left, top, width, height) of a part with this share of the area and ratio of width to
+    height; None if none fits in ten tries."""
+    for _ in range(10):
+        area = width * height * rng.uniform(*scale)
+        shape = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        columns = round(math.sqrt(area * shape))
+        rows = round(math.sqrt(area / shape))
+        if 0 < columns <= width and 0 < rows <= height:
+            left = int(rng.integers(width - columns + 1))
+            return left, int(rng.integers(height - rows + 1)), columns, rows
+    return None
+
+
+class RandomFlip(PlaceTransform):
     """The image mirrored from left to right (with `vertical`, upside down) with probability p."""
 
     is_random = True
@@ -251,10 +348,63 @@ class RandomFlip(ImageTransform):
         self.p = check_range("RandomFlip", "p", p, 0, 1)
         self.vertical = bool(vertical)
 
-    def apply(self, image: Any, rng: "np.random.Generator") -> Any:
+    def place(self, width: int, height: int, rng: Any) -> Placement | None:
+        if rng.random() >= self.p:
+            return None
+        mirrored = (not self.vertical, self.vertical)
+        return Placement((0, 0, width, height), (width, height), mirrored)
+
+
+class RandomErasing(ImageTransform):
+    """A random part of the image replaced with probability p: by `value`, one or one a channel, or
+    by normal noise for "random". It has `scale` of the area and `ratio` of height to width.
+
+    Raises: OptionError for a p, scale or ratio that cannot be; DTypeError for other than floats.
+    Source: Zhong et al. 2017, arXiv:1708.04896, algorithm 1.
+    """
+
+    is_random = True
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: Any = 0.0,
+    ) -> None:
+        self.p = check_range("RandomErasing", "p", p, 0, 1)
+        self.scale = check_bounds("RandomErasing", "scale", scale, 0.0, 1.0)
+        self.ratio = check_bounds("RandomErasing", "ratio", ratio, 1e-3, 1e3)
+        self.value = value
+
+    def apply(self, image: Any, rng: "np.random.Generator") -> np.ndarray:
+        image = check_floats("RandomErasing", image)
         if rng.random() >= self.p:
             return image
-        return as_image(image).transpose(1 if self.vertical else 0)  # Pillow's FLIP_ numbers
+        rows, columns = image.shape[1:]
+        part = random_part(rows, columns, self.scale, self.ratio, rng)
+        if part is None:
+            return image
+        top, left, height, width = part
+        image = image.copy()
+        area = image[:, top : top + height, left : left + width]
+        is_noise = isinstance(self.value, str)
+        area[...] = rng.normal(size=area.shape) if is_noise else in_channels(self.value)
+        return image
+
+
+def in_channels(value: Any) -> np.ndarray:
+    value = np.asarray(value, np.float32)
+    return value[:, None, None] if value.ndim else value
+
+
+def check_floats(where: str, image: Any) -> np.ndarray:
+    """The image, which is a floating array (channels, height, width)."""
+    if not isinstance(image, np.ndarray) or image.dtype.kind != "f" or image.ndim != 3:
+        got = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type_name(image)
+        expected = "a floating array (channels, height, width)"
+        raise DTypeError(where, expected, got, "Put ToArray() before it.")
+    return image
 
 
 class ToArray(ImageTransform):
@@ -276,9 +426,7 @@ class Normalize(ImageTransform):
         self.mean, self.std = check_moments("Normalize", mean, std)
 
     def apply(self, image: Any, rng: "np.random.Generator | None") -> np.ndarray:
-        if not isinstance(image, np.ndarray) or image.dtype.kind != "f":
-            got = image.dtype if isinstance(image, np.ndarray) else type_name(image)
-            raise DTypeError("Normalize", "a floating array", got, "Put ToArray() before it.")
+        image = check_floats("Normalize", image)
         if image.shape[:1] != self.mean.shape and self.mean.size != 1:
             fix = "Give one mean a channel."
             raise ShapeError("Normalize", f"{self.mean.size} channels", image.shape, fix)
@@ -339,7 +487,7 @@ class ImageCollate(Collate):
 def pixels_of(leaf: Any) -> np.ndarray | None:
     """(height, width, channels) of an image, None of anything else."""
     if hasattr(leaf, "getbands"):
-        leaf = np.asarray(leaf)
+        leaf = np.asarray(decoded(leaf))
         return leaf[:, :, None] if leaf.ndim == 2 else leaf
     is_image = isinstance(leaf, np.ndarray) and leaf.dtype == np.uint8 and leaf.ndim == 3
     return leaf if is_image else None
