@@ -1,16 +1,20 @@
 """Models of speech."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import adopt, as_value
-from glasshouse.nn.functional import glu
+from glasshouse.nn.functional import glu, pad
+from glasshouse.speech.whisper import WhisperConfig, WhisperForConditionalGeneration
 from glasshouse.tensor import Tensor
 
-__all__ = ["AsrTransformer"]
+__all__ = ["TDSCTC", "AsrTransformer", "ConformerCTC", "WhisperConfig",
+           "WhisperForConditionalGeneration"]  # fmt: skip
 
 
 def sinusoids(length: int, dim: int) -> Tensor:
@@ -77,3 +81,108 @@ class AsrTransformer(nn.Module):
     def frames(length: int) -> int:
         """How many frames the scores have for a recording of `length` frames (or an array)."""
         return (length + 2) // 3
+
+
+class ConformerCTC(nn.Module):
+    """Scores of labels for each fourth frame of speech: two convolutions of stride 2 over bands and
+    time, a linear layer, Conformer blocks, a linear layer. With its defaults the medium Conformer.
+
+    Shapes: features (N, T, features), padding_mask (N, frames(T)), True at padding
+        -> (N, frames(T), labels).
+    Raises: ShapeError for other shapes, or fewer than 7 frames.
+    Source: Gulati et al. 2020, arXiv:2005.08100, fig. 1 and table 1.
+    Example:
+        >>> model = ConformerCTC(8, labels=5, layers=1, dim=8, heads=2, pos_context=16)
+        >>> model(gh.zeros((2, 30, 8))).shape, model.frames(30)
+        ((2, 6, 5), 6)
+    """
+
+    def __init__(
+        self,
+        features: int = 80,
+        labels: int = 30,
+        layers: int = 16,
+        dim: int = 256,
+        heads: int = 4,
+        kernel_size: int = 31,
+        pos_context: int = 1024,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, dim, 3, stride=2), nn.ReLU(), nn.Conv2d(dim, dim, 3, stride=2), nn.ReLU()
+        )
+        self.input = nn.Linear(dim * self.frames(features), dim)
+        self.dropout = nn.Dropout(dropout)
+        options = (dim, dim // heads, 4 * dim, heads, pos_context, kernel_size, dropout)
+        self.layers = nn.ModuleList(nn.Conformer(*options) for _ in range(layers))
+        self.output = nn.Linear(dim, labels)
+
+    def forward(self, features: Tensor, padding_mask: Any = None) -> Tensor:
+        x = as_value(features, where="ConformerCTC")
+        if x.ndim != 3 or x.shape[2] != self.features or x.shape[1] < 7:
+            expected = f"(N, T, {self.features}) with T at least 7"
+            raise ShapeError("ConformerCTC", expected, x.shape, "Time is the second axis.")
+        x = self.conv(x[:, None]).transpose(1, 2)  # (N, T', dim, bands)
+        x = self.dropout(self.input(x.reshape((*x.shape[:2], -1))))
+        for layer in self.layers:
+            x = layer(x, padding_mask)
+        return self.output(x)
+
+    @staticmethod
+    def frames(length: int) -> int:
+        """How many frames the scores have for a recording of `length` frames (or an array)."""
+        return ((length - 1) // 2 - 1) // 2
+
+
+class TDSCTC(nn.Module):
+    """Scores of labels for each eighth frame of speech: three groups of time-depth separable
+    blocks, each after a convolution of stride 2 that widens the channels, and a linear layer.
+
+    Shapes: features (N, T, features) -> (N, frames(T), labels).
+    Raises: ShapeError for other shapes.
+    Source: Hannun et al. 2019, arXiv:1904.02619, sec. 3.
+    Example:
+        >>> model = TDSCTC(8, labels=5, channels=(2, 3), blocks=(1, 1), kernel_size=5)
+        >>> model(gh.zeros((2, 30, 8))).shape, model.frames(30)
+        ((2, 8, 5), 8)
+    """
+
+    def __init__(
+        self,
+        features: int = 80,
+        labels: int = 30,
+        channels: Sequence[int] = (10, 14, 18),
+        blocks: Sequence[int] = (5, 6, 10),
+        kernel_size: int = 21,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.features, self.groups = features, len(channels)
+        parts: list[nn.Module] = []
+        for before, size, count in zip((1, *channels), channels, blocks):
+            parts.append(nn.Conv2d(before, size, (1, kernel_size), stride=(1, 2), padding="valid"))
+            parts += [nn.ReLU(), nn.Dropout(dropout)]
+            parts += [nn.TDSBlock(size, kernel_size, features, dropout) for _ in range(count)]
+        self.body, self.kernel_size = nn.ModuleList(parts), kernel_size
+        self.output = nn.Linear(channels[-1] * features, labels)
+
+    def forward(self, features: Tensor) -> Tensor:
+        x = as_value(features, where="TDSCTC")
+        if x.ndim != 3 or x.shape[2] != self.features or not x.shape[1]:
+            expected = f"(N, T, {self.features}) with a frame or more"
+            raise ShapeError("TDSCTC", expected, x.shape, "Time is the second axis.")
+        x = x.transpose(1, 2)[:, None]  # (N, 1, features, T)
+        for part in self.body:
+            if isinstance(part, nn.Conv2d):  # so that each second frame has an output
+                x = pad(x, (self.kernel_size // 2, (self.kernel_size - 1) // 2))
+            x = part(x)
+        n, channels, width, steps = x.shape
+        return self.output(x.reshape((n, channels * width, steps)).transpose(1, 2))
+
+    def frames(self, length: int) -> int:
+        """How many frames the scores have for a recording of `length` frames (or an array)."""
+        for _ in range(self.groups):
+            length = (length + 1) // 2
+        return length
