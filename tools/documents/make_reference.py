@@ -54,6 +54,8 @@ NAMESPACES = {
     "glasshouse.jax.nn.initializers": "glasshouse.jax.nn.initializers",
     "glasshouse.jax.random": "glasshouse.jax.random",
     "glasshouse.vision": "gh.vision",
+    "glasshouse.vision.models": "gh.vision.models",
+    "glasshouse.vision.boxes": "gh.vision.boxes",
     "glasshouse.speech": "gh.speech",
     "glasshouse.text": "gh.text",
     "glasshouse.text.models": "gh.text.models",

@@ -165,7 +165,8 @@ def batched_nms(boxes: Any, scores: Any, idxs: Any, iou_threshold: float) -> np.
         stay.append(best)
         both, union = overlaps(boxes[best], boxes[rest])
         with np.errstate(invalid="ignore"):  # two empty boxes: 0 / 0 is above no threshold
-            covered = (both / union > iou_threshold) & (groups[rest] == groups[best])
+            overlap = (both / union).astype(np.float64)  # a float32 of 0.3 is above 0.3
+            covered = (overlap > iou_threshold) & (groups[rest] == groups[best])
         order = rest[~covered]
     return np.array(stay, np.int64)
 
