@@ -6,3 +6,4 @@ from glasshouse.speech.decoder import *
 from glasshouse.speech.kaldi import *
 from glasshouse.speech.layers import *
 from glasshouse.speech.ngram import *
+from glasshouse.speech.readers import *
