@@ -6,7 +6,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base.errors import (
+    CheckpointError,
+    DTypeError,
+    OptionError,
+    ShapeError,
+    optional,
+    type_name,
+)
 from glasshouse.ops.checks import check_integer, check_option, check_path, check_several
 
 __all__ = ["Tokenizer", "TokenBatch"]
@@ -28,19 +35,14 @@ class TokenBatch(NamedTuple):
 
 def package() -> Any:
     """The `tokenizers` package."""
-    try:
-        import tokenizers
-    except ImportError:
-        fix = "Install it: pip install 'glasshouse[text]'."
-        raise OptionError("Tokenizer", "tokenizers to be installed", "none", fix) from None
-    return tokenizers
+    return optional("Tokenizer", "tokenizers to be installed", "tokenizers", "text")
 
 
 class Tokenizer:
     """Texts to numbers and back. Make one with `from_file` or `train`; `backend` is a tokenizer of
     the `tokenizers` package, for all that it can do beside.
 
-    Raises: OptionError where tokenizers is not installed.
+    Raises: BackendError where tokenizers is not installed.
     Example:
         >>> tokenizer = Tokenizer.train(["low lower lowest"] * 2, vocab_size=270)
         >>> batch = tokenizer.encode(["low", "lower low"])
@@ -69,14 +71,23 @@ class Tokenizer:
         if not path.is_file():
             fix = "Pass tokenizer.json, or its folder."
             raise CheckpointError("Tokenizer.from_file", "a file", str(path), fix)
-        backend = package().Tokenizer
+        return cls.from_text(path.read_text(encoding="utf-8", errors="replace"), pad_token, path)
+
+    @classmethod
+    def from_text(
+        cls, text: str, pad_token: str | None = None, path: str | Path = "the text"
+    ) -> Self:
+        """The tokenizer that the text of a tokenizer.json describes, which was read from `path`.
+
+        Raises: CheckpointError for another text.
+        """
+        library = package()
         try:
-            return cls(backend.from_file(str(path)), pad_token)
-        except OptionError:
-            raise
+            backend = library.Tokenizer.from_str(text)
         except Exception as error:  # the package raises Exception itself
-            expected = f"{path} to be a tokenizer.json"
-            raise CheckpointError("Tokenizer.from_file", expected, error, "Get it again.") from None
+            expected, fix = f"{path} to be a tokenizer.json", "Get it again."
+            raise CheckpointError("Tokenizer.from_file", expected, error, fix) from None
+        return cls(backend, pad_token)
 
     @classmethod
     def train(
