@@ -202,8 +202,9 @@ class PadCollate(Collate):
         ]
         out = empty((len(arrays), *largest), stacked_dtype(leaves, arrays))
         out[...] = self.value
-        for row, array in zip(out, arrays, strict=True):
-            row[tuple(self.span(size, room) for size, room in zip(array.shape, row.shape))] = array
+        for number, array in enumerate(arrays):
+            spans = (self.span(size, room) for size, room in zip(array.shape, largest))
+            out[(number, *spans)] = array
         return out
 
     def span(self, size: int, room: int) -> slice:
