@@ -2,6 +2,7 @@
 
 from glasshouse.speech import features, models
 from glasshouse.speech.augment import *
+from glasshouse.speech.beam_criterion import *
 from glasshouse.speech.decoder import *
 from glasshouse.speech.kaldi import *
 from glasshouse.speech.layers import *

@@ -17,7 +17,14 @@ from glasshouse.speech.ngram import LanguageModel
 __all__ = ["BeamDecoder", "BeamStream", "Hypothesis", "rescore"]
 
 MIX = 0x1E3779B97F4A7C15  # odd, as 2⁶⁴ over the golden ratio: Knuth, TAOCP 3, sec. 6.4
+START = 0x2545F4914F6CDD1D  # the hash of no tokens: far from all small numbers
 NEVER = -1e30
+
+
+def grown_hash(code: np.ndarray, token: np.ndarray) -> np.ndarray:
+    """The hash of a sequence with a token more."""
+    code = (code ^ (token + 1)) * MIX
+    return code ^ (code >> 29)
 
 
 @dataclass(frozen=True)
@@ -189,7 +196,7 @@ class BeamStream:
         state = np.empty(1, object)
         state[0] = None if decoder.model is None else decoder.model.start()
         # a boundary in front of the first word changes nothing, so it counts as the last token
-        places = np.array([[1], [decoder.alphabet.silence], [0], [0]])
+        places = np.array([[START], [decoder.alphabet.silence], [0], [0]])
         self.beam = Beam(np.array([[0.0], [NEVER], [0.0]]), places, state)
 
     def feed(self, log_probs: Any) -> "BeamStream":
@@ -241,8 +248,7 @@ class BeamStream:
             beam.spoken[:] = np.where(beam.last == d.alphabet.silence, both, beam.spoken)
         beam.spoken += row[beam.last]
         beam.silent[:] = both + row[d.alphabet.blank]
-        hashes = (beam.hash[:, None] ^ (tokens + 1)) * MIX
-        hashes ^= hashes >> 29
+        hashes = grown_hash(beam.hash[:, None], tokens)
         # a hypothesis that is in the beam already gets the paths that grow into it
         order = beam.hash.argsort()
         at = order[beam.hash.searchsorted(hashes, sorter=order) % len(order)]

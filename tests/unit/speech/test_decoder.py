@@ -66,6 +66,19 @@ def test_a_wide_beam_finds_what_the_full_search_finds(seed, merge):
     compare(decoder, x, by_text(found, lambda text, key: 0.3 * key.count(1)))
 
 
+@pytest.mark.parametrize("blank", range(4))
+def test_the_blank_may_be_any_token(blank):
+    """Hashes of short texts differ, whatever the numbers of their tokens are."""
+    x = scores(5, 4)
+    tokens, order = ["c", "a", "b"], [*range(1, 4)]
+    order.insert(blank, 0)
+    decoder = speech.BeamDecoder(
+        [["", *tokens][i] for i in order], blank=blank, boundary=None, **EVERYTHING
+    )
+    found = by_text(full_search(x, None), lambda text, key: 0.0, ["", *tokens])
+    compare(decoder, x[:, order], found, 30)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_language_model_of_words_is_added(seed):
     x = scores(5, 4, seed)
