@@ -35,6 +35,15 @@ from glasshouse.torch.patches.dynamo import skip_all
 from glasshouse.torch.patches.functions import NATIVE_MODULE
 from glasshouse.torch.patches.modes import FORWARD_LEVEL
 
+DESCRIPTORS = (
+    types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+)
+
 
 class TorchFront(
     TorchTensorFront, TorchNodeFront, TorchCallFront, TorchFunctionFront, TorchModuleFront
@@ -69,16 +78,18 @@ class TorchFront(
         return isinstance(value, names.VALUES)
 
     def is_operation(self, fn):
-        if isinstance(fn, names.OVERLOADS) or fn in names.AUTOGRAD:
+        if isinstance(fn, names.OVERLOADS):
             return True
         if isinstance(fn, types.BuiltinFunctionType):
             return fn.__module__ in names.NATIVE_MODULES and (
                 fn.__self__ is None or fn.__module__ != NATIVE_MODULE
             )
         if isinstance(fn, types.FunctionType):
-            return fn.__module__ in names.NODE_MODULES and "<locals>" not in fn.__qualname__
-        owner = getattr(fn, "__objclass__", None)
-        return isinstance(owner, type) and issubclass(torch.Tensor, owner) and owner is not object
+            is_theirs = fn.__module__ in names.NODE_MODULES and "<locals>" not in fn.__qualname__
+            return is_theirs or fn in names.AUTOGRAD
+        if type(fn) not in DESCRIPTORS:  # a user's object may answer == as it likes
+            return False
+        return issubclass(torch.Tensor, fn.__objclass__) and fn.__objclass__ is not object
 
     def can_trace(self) -> bool:
         """Whether no mode sees each operation."""
