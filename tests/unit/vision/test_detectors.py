@@ -242,3 +242,34 @@ def test_unet_learns_to_find_what_is_bright():
         optimizer.step()
     assert network(x).shape == (2, 2, 20, 22)
     assert ((network(x).argmax(1) == y).numpy()).mean() > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["detr", "fcos"])
+def test_a_captured_step_has_the_losses_of_the_plain_one(kind):
+    """Queries are matched in each call, and not once for all."""
+    targets = [in_parts(TARGETS[0]), {"boxes": [[0.5, 0.5, 0.2, 0.3]], "labels": [2]}]
+
+    def losses(is_captured):
+        gh.random.seed(0)
+        if kind == "detr":
+            network = small_detr(layers=2, dropout=0.0, frozen=False).double()
+        else:
+            network = FCOS(3, "resnet18", channels=8, depth=1, width=4).double()
+            goals = network.assign(TARGETS, (64, 64))
+        optimizer = gh.optim.SGD(network.parameters(), lr=1e-3)
+
+        def step(x):
+            outputs = network(x)
+            matches = network.assign(outputs, targets) if kind == "detr" else goals
+            loss = sum(network.loss(outputs, matches).values())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = gh.optimize(step) if is_captured else step
+        rng = np.random.default_rng(0)
+        return [run(gh.asarray(rng.normal(size=(2, 3, 64, 64)))).item() for _ in range(5)]
+
+    assert losses(True) == pytest.approx(losses(False), rel=1e-4)

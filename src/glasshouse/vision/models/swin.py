@@ -2,6 +2,7 @@
 attends in windows."""
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ class PackedAttention(nn.Module):
         check_divides("PackedAttention", "dim", dim, "heads", heads)
         self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attend(x, None)
+
+    def attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
         n, length, dim = x.shape
         packed = self.qkv(x).reshape((n, length, 3, self.heads, dim // self.heads))
         q, k, v = packed.permute((2, 0, 3, 1, 4))  # of each (N, heads, L, D)
@@ -139,37 +143,33 @@ class WindowAttention(PackedAttention):
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
         self.register_buffer("relative_position_index", asarray(window_places(window)))
 
-    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         n, height, width, dim = x.shape
         window, area = self.window, self.window**2
         rows, columns = math.ceil(height / window), math.ceil(width / window)
-        shifts = [self.shift if count > 1 else 0 for count in (rows, columns)]
+        shifts = (self.shift if rows > 1 else 0, self.shift if columns > 1 else 0)
         x = pad(x, (0, 0, 0, columns * window - width, 0, rows * window - height))
-        x = self.moved(x, [-shift for shift in shifts])
+        x = roll(x, (-shifts[0], -shifts[1]), axis=(1, 2)) if any(shifts) else x
         x = x.reshape((n, rows, window, columns, window, dim)).permute((0, 1, 3, 2, 4, 5))
         table = self.relative_position_bias_table[self.relative_position_index]
         bias = table.reshape((1, area, area, -1)).permute((0, 3, 1, 2))  # (1, heads, area, area)
         if any(shifts):
-            masks = window_masks(rows, columns, window, shifts)
-            bias = bias + asarray(np.tile(masks, (n, 1, 1, 1)).astype(np.float32))
-        x = super().forward(x.reshape((n * rows * columns, area, dim)), bias)
+            bias = bias + asarray(window_masks((n, rows, columns), window, shifts))
+        x = self.attend(x.reshape((n * rows * columns, area, dim)), bias)
         x = x.reshape((n, rows, columns, window, window, dim)).permute((0, 1, 3, 2, 4, 5))
-        x = self.moved(x.reshape((n, rows * window, columns * window, dim)), shifts)
+        x = x.reshape((n, rows * window, columns * window, dim))
+        x = roll(x, shifts, axis=(1, 2)) if any(shifts) else x
         return x[:, :height, :width]
 
-    @staticmethod
-    def moved(x: Tensor, shifts: list[int]) -> Tensor:
-        for axis, shift in enumerate(shifts, 1):
-            x = roll(x, shift, axis=axis) if shift else x
-        return x
 
+@cache
+def window_masks(counts: tuple[int, int, int], window: int, shifts: tuple[int, int]) -> np.ndarray:
+    """-100 for positions of a window that come from opposite edges, else 0; `counts` are those of
+    images, rows and columns of windows.
 
-def window_masks(rows: int, columns: int, window: int, shifts: list[int]) -> np.ndarray:
-    """-100 for positions of a window that come from opposite edges, else 0.
-
-    Shapes: -> (rows · columns, 1, window², window²).
+    Shapes: -> (images · rows · columns, 1, window², window²).
     """
-    parts = []
+    (n, rows, columns), parts = counts, []
     for count, shift in zip((rows, columns), shifts, strict=True):
         places = np.arange(count * window)
         part = (places >= (count - 1) * window).astype(int) + (places >= count * window - shift)
@@ -177,7 +177,8 @@ def window_masks(rows: int, columns: int, window: int, shifts: list[int]) -> np.
     part = parts[0][:, None] * 3 + parts[1]
     part = part.reshape(rows, window, columns, window).transpose(0, 2, 1, 3)
     part = part.reshape(rows * columns, 1, window**2)
-    return np.where(part[:, :, None] != part[..., None], -100.0, 0.0)
+    masks = np.where(part[:, :, None] != part[..., None], np.float32(-100), np.float32(0))
+    return np.tile(masks, (n, 1, 1, 1))
 
 
 class PatchMerging(nn.Module):
