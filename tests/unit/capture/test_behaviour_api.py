@@ -403,6 +403,39 @@ def test_disallow_in_graph():
         gh.allow_in_graph(gh.sin)
 
 
+CONTAINERS = {
+    "dict": (lambda x: {"a": x}, lambda r: r["a"]),
+    "list of dicts": (lambda x: [{"a": x}], lambda r: r[0]["a"]),
+    "tuple of a number and dicts": (lambda x: (3, {"a": [x, 1]}), lambda r: r[1]["a"][0]),
+    "lists in lists": (lambda x: [[x], [x * 2]], lambda r: r[1][0]),
+    "dict in a dict": (lambda x: {"a": {"b": (x,)}}, lambda r: r["a"]["b"][0]),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("read", [lambda x: x, lambda x: x.detach().numpy().max()])
+def test_tensors_in_the_containers_that_an_operation_gives_are_those_of_each_call(name, read):
+    """A list of dicts counted as a constant, whose tensors stayed those of the first call."""
+    pack, unpack = CONTAINERS[name]
+
+    def operation(x):
+        return pack(x * 3)
+
+    gh.allow_in_graph(operation)
+
+    @gh.optimize
+    def step(x):
+        return (x * read(unpack(operation(x)))).sum()
+
+    try:
+        for start in range(4):
+            x = gh.asarray([1.0 + start, 2.0 - start, 5.0])
+            expected = (x * read(unpack(operation(x)))).sum().item()
+            assert step(x).item() == pytest.approx(expected)
+    finally:
+        gh.disallow_in_graph(operation)
+
+
 def test_allow_in_graph():
     def helper(x):
         return gh.sin(x) * 2 + 1

@@ -416,7 +416,7 @@ class FrontEnd(HeldValues):
                     return tracer.heap.new_tuple(parts, type(result))
                 return tracer.heap.track(Var(result, Recipe("tuple"), parts))
             return tracer.heap.track(Var(result, Recipe("list"), parts))
-        if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
+        if isinstance(result, dict) and self.holds_tensor(result):
             raise Break("an operation gave a dict of tensors", None)
         if node.meta["varies"] and type(result) in (int, float):
             node.meta["scalar"] = True
@@ -435,6 +435,7 @@ class FrontEnd(HeldValues):
 
     def holds_tensor(self, value) -> bool:
         inside = value if isinstance(value, (tuple, list)) else ()
+        inside = value.values() if isinstance(value, dict) else inside
         return self.is_tensor(value) or any(map(self.holds_tensor, inside))
 
     def annotate(self, node: IRNode) -> None:
