@@ -256,6 +256,17 @@ def loops(results: dict) -> list[str]:
     return [table(timed), table(compiling)]
 
 
+def beam_search(results: dict) -> list[str]:
+    """Times and errors of the decoders by how clear the scores are."""
+    rows = []
+    for name, row in results.items():
+        sides = [side for side in row if isinstance(row[side], dict) and "median_s" in row[side]]
+        times = {side: seconds(row[side]["median_s"] / row["frames"]) for side in sides}
+        wrong = {f"wrong, {side}": f"{x:.2%}" for side, x in row["errors"].items()}
+        rows.append({"scores": name, **times, "ratio": three_digits(row["ratio"]), **wrong})
+    return [table(rows)]
+
+
 def fits(results: dict) -> list[str]:
     """Predicted and measured peaks, without their parts."""
     rows = [{k: v for k, v in row.items() if k != "by_kind"} for row in results["models"]]
@@ -367,6 +378,13 @@ GROUPS = {
                     "beside PyTorch.",
                     render=loops),
         Measurement("losses", "Losses of sequences", "Loss and gradient, on one thread."),
+        Measurement("beam_decoder", "Beam search",
+                    "Time for a frame beside pyctcdecode, with the same language model, words and "
+                    "size of the beam, and the share of characters that are wrong in the texts; "
+                    "the ratio is pyctcdecode's time over ours.", render=beam_search),
+        Measurement("beam_criterion", "A beam search with gradients",
+                    "An edge is an add, a node a log-add. Memory is that of scores that wait for "
+                    "gradients, and at most."),
         Measurement("data", "Loading data", "An epoch of loading beside PyTorch's DataLoader; the "
                     "ratio is PyTorch's time over ours."),
         Measurement("openmp", "Threads shared with PyTorch",

@@ -219,6 +219,15 @@ class BeamCriterion(nn.Module):
         after, log_p = self.model.score(state, unit)
         return max(log_p, NEVER), 1, after, ""
 
+    def gains(self, memory: dict[Any, np.ndarray], node: tuple[Any, str]) -> np.ndarray:
+        """ln p and words that each token adds to a node's state and open word (2, C)."""
+        if node not in memory:
+            memory[node] = np.zeros((2, len(self.tokens)))
+            ends = [self.boundary] if self.boundary >= 0 else range(len(self.tokens))
+            for token in ends:
+                memory[node][:, token] = self.gain(*node, token)[:2]
+        return memory[node]
+
     def end_gain(self, state: Any, word: str) -> tuple[float, int]:
         log_p, words = 0.0, 0
         if word:
@@ -232,7 +241,7 @@ class BeamCriterion(nn.Module):
         moves = None if self.transitions is None else self.transitions.detach().numpy()
         score, code, last = np.zeros(1), np.array([START]), np.array([-1])
         nodes: list[tuple[Any, str]] = [(self.start(), "")]
-        memory: dict[Any, tuple[float, int, Any, str]] = {}
+        memory: dict[Any, np.ndarray] = {}
         steps: list[Step] = []
         for t, row in enumerate(x):
             tokens = np.sort(np.argpartition(-row, self.token_limit - 1)[: self.token_limit])
@@ -240,12 +249,8 @@ class BeamCriterion(nn.Module):
                 tokens != (-1 if self.blank is None else self.blank)
             )
             codes = np.where(grows, grown_hash(code[:, None], tokens), code[:, None])
-            log_p, words = np.zeros(grows.shape), np.zeros(grows.shape)
-            for i, k in zip(*(part.tolist() for part in grows.nonzero())):
-                key = *nodes[i], int(tokens[k])
-                if key not in memory:
-                    memory[key] = self.gain(*key)
-                log_p[i, k], words[i, k] = memory[key][:2]
+            gains = np.stack([self.gains(memory, node) for node in nodes])[:, :, tokens]
+            log_p, words = (gains[:, i] * grows for i in (0, 1))
             scores = score[:, None] + row[tokens] + weight * log_p + reward * words
             if moves is not None and t:
                 scores = scores + moves[last[:, None], tokens]
@@ -262,11 +267,11 @@ class BeamCriterion(nn.Module):
             target = place[group.reshape(grows.shape)]
             source, column = np.nonzero(target >= 0)
             edges = (target[source, column], last[source] if t else np.full(len(source), -1))
-            gains = log_p[source, column], words[source, column]
-            steps.append(Step(source, tokens[column], *edges, *gains, total[kept]))
+            parts = log_p[source, column], words[source, column]
+            steps.append(Step(source, tokens[column], *edges, *parts, total[kept]))
             origins, columns = np.divmod(first[kept], len(tokens))
             nodes = [
-                memory[*nodes[i], int(tokens[k])][2:] if grows[i, k] else nodes[i]
+                self.gain(*nodes[i], int(tokens[k]))[2:] if grows[i, k] else nodes[i]
                 for i, k in zip(origins.tolist(), columns.tolist())
             ]
             score, code = total[kept], codes.reshape(-1)[first[kept]]
