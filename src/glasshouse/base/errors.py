@@ -124,9 +124,17 @@ def suggest(name: str, options: Any) -> str:
 
 def check_known(where: str, what: str, name: Any, options: Any) -> str:
     """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
-    if name not in options:
+    if not is_one_of(name, options):
         raise OptionError(where, what, repr(name), suggest(name, options))
     return name
+
+
+def is_one_of(value: Any, options: Any) -> bool:
+    """Whether a value, of whatever type, is among a container's."""
+    try:
+        return value in options
+    except TypeError:  # a list is no key of a dict
+        return False
 
 
 def check_least(where: str, name: str, value: int, least: int, fix: str) -> None:

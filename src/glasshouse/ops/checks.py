@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from glasshouse.base import Spec
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.base.errors import (
+    DTypeError,
+    OptionError,
+    ShapeError,
+    is_one_of,
+    suggest,
+    type_name,
+)
 from glasshouse.dispatch import Value
 
 
 def check_option(where: str, name: str, value: Any, options: Any) -> Any:
     """`value`; raises OptionError, suggesting the nearest option, unless it is one of `options`."""
-    if value not in options:
+    if not is_one_of(value, options):
         listed = " or ".join(map(repr, options))
         raise OptionError(where, f"{name} {listed}", repr(value), suggest(value, options))
     return value

@@ -1,12 +1,14 @@
 """Models with transformers' names: their weights load here, and give the same outputs."""
 
+import dataclasses
 import json
+import math
 
 import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.errors import CheckpointError, OptionError, ShapeError
+from glasshouse.base.errors import CheckpointError, Explained, OptionError, ShapeError
 from glasshouse.text import models
 
 SMALL = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -365,3 +367,23 @@ def test_a_decoder_of_its_own_family_sees_nothing_after():
     a, b = (model(gh.asarray([[1, 2, last]])).numpy()[0] for last in (3, 4))
     assert abs(a[:2] - b[:2]).max() < 1e-6
     assert abs(a[2] - b[2]).max() > 1e-6
+
+
+ONE_LAYER = dict.fromkeys(
+    ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers"), 1
+)
+ODD = [0, -1, 1.5, "x", [], {}, True, [1], {"rope_type": "yarn", "factor": "x"}, 2, 3, math.nan,
+       {"rope_theta": "x"}, {"rope_theta": -1.0}, {"type": []}]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", models.pretrained.CLASSES, ids=lambda kind: kind.__name__)
+def test_any_value_of_any_option_makes_a_model_or_a_clear_error(kind):
+    tokens = [gh.zeros((1, 3), dtype="int64")] * (1 + hasattr(kind, "memory_of"))
+    with gh.backends.use("stub"):
+        for field in dataclasses.fields(kind.config_class):
+            for value in ODD:
+                try:
+                    config = kind.config_class.from_dict({**ONE_LAYER, field.name: value})
+                    kind(config)(*tokens)
+                except Explained as error:
+                    assert "expected" in str(error)

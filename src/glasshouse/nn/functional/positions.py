@@ -7,6 +7,7 @@ from glasshouse.base import ShapeError, float32
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, check_positive
+from glasshouse.ops.checks import check_integer
 from glasshouse.tensor import (
     Tensor,
     abs,
@@ -116,11 +117,13 @@ def relative_buckets(
     up to max_distance, and the last for all beyond.
 
     Shapes: relative (...) of integers -> (...).
+    Raises: OptionError for fewer than 2 buckets, or than 4 of both directions.
     Source: Raffel et al. 2020, arXiv:1910.10683, sec. 2.1; buckets as in its code.
     Example:
         >>> relative_buckets([-200, -1, 0, 1]).tolist()
         [15, 1, 0, 17]
     """
+    check_integer("relative_buckets", "num_buckets", num_buckets, 4 if bidirectional else 2)
     at = as_value(relative, where="relative_buckets")
     zero = at * 0
     first = zero

@@ -17,6 +17,7 @@ from glasshouse.text.models import parts
 
 __all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel", "rotary_frequencies"]
 
+FULL, SLIDING = "full_attention", "sliding_attention"
 TYPES = ("llama", "mistral", "qwen2", "qwen3")
 
 
@@ -55,6 +56,12 @@ class LlamaConfig(parts.Configuration):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_option("LlamaConfig", "model_type", self.model_type, TYPES)
+        types, count = self.layer_types or [], self.num_hidden_layers
+        for kind in types:
+            check_option("LlamaConfig", "a layer's type", kind, (FULL, SLIDING))
+        if self.layer_types is not None and len(types) != count:
+            fix = "Correct config.json."
+            raise OptionError("LlamaConfig", f"{count} layer_types", len(types), fix)
         rotary_frequencies(self.rope, self.width, self.max_position_embeddings)
 
     @property
@@ -75,12 +82,12 @@ class LlamaConfig(parts.Configuration):
         count = self.num_hidden_layers
         types = self.layer_types
         if self.model_type == "mistral":
-            types = ["sliding_attention"] * count
+            types = [SLIDING] * count
         elif types is None:
             first = count if self.max_window_layers is None else self.max_window_layers
             first = first if self.use_sliding_window else count
-            types = ["sliding_attention" if i >= first else "full_attention" for i in range(count)]
-        return [self.sliding_window if kind == "sliding_attention" else None for kind in types]
+            types = [SLIDING if i >= first else FULL for i in range(count)]
+        return [self.sliding_window if kind == SLIDING else None for kind in types]
 
 
 def rotary_frequencies(
@@ -99,17 +106,24 @@ def rotary_frequencies(
         [1.0, 0.10000000149011612]
     """
     check_option("rotary_frequencies", "rope_type", rope["rope_type"], SCALINGS)
-    length = max_length if length is None else length
+    length, fix = max_length if length is None else length, "Correct config.json."
     try:
         frequencies, factor = SCALINGS[rope["rope_type"]](dict(rope), features, max_length, length)
+        frequencies = frequencies.astype(np.float32)
     except KeyError as error:
         expected = f"{error.args[0]} beside rope_type {rope['rope_type']!r}"
-        fix = "Correct config.json."
         raise OptionError("rotary_frequencies", expected, dict(rope), fix) from None
-    return frequencies.astype(np.float32), factor
+    except (TypeError, ValueError, ArithmeticError):
+        frequencies = np.full(1, np.nan)
+    if frequencies.shape != (features // 2,) or not np.isfinite(frequencies).all():
+        expected = f"positive numbers for heads of an even number of features, {features}"
+        raise OptionError("rotary_frequencies", expected, dict(rope), fix)
+    return frequencies, factor
 
 
 def plain_frequencies(theta: float, features: int) -> np.ndarray:
+    if features % 2 or theta <= 0:
+        raise ValueError
     return theta ** (-np.arange(0, features, 2) / features)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from glasshouse import nn
 from glasshouse.base.dtype import DTypeLike
@@ -35,16 +35,18 @@ class Configuration:
     model_type: str = ""
 
     def __post_init__(self) -> None:
-        where = type(self).__name__
-        for field in dataclasses.fields(self):
-            value, kind = getattr(self, field.name), type(field.default)
-            is_number = kind is float and type(value) is int
-            if kind in (bool, int, float, str) and type(value) is not kind and not is_number:
-                expected = f"{field.name} of type {kind.__name__}"
-                raise OptionError(where, expected, repr(value), "Correct config.json.")
-            if kind is int and value < (0 if field.name.endswith("_id") else 1):
-                expected = f"{field.name} to be at least 1"
-                raise OptionError(where, expected, value, "Correct config.json.")
+        where, fix = type(self).__name__, "Correct config.json."
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            kinds = [get_origin(kind) or kind for kind in get_args(hint) or (hint,)]
+            if get_origin(hint) is ClassVar:
+                continue
+            if type(value) not in kinds and not (float in kinds and type(value) is int):
+                expected = f"{name} of type {' or '.join(kind.__name__ for kind in kinds)}"
+                raise OptionError(where, expected, repr(value), fix)
+            least = 0 if name.endswith(("_id", "max_window_layers")) else 1
+            if type(value) is int and int in kinds and value < least:
+                raise OptionError(where, f"{name} to be at least {least}", value, fix)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
