@@ -482,6 +482,26 @@ def test_the_order_of_a_set_follows_how_it_was_made(seed):
     assert list(given) == order == want[3] == list(plain)
 
 
+def overlapping_sets(x, s):
+    """Sets whose tables grew because a part of `s` was added again."""
+    first = next(iter(s))
+    grown, changed = {*s}, set(s)
+    grown |= {first}
+    changed.update(s, {first})
+    made = [s | {first}, s | s, {first} | s, s.union({first}, s), grown, changed, s ^ {first, 9}]
+    return x + 1, made, [list(y) for y in made]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_replayed_call_makes_sets_of_the_same_order(seed):
+    numbers = random.Random(seed).sample(range(60), 2 + seed % 10)
+    captured = gh.optimize("eager", nopython=True)(overlapping_sets)
+    for _ in range(3):
+        _, made, orders = captured(gh.ones(1), set(numbers))
+        want = overlapping_sets(gh.ones(1), set(numbers))[2]
+        assert [list(y) for y in made] == orders == want
+
+
 # -- imports ---------------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ from glasshouse.capture.values.var import (
 from glasshouse.ir.node import IRNode
 
 MAX_NESTED = 100  # of new things in one another
+MOST_TRIED = 32  # sizes of a set's table, to find the one that gives its order
 LITERALS = (int, bool, str, type(None))
 
 
@@ -51,6 +52,14 @@ def set_of(*elements) -> set:
     result = set()
     for x in elements:
         result.add(x)
+    return result
+
+
+def grown_set_of(count: int, *elements) -> set:
+    """A set made by adding these elements, then the first of them again, at once: its table has
+    room for as many more, as that of a union of sets that overlap."""
+    result = set_of(*elements)
+    result |= set(elements[:count])
     return result
 
 
@@ -212,16 +221,19 @@ class ValueEmitter:
         """A set with its elements in the order of the trace, which depends on how it is made."""
         if not var.items:
             return self.bind(var, "set()")
-        elements = [x for (x,) in var.items.values()]
-        constant = all(x.origin is None for x in elements)
         order = list(var.value)
         if list(set_of(*var.items)) != order:
             copied = frozenset(var.value)
+            constant = all(x.origin is None for (x,) in var.items.values())
             if constant and list(set(copied)) == order:
                 return self.bind(var, f"set({self.pool(copied)})")
-            if list(set_of(*order)) == order:
-                elements = [var.items[x][0] for x in order]
-        return self.bind(var, f"{self.pool(set_of)}({self.listed(elements)})")
+            for count in range(min(len(order), MOST_TRIED) + 1):
+                for keys in (var.items, order):
+                    if list(grown_set_of(count, *keys)) == order:
+                        words = f"{count}, {self.listed(var.items[x][0] for x in keys)}"
+                        return self.bind(var, f"{self.pool(grown_set_of)}({words})")
+        elements = self.listed(x for (x,) in var.items.values())
+        return self.bind(var, f"{self.pool(set_of)}({elements})")
 
     def make_dict(self, var, cls=dict):
         ordered = isinstance(var.value, OrderedDict)
