@@ -436,6 +436,45 @@ def test_tensors_in_the_containers_that_an_operation_gives_are_those_of_each_cal
         gh.disallow_in_graph(operation)
 
 
+ARRAYS = {
+    "alone": (lambda: np.array([2.0, 1.0]), lambda r: float(r[0])),
+    "of integers": (lambda: np.arange(3), lambda r: int(r.sum())),
+    "of an axis": (lambda: np.ones((2, 1)), lambda r: r.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_an_operation_may_give_an_array_of_numpys(name, times):
+    """Its node was taken out of the graph, but read by what followed a break."""
+    make, read = ARRAYS[name]
+
+    def operation():
+        return make()
+
+    def inner(x, results):
+        for _ in range(times):
+            number = float(x.numpy()[0])
+            results.append((operation(), number))
+        return results
+
+    gh.allow_in_graph(operation)
+
+    @gh.optimize
+    def step(x):
+        doubled = x * 2
+        results = inner(x, [(operation(), 1.0)])
+        return doubled.sum() * sum(read(array) * number for array, number in results)
+
+    try:
+        for start in range(3):
+            x = gh.asarray([1.0 + start, 2.0])
+            expected = (x * 2).sum().item() * read(make()) * (1 + times * (1 + start))
+            assert step(x).item() == pytest.approx(expected)
+    finally:
+        gh.disallow_in_graph(operation)
+
+
 def test_allow_in_graph():
     def helper(x):
         return gh.sin(x) * 2 + 1

@@ -9,6 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.rules.constants import fix_inputs
@@ -427,6 +429,8 @@ class FrontEnd(HeldValues):
             tracer.graph.erase_node(node)
         if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
             return constant(result)
+        if isinstance(result, np.ndarray):  # which no node of the graph holds
+            raise Break("an operation gave an array of NumPy's", None)
         return tracer.heap.track(Var(result, node))
 
     def is_same_always(self, value) -> bool:
