@@ -73,6 +73,16 @@ def fcos_parts(network, x):
     return outputs, anchors, [f.shape[2] * f.shape[3] for f in features]
 
 
+def test_names_of_fcos_are_torchvisions(torchvision):
+    with torch.device("meta"):
+        make = torchvision.models.detection.fcos_resnet50_fpn
+        expected = make(weights=None, weights_backbone=None, num_classes=91).state_dict()
+    with gh.backends.use("stub"):
+        state = FCOS(91).state_dict()
+    shapes = {name: tuple(value.shape) for name, value in expected.items()}
+    assert {name: value.shape for name, value in state.items()} == shapes
+
+
 @pytest.mark.slow
 def test_fcos_is_torchvisions(fcos, monkeypatch):
     network, ours = fcos
