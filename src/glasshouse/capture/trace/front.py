@@ -35,6 +35,8 @@ VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
 }
 
+OWN_NAMES = ("run", "code", "graph", "training", "forward")  # of a graph's module
+
 WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
 
 
@@ -273,13 +275,7 @@ class FrontEnd(HeldValues):
         stem = "_".join("".join(c if c.isalnum() else " " for c in text).split()) or "value"
         stem = stem if not stem[0].isdigit() else f"_{stem}"
         name, count = stem, 0
-        while name in tracer.operands.members or name in (
-            "run",
-            "code",
-            "graph",
-            "training",
-            "forward",
-        ):
+        while name in tracer.operands.members or name in OWN_NAMES:
             count += 1
             name = f"{stem}_{count}"
         tracer.operands.members[name] = value
