@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 import glasshouse as gh
+from glasshouse.apps import APPS
 from glasshouse.base.errors import (
     BackendError,
     CheckpointError,
@@ -21,10 +21,11 @@ from glasshouse.base.errors import (
 )
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
+from glasshouse.cli.apps import AppCommand, console, data_command
 from glasshouse.cli.bench import bench
 from glasshouse.cli.build import build
 from glasshouse.cli.cache import cache
-from glasshouse.cli.command import Command, screen_columns
+from glasshouse.cli.command import Command
 from glasshouse.cli.docs import docs
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
@@ -82,9 +83,14 @@ def recipe_option(name: str, kind: Any, text: str) -> Any:
     return click.option("--" + name.replace("_", "-"), type=kind, help=shown)
 
 
-def console() -> Console:
-    """A console on standard output, as wide as the screen."""
-    return Console(highlight=False, width=screen_columns())
+class TrainGroup(Group):
+    """`glasshouse train`: applications are imported when they are named, or listed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted({*super().list_commands(ctx), *APPS})
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        return super().get_command(ctx, name) or (AppCommand(name) if name in APPS else None)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -93,9 +99,9 @@ def main() -> Any:
     """Glasshouse: a machine-learning framework whose inside is open."""
 
 
-@main.group("train", cls=Group)
+@main.group("train", cls=TrainGroup)
 def train_group() -> Any:
-    """Train a small network on real data."""
+    """Train an application on real data."""
 
 
 @train_group.command("digits")
@@ -174,6 +180,7 @@ for command in (
     build,
     cache,
     calibrate_command,
+    data_command,
     docs,
     explain,
     flops,

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ def read_bytes(where: str, path: str | Path) -> bytes:
     try:
         data = Path(path).read_bytes()
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
-        raise CheckpointError(where, "a readable file", error, "Check the path.") from None
+    except (OSError, EOFError, zlib.error) as error:
+        fix = "Check the path, or fetch the file again."
+        raise CheckpointError(where, f"a readable file {path}", error, fix) from None
 
 
 def read_idx(path: str | Path) -> np.ndarray:

@@ -1,0 +1,71 @@
+"""What an application is: the data it reads, the model it trains, and the result it shows."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from glasshouse.nn import Module
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Options that decide the numbers of a run; an application adds its own."""
+
+    epochs: int = 10
+    lr: float = 1e-3
+    batch_size: int = 64
+    seed: int = 0
+
+
+@dataclass
+class Training:
+    """Arguments of `gh.fit`, and what else a run needs.
+
+    `assets` are what the model needs beside its weights, such as the names of classes: values of
+    JSON, saved beside the checkpoint. `held_out` are the samples that the report looks at. The best
+    checkpoint is the one whose `monitor` is best, "max" or "min" as `mode` says.
+    """
+
+    model: Module
+    data: Any
+    loss: Any
+    optimizer: Any
+    metrics: Any = None
+    validation: Any = None
+    schedule: Any = None
+    schedule_every: str = "step"
+    clip_norm: float | None = None
+    autocast: str | None = None
+    assets: dict[str, Any] = field(default_factory=dict)
+    held_out: Any = None
+    monitor: str = "val_loss"
+    mode: str = "min"
+
+
+class App:
+    """Base of applications: a name, a recipe, and three methods.
+
+    Example:
+        >>> class Line(App):
+        ...     name, summary = "line", "A line through points"
+        ...     def make_model(self, recipe, assets):
+        ...         return gh.nn.Linear(1, 1)
+        >>> Line().recipe.epochs
+        10
+    """
+
+    name = ""
+    summary = ""  # one line for `glasshouse train --help`
+    recipe = Recipe()
+
+    def make_model(self, recipe: Any, assets: dict[str, Any]) -> Module:
+        """The network, with new weights."""
+        raise NotImplementedError
+
+    def prepare(self, recipe: Any, folder: Path) -> Training:
+        """Read the data in a folder, and make all that a run needs."""
+        raise NotImplementedError
+
+    def report(self, recipe: Any, training: Training, out: Path) -> dict[str, Any]:
+        """Evaluate the trained model, write pictures to `out`, and return the final numbers."""
+        raise NotImplementedError
