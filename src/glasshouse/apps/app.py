@@ -1,4 +1,4 @@
-"""What an application is: the data it reads, the model it trains, and the result it shows."""
+"""Base of applications: the data they read, the model they train, and the result they show."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +8,7 @@ from glasshouse.nn import Module
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AppRecipe:
     """Options that decide the numbers of a run; an application adds its own."""
 
     epochs: int = 10
@@ -56,7 +56,7 @@ class App:
 
     name = ""
     summary = ""  # one line for `glasshouse train --help`
-    recipe = Recipe()
+    recipe = AppRecipe()
 
     def make_model(self, recipe: Any, assets: dict[str, Any]) -> Module:
         """The network, with new weights."""

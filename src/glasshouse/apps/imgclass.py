@@ -10,7 +10,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse import nn, optim
-from glasshouse.apps.app import App, Recipe, Training
+from glasshouse.apps.app import App, AppRecipe, Training
 from glasshouse.apps.pictures import save_confusion, save_grid
 from glasshouse.base.errors import CheckpointError
 from glasshouse.data import DataLoader, ImageFolder, TensorDataset, mnist
@@ -24,7 +24,7 @@ AGAIN = "Fetch it again: glasshouse data imgclass"
 
 
 @dataclass(frozen=True)
-class ImageRecipe(Recipe):
+class ImageRecipe(AppRecipe):
     """Options of a run."""
 
     epochs: int = 24

@@ -66,12 +66,11 @@ def check_files(name: str, folder: Path) -> None:
     Raises: CheckpointError where it has not.
     """
     for pattern, count in data_sources()[name]["counts"].items():
-        found = sum(path.is_file() for path in folder.glob(pattern))
-        if found != count:
+        number = sum(path.is_file() for path in folder.glob(pattern))
+        if number != count:
             fix = f"Empty the folder, and run: glasshouse data {name}"
-            raise CheckpointError(
-                f"data {name}", f"{count} files {pattern} in {folder}", found, fix
-            )
+            expected = f"{count} files {pattern} in {folder}"
+            raise CheckpointError(f"data {name}", expected, number, fix)
 
 
 def existing_data(name: str, data: Path | None) -> Path:
@@ -99,12 +98,12 @@ def download(package: dict[str, Any], folder: Path) -> Path:
         "Unpack the package by hand, and pass --data FOLDER.",
     )
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except OSError as error:
         raise BackendError("data", what, error, fix) from None
     archives = [path for path in folder.iterdir() if path.is_file()]
-    if done.returncode or not archives:
-        lines = done.stderr.strip().splitlines() or ["no file"]
+    if process.returncode or not archives:
+        lines = process.stderr.strip().splitlines() or ["no file"]
         raise BackendError("data", what, lines[-1], fix)
     return archives[0]
 
@@ -143,7 +142,7 @@ def copy_files(part: dict[str, str], unpacked: Path, folder: Path) -> int:
 def novels_from_r(folder: Path) -> None:
     """Write each vector of lines in R's database of a package as a text file.
 
-    Source: R Internals, "Lazy loading"; rdata reads the serialised objects.
+    Source: R Internals, on databases of packages; rdata reads the objects in them.
     """
     rdata = optional("data lm", "rdata to be installed", "rdata", "apps")
 

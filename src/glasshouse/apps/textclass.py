@@ -14,7 +14,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse import nn, optim
-from glasshouse.apps.app import App, Recipe, Training
+from glasshouse.apps.app import App, AppRecipe, Training
 from glasshouse.apps.pictures import save_confusion
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.data import DataLoader, TensorDataset
@@ -27,7 +27,7 @@ WORD = re.compile(r"\w+|[!?']")
 
 
 @dataclass(frozen=True)
-class TextRecipe(Recipe):
+class TextRecipe(AppRecipe):
     """Options of a run."""
 
     epochs: int = 12
@@ -103,7 +103,7 @@ class Features:
     def __init__(self, rows: int, length: int, rarity: dict[str, Any] | None = None) -> None:
         self.rows, self.length, self.texts = rows, length, 0
         self.counts: Counter[int] = Counter()
-        self.known = {} if rarity is None else dict(zip(rarity["ids"], rarity["values"]))
+        self.rarities = {} if rarity is None else dict(zip(rarity["ids"], rarity["values"]))
 
     def terms(self, text: str) -> list[str]:
         """Words, and pairs of neighbours."""
@@ -119,12 +119,12 @@ class Features:
         for text in texts:
             self.texts += 1
             self.counts.update({self.row(term) for term in self.terms(text)})
-        self.known = {id: float(np.log(self.texts / n) + 1) for id, n in self.counts.items()}
+        self.rarities = {id: float(np.log(self.texts / n) + 1) for id, n in self.counts.items()}
 
     def rarity(self) -> dict[str, list[Any]]:
         """The weight of each row, as lists."""
-        values = [round(value, 4) for value in self.known.values()]
-        return {"ids": list(self.known), "values": values}
+        values = [round(value, 4) for value in self.rarities.values()]
+        return {"ids": list(self.rarities), "values": values}
 
     def encode(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """(ids, weights) of a text: (1 + log count) times rarity, of length 1; zeros to the end.
@@ -132,10 +132,10 @@ class Features:
         Source: Salton & Buckley 1988, Term-weighting approaches in automatic text retrieval.
         """
         counts = Counter(map(self.row, self.terms(text)))
-        known = [(row, n) for row, n in counts.items() if row in self.known][: self.length]
+        rows = [row for row in counts if row in self.rarities][: self.length]
         ids, weights = np.zeros(self.length, np.int32), np.zeros(self.length, np.float32)
-        ids[: len(known)] = [row for row, _ in known]
-        weights[: len(known)] = [(1 + np.log(n)) * self.known[row] for row, n in known]
+        ids[: len(rows)] = rows
+        weights[: len(rows)] = [(1 + np.log(counts[x])) * self.rarities[x] for x in rows]
         return ids, weights / max(float(np.linalg.norm(weights)), 1e-6)
 
 
@@ -175,8 +175,8 @@ def read_dataset(folder: Path, dataset: str) -> tuple[list[Any], list[Any]]:
     stem = NEWS.get(dataset, dataset)
     train, test = ([(row[0], row[1]) for row in read_rows(folder / f"{stem}-{part}.tab", 2)[3:]]
                    for part in ("train", "test"))  # fmt: skip
-    known = {label for label, _ in train}
-    unknown = next((label for label, _ in test if label not in known), None)
+    classes = {label for label, _ in train}
+    unknown = next((label for label, _ in test if label not in classes), None)
     if unknown is not None:
         expected = f"classes of {stem}-train.tab in {stem}-test.tab"
         raise CheckpointError("train textclass", expected, repr(unknown), "Mend the file.")
