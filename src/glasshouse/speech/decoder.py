@@ -222,9 +222,10 @@ class BeamStream:
         # one column more, so that the last token of no tokens, -1, has a score too
         rows = np.pad(np.where(wanted, x, NEVER), ((0, 0), (0, 1)), constant_values=NEVER)
         wanted[:, d.alphabet.blank] = False
-        for row, chosen, grows in zip(rows, wanted, wanted.any(1).tolist()):
+        breaks = (wanted & d.alphabet.breaks).any(1).tolist()
+        for row, chosen, grows, ends in zip(rows, wanted, wanted.any(1).tolist(), breaks):
             if grows:
-                self.step(row, chosen.nonzero()[0])
+                self.step(row, chosen.nonzero()[0], ends)
             else:  # all hypotheses stay as they are
                 beam = self.beam
                 beam.silent[:] = d.add(beam.silent, beam.spoken) + row[d.alphabet.blank]
@@ -232,30 +233,25 @@ class BeamStream:
             self.frame += 1
         return self
 
-    def step(self, row: np.ndarray, tokens: np.ndarray) -> None:
-        """One frame: each hypothesis stays, by a blank or its last token again, or grows."""
-        d, beam = self.decoder, self.beam
+    def step(self, row: np.ndarray, tokens: np.ndarray, breaks: bool) -> None:
+        """One frame: each hypothesis stays, by a blank or its last token again, or grows; `breaks`
+        says whether one of the tokens ends words."""
+        d, beam, blank = self.decoder, self.beam, row[self.decoder.alphabet.blank]
         repeated = len(tokens) == 1 and (beam.last == tokens[0]).all()
-        if repeated and max(row[d.alphabet.blank], beam.silent.max()) <= NEVER:  # none grows
+        if repeated and max(blank, beam.silent.max()) <= NEVER:  # none grows
             beam.spoken += row[tokens[0]]
             return
         both = d.add(beam.silent, beam.spoken)
-        breaks = d.alphabet.breaks[tokens].any()
         repeats = beam.last[:, None] == tokens  # a token again needs a blank between
         scores = np.where(repeats, beam.silent[:, None], both[:, None]) + row[tokens]  # (B, K)
         if breaks:  # two boundaries are one
             scores[repeats & (tokens == d.alphabet.silence)] = NEVER
             beam.spoken[:] = np.where(beam.last == d.alphabet.silence, both, beam.spoken)
         beam.spoken += row[beam.last]
-        beam.silent[:] = both + row[d.alphabet.blank]
+        beam.silent[:] = both + blank
         hashes = grown_hash(beam.hash[:, None], tokens)
-        # a hypothesis that is in the beam already gets the paths that grow into it
-        order = beam.hash.argsort()
-        at = order[beam.hash.searchsorted(hashes, sorter=order) % len(order)]
-        merged = beam.hash[at] == hashes
-        if merged.any():
-            d.add.at(beam.spoken, at[merged], scores[merged])
-            scores[merged] = NEVER
+        if len(both) > 1:
+            self.merge(hashes, scores)
         level = d.add(beam.silent, beam.spoken) + beam.gain + d.ahead[beam.node]
         floor = max(level.max() - d.beam_threshold - d.most, NEVER / 2)
         rows, columns = (scores + beam.gain[:, None] > floor).nonzero()
@@ -269,6 +265,16 @@ class BeamStream:
             more = grown.spoken + grown.gain + d.ahead[grown.node]
             level = np.concatenate([level, more])
         self.select(beam, level, words)
+
+    def merge(self, hashes: np.ndarray, scores: np.ndarray) -> None:
+        """Give the paths that grow into a hypothesis that is in the beam already to that one."""
+        beam = self.beam
+        order = beam.hash.argsort()
+        at = order[beam.hash.searchsorted(hashes, sorter=order) % len(order)]
+        merged = beam.hash[at] == hashes
+        if merged.any():
+            self.decoder.add.at(beam.spoken, at[merged], scores[merged])
+            scores[merged] = NEVER
 
     def score(self, grown: Beam, words: dict[int, str], breaks: bool) -> None:
         """Add what the last token of each hypothesis gains, and write the words that it ends."""
@@ -288,7 +294,7 @@ class BeamStream:
             before = np.where(begin, 0, grown.node)
         after = 1 if d.lexicon is None else d.lexicon.follow(before, grown.last)
         after = np.where(ends, 0, after) if breaks else after
-        if d.lexicon is not None:
+        if d.lexicon is not None and after.min() < 0:
             grown.gain += d.unknown * ((after < 0) & (before >= 0))
         grown.node[:] = after
 
