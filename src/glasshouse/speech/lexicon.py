@@ -67,7 +67,7 @@ class Lexicon:
         self.size = len(alphabet.tokens)
         numbers = {token: number for number, token in enumerate(alphabet.tokens)}
         self.words: dict[int, list[str]] = {}  # that end at a node
-        children: dict[int, int] = {}
+        self.children: dict[int, int] = {}  # node · size + token -> node
         if not isinstance(words, Mapping):
             words = dict.fromkeys(check_several("Lexicon", words, "words", "Pass a list."))
         for word, spellings in words.items():
@@ -80,11 +80,12 @@ class Lexicon:
                     continue
                 node = 0
                 for number in path:
-                    node = children.setdefault(node * self.size + number, len(children) + 1)
+                    key = node * self.size + number
+                    node = self.children.setdefault(key, len(self.children) + 1)
                 self.words.setdefault(node, []).append(word)
-        self.nodes = len(children) + 1
-        self.keys = np.array(sorted(children), np.int64)
-        self.below = np.array([children[key] for key in self.keys.tolist()], np.int64)
+        self.nodes = len(self.children) + 1
+        self.keys = np.array(sorted(self.children), np.int64)
+        self.below = np.array([self.children[key] for key in self.keys.tolist()], np.int64)
 
     def follow(self, nodes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The nodes below by these tokens, -1 where there is none."""

@@ -166,6 +166,48 @@ def test_pieces_give_what_the_whole_gives(sizes, boundary):
     assert list(whole[0].frames) == sorted(whole[0].frames)
 
 
+class Recent:
+    """A language model whose states are tuples: the last two words."""
+
+    def start(self):
+        return ("", "")
+
+    def score(self, state, word):
+        return (state[1], word), -0.5 * len(word) - (0.7 if word in state else 0.0)
+
+    def finish(self, state):
+        return -0.1 * len(state[1])
+
+    def __contains__(self, word):
+        return True
+
+
+KINDS = {
+    "free": {},
+    "lexicon": {"lexicon": ["ab", "b", "ba"]},
+    "model": {"language_model": MODEL, "unknown_score": -3.0, "word_score": 0.5},
+    "tuples": {"language_model": Recent(), "silence_score": 0.2},
+    "tokens": {"language_model": Recent(), "boundary": None},
+    "best path": {"merge": "max", "language_model": MODEL, "unknown_score": -2.0},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("beam_size", [3, 30])
+def test_arrays_give_what_the_clear_twin_gives(kind, beam_size):
+    x = scores(40, 4, 5, sharpness=2.0)
+    decoder = speech.BeamDecoder(TOKENS, **KINDS[kind], beam_size=beam_size)
+    results = []
+    for few in (0, 10**9):
+        stream = decoder.stream()
+        stream.few = few
+        results.append(stream.feed(x).finish(3))
+    for ours, twin in zip(*results):
+        assert (ours.text, ours.tokens, ours.frames) == (twin.text, twin.tokens, twin.frames)
+        assert ours.score == pytest.approx(twin.score)
+        assert ours.acoustic == pytest.approx(twin.acoustic)
+
+
 def test_frames_say_where_tokens_enter():
     x = np.full((7, 4), -9.0)
     x[range(7), [0, 2, 2, 0, 1, 3, 3]] = 0.0
