@@ -11,11 +11,11 @@ from glasshouse.base.errors import OptionError
 from glasshouse.nn.checks import check_floating
 from glasshouse.nn.functional import ctc_align
 
-__all__ = ["Segment", "align_text"]
+__all__ = ["TimedText", "align_text"]
 
 
 @dataclass(frozen=True)
-class Segment:
+class TimedText:
     """A token, or a word, its frames from `start` to before `end`, and its mean probability."""
 
     text: str
@@ -30,7 +30,7 @@ def align_text(
     tokens: Sequence[str],
     blank: int = 0,
     boundary: str | None = None,
-) -> list[Segment]:
+) -> list[TimedText]:
     """The frames of each token of a text on the likeliest path of CTC that reads as it; with a
     `boundary` those of each word between such tokens.
 
@@ -55,19 +55,19 @@ def align_text(
         while end < len(labels) and labels[end] == labels[start]:
             end += 1
         token = int(labels[start])
-        segments.append(Segment(tokens[token], start, end, float(rows[start:end, token].mean())))
+        segments.append(TimedText(tokens[token], start, end, float(rows[start:end, token].mean())))
     return segments if boundary is None else words_of(segments, boundary)
 
 
-def words_of(segments: list[Segment], boundary: str) -> list[Segment]:
-    words: list[list[Segment]] = [[]]
+def words_of(segments: list[TimedText], boundary: str) -> list[TimedText]:
+    words: list[list[TimedText]] = [[]]
     for segment in segments:
         if segment.text == boundary:
             words.append([])
         else:
             words[-1].append(segment)
     return [
-        Segment(
+        TimedText(
             "".join(s.text for s in word),
             word[0].start,
             word[-1].end,

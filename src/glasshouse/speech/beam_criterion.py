@@ -15,7 +15,7 @@ from glasshouse.nn.functional.ctc import ctc_loss, sequences
 from glasshouse.nn.functional.lattice import NEVER, all_paths
 from glasshouse.ops.checks import check_integer
 from glasshouse.ops.index import gather, scatter_add
-from glasshouse.speech.decoder import MIX, START, grown_hash
+from glasshouse.speech.beam import MIX, START, grown_hash
 from glasshouse.speech.ngram import LanguageModel
 from glasshouse.tensor import Tensor, concat, exp, log, zeros
 from glasshouse.tensor import where as choose

@@ -28,7 +28,7 @@ def test_segments_are_those_of_the_best_path(seed, text):
         size = len(list(group))
         if token:
             mean = np.exp(x[at : at + size, token]).mean()
-            runs.append(speech.Segment(TOKENS[token], at, at + size, pytest.approx(mean)))
+            runs.append(speech.TimedText(TOKENS[token], at, at + size, pytest.approx(mean)))
         at += size
     assert speech.align_text(x, numbers, TOKENS) == runs
 
