@@ -5,7 +5,12 @@ import importlib
 from glasshouse.apps.app import App
 from glasshouse.base.errors import check_known
 
-APPS = {"imgclass": "ImageClassification", "textclass": "TextClassification"}
+APPS = {
+    "imgclass": "ImageClassification",
+    "textclass": "TextClassification",
+    "embed": "TextEmbedding",
+    "translate": "Translation",
+}
 
 
 def find_app(name: str) -> App:

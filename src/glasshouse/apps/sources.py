@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from glasshouse.apps.descriptions import lists_from_apt
 from glasshouse.base.errors import BackendError, CheckpointError, check_known, optional
 from glasshouse.base.flags import user_cache_folder
 
@@ -157,4 +158,4 @@ def novels_from_r(folder: Path) -> None:
     shutil.rmtree(folder / "r")
 
 
-CONVERTERS = {"novels_from_r": novels_from_r}
+CONVERTERS = {"novels_from_r": novels_from_r, "lists_from_apt": lists_from_apt}

@@ -1,6 +1,7 @@
 """`glasshouse train NAME` of the applications, `glasshouse data`, and commands that use a model."""
 
 import sys
+import textwrap
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from glasshouse.apps import find_app, train_app
+from glasshouse.apps import find_app, load_app, train_app
 from glasshouse.apps.sources import data_folder, data_sources, existing_data, fetch_data
 from glasshouse.cli.command import Command, screen_columns
 
@@ -72,3 +73,27 @@ def data_command(name: str | None, to: Path | None) -> None:
     folder = to or data_folder(name)
     fetch_data(name, folder, click.echo)
     click.echo(f"In {folder}")
+
+
+@click.command("translate", cls=Command)
+@click.argument("texts", nargs=-1, required=True)
+@click.option("--out", type=FOLDER, default=Path("runs/translate"), show_default=True,
+              help="Folder of the trained run.")  # fmt: skip
+def translate_command(texts: tuple[str, ...], out: Path) -> None:
+    """Translate TEXTS by the model that `glasshouse train translate` made."""
+    app: Any = find_app("translate")
+    recipe, assets, model = load_app(app, out)
+    for result in app.translate(texts, recipe, assets, model):
+        click.echo(result)
+
+
+@click.command("search", cls=Command)
+@click.argument("folder", type=FOLDER)
+@click.argument("query")
+@click.option("--count", type=click.IntRange(1), default=5, show_default=True, help="Passages.")
+@click.option("--data", type=FOLDER, help="Folder of the encoder.  [default: of `data embed`]")
+def search_command(folder: Path, query: str, count: int, data: Path | None) -> None:
+    """Find the passages of the texts in FOLDER that are nearest to QUERY in meaning."""
+    app: Any = find_app("embed")
+    for likeness, place, text in app.search(folder, query, existing_data("embed", data), count):
+        click.echo(f"{likeness:.3f}  {folder / place}\n{textwrap.indent(text[:400], '    ')}\n")

@@ -21,7 +21,13 @@ from glasshouse.base.errors import (
 )
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
-from glasshouse.cli.apps import AppCommand, console, data_command
+from glasshouse.cli.apps import (
+    AppCommand,
+    console,
+    data_command,
+    search_command,
+    translate_command,
+)
 from glasshouse.cli.bench import bench
 from glasshouse.cli.build import build
 from glasshouse.cli.cache import cache
@@ -181,6 +187,8 @@ for command in (
     cache,
     calibrate_command,
     data_command,
+    search_command,
+    translate_command,
     docs,
     explain,
     flops,

@@ -3,6 +3,7 @@
 An adapted layer keeps its class, its parameters and their names; the adapter is its child `lora`,
 whose part a hook adds to the result."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -100,7 +101,7 @@ def adapted(model: Module) -> list[tuple[str, Module]]:
 
 def attach(
     model: Module,
-    targets: str = "*",
+    targets: str | Sequence[str] = "*",
     rank: int = 8,
     alpha: float | None = None,
     dropout: float = 0.0,

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from glasshouse.text import Tokenizer
+from glasshouse.text.models import BertConfig, BertModel, save_pretrained
+
 TWINS = Path(__file__).parents[3] / "benchmarks" / "twins"
 WORDS = {"ships": "harbour cargo vessel port", "grain": "wheat corn harvest crop"}
 
@@ -36,7 +39,39 @@ def write_news(folder):
     return {"batch_size": 8, "rows": 512, "length": 32}
 
 
-SAMPLES = {"imgclass": write_digits, "textclass": write_news}
+def write_texts_and_encoder(folder):
+    """Texts as for textclass, and a small BERT with its tokenizer."""
+    settings = write_news(folder)
+    texts = (folder / "reuters-r8-train.tab").read_text().splitlines()
+    tokenizer = Tokenizer.train(texts, 200, "wordpiece", lowercase=True)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = BertConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes, **none)
+    save_pretrained(BertModel(config), folder)
+    tokenizer.save(folder)
+    return {"batch_size": 8, "length": settings["length"], "rank": 2, "lr": 0.01}
+
+
+def write_translations(folder):
+    """Aligned lines of two languages."""
+    rng = np.random.default_rng(0)
+    names = {"red": "rosso", "old": "vecchio", "game": "gioco", "tool": "strumento"}
+    for part, count in (("train", 40), ("test", 8)):
+        lines = [rng.choice(list(names), 3).tolist() for _ in range(count)]
+        sides = [[" ".join(words) for words in lines]]
+        sides.append([" ".join(names[word] for word in words) for words in lines])
+        for language, side in zip(("en", "it"), sides):
+            (folder / f"{part}.{language}").write_text("\n".join(side) + "\n")
+    sizes = {"dim": 32, "layers": 1, "vocab": 290, "dropout": 0.0}
+    return {"batch_size": 8, "length": 16, "reported": 8, **sizes}
+
+
+SAMPLES = {
+    "imgclass": write_digits,
+    "textclass": write_news,
+    "embed": write_texts_and_encoder,
+    "translate": write_translations,
+}
 
 
 def load_twin(name):
