@@ -257,7 +257,7 @@ class BeamStream:
                 )
                 grown.gain[i] += gain
             before = np.where(begin, 0, grown.node)
-        after = 1 if d.lexicon is None else d.lexicon.follow(before, grown.last)
+        after: Any = 1 if d.lexicon is None else d.lexicon.follow(before, grown.last)
         after = np.where(ends, 0, after) if breaks else after
         if d.lexicon is not None and after.min() < 0:
             grown.gain += d.unknown * ((after < 0) & (before >= 0))

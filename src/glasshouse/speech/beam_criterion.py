@@ -219,13 +219,13 @@ class BeamCriterion(nn.Module):
         after, log_p = self.model.score(state, unit)
         return max(log_p, NEVER), 1, after, ""
 
-    def gains(self, memory: dict[Any, np.ndarray], node: tuple[Any, str]) -> np.ndarray:
+    def gains(self, memory: dict[Any, np.ndarray], node: Any) -> np.ndarray:
         """ln p and words that each token adds to a node's state and open word (2, C)."""
         if node not in memory:
             memory[node] = np.zeros((2, len(self.tokens)))
             ends = [self.boundary] if self.boundary >= 0 else range(len(self.tokens))
             for token in ends:
-                memory[node][:, token] = self.gain(*node, token)[:2]
+                memory[node][:, token] = self.gain(node[0], node[1], token)[:2]
         return memory[node]
 
     def end_gain(self, state: Any, word: str) -> tuple[float, int]:
@@ -240,7 +240,7 @@ class BeamCriterion(nn.Module):
         weight, reward = self.lm_weight.item(), self.word_score.item()
         moves = None if self.transitions is None else self.transitions.detach().numpy()
         score, code, last = np.zeros(1), np.array([START]), np.array([-1])
-        nodes: list[tuple[Any, str]] = [(self.start(), "")]
+        nodes: list[Any] = [(self.start(), "")]
         memory: dict[Any, np.ndarray] = {}
         steps: list[Step] = []
         for t, row in enumerate(x):
@@ -271,7 +271,7 @@ class BeamCriterion(nn.Module):
             steps.append(Step(source, tokens[column], *edges, *parts, total[kept]))
             origins, columns = np.divmod(first[kept], len(tokens))
             nodes = [
-                self.gain(*nodes[i], int(tokens[k]))[2:] if grows[i, k] else nodes[i]
+                self.gain(nodes[i][0], nodes[i][1], int(tokens[k]))[2:] if grows[i, k] else nodes[i]
                 for i, k in zip(origins.tolist(), columns.tolist())
             ]
             score, code = total[kept], codes.reshape(-1)[first[kept]]

@@ -294,7 +294,8 @@ def train_ngrams(texts: Iterable[str | Sequence[str]], order: int = 3) -> NGramM
     if not any(gram[0] not in (BEGIN, END) for gram in counts[0]):
         raise OptionError("train_ngrams", "texts with words", "none", "Pass one or more.")
     vocabulary = len(counts[0]) + ((UNKNOWN,) not in counts[0])
-    log_p, backoffs = {}, {}
+    log_p: dict[Gram, float] = {}
+    backoffs: dict[Gram, float] = {}
     shorter: dict[Gram, float] = {(): 1 / vocabulary}
     for n, level in enumerate(counts, 1):
         discounts = discounts_of(level)
@@ -303,7 +304,7 @@ def train_ngrams(texts: Iterable[str | Sequence[str]], order: int = 3) -> NGramM
         for gram, count in level.items():
             totals[gram[:-1]] += count
             left[gram[:-1]] += discounts[min(count, 3) - 1]
-        probabilities = {}
+        probabilities: dict[Gram, float] = {}
         for gram, count in level.items():
             total, rest = totals[gram[:-1]], left[gram[:-1]] / totals[gram[:-1]]
             below = shorter[gram[1:]] if n > 1 else shorter[()]

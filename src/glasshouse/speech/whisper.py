@@ -221,4 +221,5 @@ class WhisperForConditionalGeneration(EncoderDecoderModel):
         folder = check_path("WhisperForConditionalGeneration", folder)
         model = cls(WhisperConfig.from_dict(read_config(folder)))
         load_weights(model, open_safetensors(folder))
-        return model.eval()
+        model.eval()
+        return model

@@ -70,6 +70,7 @@ def test_frames_say_how_long_the_scores_are(name, length):
     assert model.frames(np.array([length])).tolist() == [model.frames(length)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CTC_MODELS)
 def test_models_of_ctc_learn(name):
     gh.random.seed(0)
