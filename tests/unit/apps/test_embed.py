@@ -72,6 +72,7 @@ def test_search_finds_a_passage_by_its_own_words(folder, tmp_path):
     assert len(found) == 2 and found[0][0] >= found[1][0]
 
 
+@pytest.mark.quick
 def test_passages_say_where_they_begin(tmp_path):
     (tmp_path / "a.txt").write_text("x" * 700 + "\n\nsecond\nline\n\n" + "y" * 700)
     places = [place for place, _ in passages(tmp_path)]
