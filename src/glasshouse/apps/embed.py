@@ -30,12 +30,12 @@ TEXTS = (".txt", ".md", ".rst", ".html", ".tex", ".py")
 class EmbedRecipe(AppRecipe):
     """Options of a run."""
 
-    epochs: int = 3
+    epochs: int = 2
     lr: float = 2e-3
     batch_size: int = 32
     dataset: str = "r8"
     rank: int = 8
-    length: int = 128  # most tokens of a text
+    length: int = 64  # most tokens of a text
 
 
 class SentenceClassifier(nn.Module):

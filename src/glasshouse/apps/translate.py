@@ -36,13 +36,13 @@ TRAINING, HELD_OUT = "train", "test"
 class TranslationRecipe(AppRecipe):
     """Options of a run."""
 
-    epochs: int = 4
-    lr: float = 1.5e-3
+    epochs: int = 3
+    lr: float = 2e-3
     batch_size: int = 64
-    length: int = 96  # most tokens of a text
-    vocab: int = 8000
+    length: int = 32  # most tokens of a text
+    vocab: int = 4000
     dim: int = 256
-    layers: int = 3
+    layers: int = 2
     dropout: float = 0.1
     reported: int = 500  # held-out texts that BLEU is computed of
 
