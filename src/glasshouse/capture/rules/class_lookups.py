@@ -156,6 +156,15 @@ def place_of(t, var: Var) -> ValueSource | None:
     return None
 
 
+def known_object(t, value) -> Var:
+    """The Var of an object that guards have fixed: one Var for one object, so that a write to it
+    is seen by all who read it."""
+    is_named = isinstance(value, (type, types.FunctionType))
+    if is_named or not t.guards.live or not has_open_attributes(t, value):
+        return Var(value)
+    return t.heap.load(value, place_of(t, Var(value)))
+
+
 def source_in(t, var: Var, kind: str, name: str | None = None) -> ValueSource | None:
     """The source of a part of an object."""
     place = place_of(t, var) if t.guards.live else None

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.guards.outcomes import Among
+from glasshouse.capture.rules.class_lookups import known_object
 from glasshouse.capture.rules.constants import call_concrete, concrete_key
 from glasshouse.capture.rules.containers import is_dict, set_key, stored_items, whole_set
 from glasshouse.capture.rules.descriptors import bound_method
@@ -142,7 +143,8 @@ def get_item(t, obj: Var, key: Var, then=None):
         t.do(operator.getitem, value, raw)
         return t.deliver(then, items[raw])
     if t.foldable(obj) and t.foldable(key):
-        return t.deliver(then, constant(call_concrete(t, operator.getitem, [obj, key])))
+        item = constant(call_concrete(t, operator.getitem, [obj, key]))
+        return t.deliver(then, known_object(t, item.value) if item.origin is None else item)
     raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
 
 
