@@ -55,8 +55,14 @@ class App:
     """
 
     name = ""
+    data_set = ""  # the table of sources.toml, unless it has the application's name
     summary = ""  # one line for `glasshouse train --help`
     recipe = AppRecipe()
+
+    @property
+    def data_name(self) -> str:
+        """The name of its data for `glasshouse data`."""
+        return self.data_set or self.name
 
     def make_model(self, recipe: Any, assets: dict[str, Any]) -> Module:
         """The network, with new weights."""

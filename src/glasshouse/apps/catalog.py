@@ -8,6 +8,7 @@ from glasshouse.base.errors import check_known
 APPS = {
     "imgclass": "ImageClassification",
     "textclass": "TextClassification",
+    "segment": "Segmentation",
     "embed": "TextEmbedding",
     "translate": "Translation",
 }

@@ -30,7 +30,7 @@ class AppCommand(Command):
         out = Path("runs", name)
         super().__init__(name, callback=self.run, help=app.summary + ".", params=[
             click.Option(["--data"], type=FOLDER,
-                         help=f"Folder of data.  [default: of `glasshouse data {name}`]"),
+                         help=f"Folder of data.  [default: of `glasshouse data {app.data_name}`]"),
             click.Option(["--out"], type=FOLDER, default=out, show_default=True,
                          help="Folder for checkpoints, numbers and pictures."),
             click.Option(["--resume"], is_flag=True, help="Go on from the checkpoint in --out."),
@@ -41,7 +41,7 @@ class AppCommand(Command):
     def run(self, data: Path | None, out: Path, resume: bool, **options: Any) -> None:
         """Train the application."""
         settings = {name: value for name, value in options.items() if value is not None}
-        folder = existing_data(self.app.name, data)
+        folder = existing_data(self.app.data_name, data)
         try:
             train_app(self.app, settings, folder, out, resume, console())
         except KeyboardInterrupt:

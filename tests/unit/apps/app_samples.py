@@ -5,6 +5,7 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from glasshouse.text import Tokenizer
 from glasshouse.text.models import BertConfig, BertModel, save_pretrained
@@ -66,7 +67,35 @@ def write_translations(folder):
     return {"batch_size": 8, "length": 16, "reported": 8, **sizes}
 
 
+def write_stamps(folder):
+    """Disks and bars cut out on backgrounds of one colour: two of each class and two backgrounds,
+    so that no file can be missed."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:40, :40]
+    shapes = {
+        "disks": (rows - 20) ** 2 + (columns - 20) ** 2 < 300,
+        "bars": abs(rows - columns) < 9,
+    }
+    (folder / "backgrounds").mkdir()
+    for number in range(2):
+        noise = rng.integers(0, 60, (48, 64, 3)) + 40 * number
+        Image.fromarray(noise.astype(np.uint8)).save(folder / f"backgrounds/{number}.jpg")
+        for name, shape in shapes.items():
+            (folder / "stamps" / name).mkdir(parents=True, exist_ok=True)
+            pixels = np.zeros((40, 40, 4), np.uint8)
+            pixels[shape] = [250, 250 - 200 * (name == "bars"), 100 * number, 255]
+            Image.fromarray(pixels).save(folder / f"stamps/{name}/{number}.png")
+    return {"batch_size": 8, "scenes": 32, "held_out": 8}
+
+
+def write_masks(folder):
+    """Scenes for segment."""
+    sizes = {"side": 32, "most": 2, "width": 4, "depth": 2, "folders": "disks,bars"}
+    return {**write_stamps(folder), **sizes}
+
+
 SAMPLES = {
+    "segment": write_masks,
     "imgclass": write_digits,
     "textclass": write_news,
     "embed": write_texts_and_encoder,

@@ -106,7 +106,7 @@ def test_the_command_trains_and_says_what_is_wrong(app_data, tmp_path):
     again = CliRunner().invoke(main, words)
     assert again.exit_code == 2 and "Pass --resume" in again.output
     lost = CliRunner().invoke(main, ["train", name, f"--data={tmp_path / 'none'}"])
-    assert lost.exit_code == 1 and f"glasshouse data {name}" in lost.output
+    assert lost.exit_code == 1 and f"glasshouse data {find_app(name).data_name}" in lost.output
 
 
 def test_ten_losses_are_those_of_the_twin_in_pytorch(app_data):
