@@ -110,7 +110,7 @@ def composed(
     stamps, backgrounds = pictures
     picture = part_of(backgrounds[int(rng.integers(len(backgrounds)))][0], side, rng)
     labels = np.array([label for _, label in stamps.samples])
-    owner, found, whole = np.zeros((side, side), np.int64), [], []
+    owner, kinds, whole = np.zeros((side, side), np.int64), [], []
     for number in range(1, int(rng.integers(1, most + 1)) + 1):
         label = rng.choice(np.unique(labels))
         stamp, label = stamps[int(rng.choice(np.flatnonzero(labels == label)))]
@@ -123,15 +123,15 @@ def composed(
         picture.paste(stamp, (left, top), stamp)
         shown = np.asarray(stamp.getchannel("A")) > 127
         owner[top : top + height, left : left + width][shown] = number
-        found.append(label)
+        kinds.append(label)
         whole.append(max(int(shown.sum()), 1))
     boxes, stay = [], []
-    for number, (label, pixels) in enumerate(zip(found, whole), 1):
+    for number, (label, pixels) in enumerate(zip(kinds, whole), 1):
         rows, columns = np.nonzero(owner == number)
         if len(rows) >= max(LEAST_SHOWN * pixels, 4):
             boxes.append([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1])
             stay.append(label)
-    mask = np.concatenate([[0], np.array(found) + 1])[owner]
+    mask = np.concatenate([[0], np.array(kinds) + 1])[owner]
     light = rng.uniform(0.7, 1.15)
     image = np.clip(np.asarray(picture, np.float32) * light, 0, 255).astype(np.uint8)
     return {
