@@ -160,6 +160,7 @@ def module_attribute(t, obj: Var, name: str, then):
     names = dict_of(t, obj)
     trusted, scope = t.frames.in_library(), t.heap.scopes.get(id(value.__dict__))
     if not trusted:
+        t.typed(obj)  # another object may take its place
         t.guards.note_read("item", value.__dict__, name, value)
     if scope is not None and name in scope.items:
         if scope.items[name] is None:

@@ -292,7 +292,10 @@ def no_method(t, tried: "OperatorAttempt"):
     for kind in kinds:
         if kind.__module__ != "builtins":
             kinds[kind] = type(kind.__name__, (), {})()  # it defines no operator either
-    return t.do(fn, kinds[type(lhs.value)], kinds[type(rhs.value)])  # raises
+    try:
+        return t.give(tried.then, fn(kinds[type(lhs.value)], kinds[type(rhs.value)]))
+    except TypeError as error:
+        return t.fail(error, lhs.value, rhs.value)
 
 
 def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
