@@ -9,6 +9,7 @@ APPS = {
     "imgclass": "ImageClassification",
     "textclass": "TextClassification",
     "segment": "Segmentation",
+    "asr": "SpeechRecognition",
     "embed": "TextEmbedding",
     "translate": "Translation",
 }

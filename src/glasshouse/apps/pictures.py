@@ -71,3 +71,23 @@ def save_confusion(counts: np.ndarray, names: Sequence[str], path: Path) -> None
             color = "white" if shares[row, column] > 0.6 else "black"
             axes.text(column, row, int(count), ha="center", va="center", size=7, color=color)
     figure.savefig(path, dpi=110)
+
+
+def save_alignment(
+    features: np.ndarray, words: Sequence[Any], stride: int, frame_s: float, path: Path
+) -> None:
+    """Bands over time (frames, bands), and on them the words of a text, `speech.Segment`s of rows
+    of scores, `stride` frames each."""
+    figure = new_figure(10, 3.2)
+    if figure is None:
+        return
+    axes, (frames, bands) = figure.subplots(), features.shape
+    extent = (0, frames * frame_s, 0, bands)
+    axes.imshow(features.T, cmap="magma", origin="lower", aspect="auto", extent=extent)
+    for word in words:
+        start, end = (stride * frame_s * row for row in (word.start, word.end))
+        axes.axvspan(start, end, fill=False, edgecolor="white", lw=0.8)
+        axes.text((start + end) / 2, bands * 1.02, word.text, ha="center", va="bottom", rotation=30)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("mel band")
+    figure.savefig(path, dpi=110)

@@ -87,6 +87,17 @@ def translate_command(texts: tuple[str, ...], out: Path) -> None:
         click.echo(result)
 
 
+@click.command("transcribe", cls=Command)
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--model", type=FOLDER, default=Path("runs/asr"), show_default=True,
+              help="Folder of the trained run.")  # fmt: skip
+@click.option("--greedy", is_flag=True, help="Without beam search and language model.")
+def transcribe_command(file: Path, model: Path, greedy: bool) -> None:
+    """Write what is said in FILE, a recording, by the model that `glasshouse train asr` made."""
+    app: Any = find_app("asr")
+    click.echo(app.transcribe(file, load_app(app, model), model, greedy))
+
+
 @click.command("search", cls=Command)
 @click.argument("folder", type=FOLDER)
 @click.argument("query")

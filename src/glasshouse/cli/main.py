@@ -26,6 +26,7 @@ from glasshouse.cli.apps import (
     console,
     data_command,
     search_command,
+    transcribe_command,
     translate_command,
 )
 from glasshouse.cli.bench import bench
@@ -188,6 +189,7 @@ for command in (
     calibrate_command,
     data_command,
     search_command,
+    transcribe_command,
     translate_command,
     docs,
     explain,

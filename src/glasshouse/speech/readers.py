@@ -3,6 +3,7 @@
 import gzip
 import re
 import wave
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,8 +143,11 @@ def lines_of(where: str, path: str | Path) -> list[str]:
     if not path.is_file():
         raise CheckpointError(where, "a file", str(path), "Check the path.")
     opener: Any = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            return file.read().splitlines()
+    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
+        raise CheckpointError(where, f"{path} to be a text", error, "Get it again.") from None
 
 
 def sound_file(folder: Path, name: str) -> Path:
@@ -194,9 +198,12 @@ def read_librispeech(root: str | Path) -> list[Utterance]:
     return some("read_librispeech", rows, root)
 
 
-def read_asterisk(sounds: str | Path, texts: str | Path) -> list[Utterance]:
+def read_asterisk(
+    sounds: str | Path, texts: str | Path, keep_missing: bool = False
+) -> list[Utterance]:
     """Asterisk's prompts: recordings in a folder, and a file with "name: text" lines, compressed or
-    not, in which ";" begins a remark. Tones, "[…]", and prompts without a recording are left out.
+    not, in which ";" begins a remark. Tones, "[…]", are left out, and prompts without a recording,
+    unless `keep_missing` leaves it to who reads them.
 
     Raises: CheckpointError if there are none.
     """
@@ -205,7 +212,7 @@ def read_asterisk(sounds: str | Path, texts: str | Path) -> list[Utterance]:
         name, colon, text = line.partition(":")
         path = sound_file(folder, name.strip())
         is_tone = text.strip().startswith("[") and text.strip().endswith("]")
-        if colon and not line.startswith(";") and not is_tone and path.is_file():
+        if colon and not line.startswith(";") and not is_tone and (keep_missing or path.is_file()):
             rows.append(Utterance(name.strip(), path, text.strip()))
     return some("read_asterisk", rows, folder)
 

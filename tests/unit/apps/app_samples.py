@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.util
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -94,10 +95,42 @@ def write_masks(folder):
     return {**write_stamps(folder), **sizes}
 
 
+def write_sound(path, samples, rate=8000):
+    """A wav file of 16 bits."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((samples * 32767).astype("<i2").tobytes())
+
+
+def spoken(text, rate=8000):
+    """A tone for each letter, a pause for each space."""
+    times = np.arange(rate // 10) / rate
+    tones = [np.sin(2 * np.pi * (300 + 120 * (ord(x) - 97)) * times) * (x != " ") for x in text]
+    return np.concatenate([0.5 * tone for tone in tones])
+
+
+def write_prompts(folder):
+    """Words of tones, in folders, and their texts as Asterisk has them."""
+    (folder / "digits").mkdir()
+    lines = ["; Prompts", "", "beep: [a tone]"]
+    words = "aha gab dad fed egg cab bag hag had bed fad gad head beg jag fig".split()
+    for number, word in enumerate(words):
+        name = f"digits/{number}" if number % 2 else word
+        write_sound(folder / f"{name}.wav", spoken(f" {word} "))
+        lines.append(f"{name}: {word.title()}.")
+    with gzip.open(folder / "core-sounds-en.txt.gz", "wt") as file:
+        file.write("\n".join(lines) + "\n")
+    sizes = {"dim": 16, "layers": 1, "kernel": 3, "dropout": 0.0, "masks": 0}
+    return {"batch_size": 7, "speeds": "1", "lr": 0.01, "errors": "raise", **sizes}
+
+
 SAMPLES = {
     "segment": write_masks,
     "imgclass": write_digits,
     "textclass": write_news,
+    "asr": write_prompts,
     "embed": write_texts_and_encoder,
     "translate": write_translations,
 }
