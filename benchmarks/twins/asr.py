@@ -34,7 +34,7 @@ class Masking(nn.Module):
         return x
 
 
-class Block(nn.Module):
+class SpeechBlock(nn.Module):
     def __init__(self, dim, kernel, dropout):
         super().__init__()
         self.conv = nn.Conv1d(dim, dim, kernel, padding=kernel // 2, groups=dim)
@@ -53,7 +53,7 @@ class Recogniser(nn.Module):
         dim = recipe.dim
         self.augment = Masking(recipe.masks)
         self.input = nn.Conv1d(BANDS, dim, 5, stride=STRIDE, padding=1)
-        blocks = (Block(dim, recipe.kernel, recipe.dropout) for _ in range(recipe.layers))
+        blocks = (SpeechBlock(dim, recipe.kernel, recipe.dropout) for _ in range(recipe.layers))
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(dim)
         self.output = nn.Linear(dim, TOKENS)
         self.register_buffer("blank", torch.full((TOKENS,), NEVER), persistent=False)

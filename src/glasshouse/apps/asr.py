@@ -45,7 +45,7 @@ class SpeechRecipe(AppRecipe):
     errors: str = "skip"
 
 
-class Block(nn.Module):
+class SpeechBlock(nn.Module):
     """x + a small network of each frame, after a convolution over time in each channel.
 
     Source: Liu et al. 2022, arXiv:2201.03545, fig. 4, along one axis.
@@ -74,7 +74,7 @@ class Recogniser(nn.Module):
         dim = recipe.dim
         self.augment = speech.SpecAugment(8, recipe.masks, 25, recipe.masks, share=0.15)
         self.input = nn.Conv1d(BANDS, dim, 5, stride=STRIDE, padding=1)
-        blocks = (Block(dim, recipe.kernel, recipe.dropout) for _ in range(recipe.layers))
+        blocks = (SpeechBlock(dim, recipe.kernel, recipe.dropout) for _ in range(recipe.layers))
         self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(dim)
         self.output = nn.Linear(dim, len(TOKENS))
 

@@ -58,7 +58,7 @@ def read_prompts(folder: Path, errors: str) -> tuple[list[Prompt], dict[str, str
 
 
 def sentences_of(text: str) -> list[str]:
-    """What is said, in the letters a to z, apostrophes and single spaces; nothing for a text with
+    """The sentences of a text as letters a to z, apostrophes and single spaces; none of a text with
     numbers of several digits.
 
     Example:
