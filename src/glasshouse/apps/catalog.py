@@ -8,6 +8,7 @@ from glasshouse.base.errors import check_known
 APPS = {
     "imgclass": "ImageClassification",
     "textclass": "TextClassification",
+    "detect": "Detection",
     "segment": "Segmentation",
     "asr": "SpeechRecognition",
     "embed": "TextEmbedding",

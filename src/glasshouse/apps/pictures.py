@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from glasshouse.data.image import pillow
+
 BLUE, ORANGE = "#2a78b5", "#d9622b"  # distinct in any kind of colour vision
 
 
@@ -51,6 +53,17 @@ def save_grid(images: Sequence[np.ndarray], titles: Sequence[str], path: Path) -
         axes.imshow(image, cmap="gray_r" if image.ndim == 2 else None)
         axes.set_title(title, fontsize=9)
     figure.savefig(path, dpi=110)
+
+
+def save_sheet(pictures: Sequence[Any], columns: int, path: Path) -> None:
+    """Pictures of Pillow in rows, as they are, with white between them."""
+    width, height = (max(side) + 6 for side in zip(*(picture.size for picture in pictures)))
+    rows = -(-len(pictures) // columns)
+    sheet = pillow("Image").new("RGB", (columns * width, rows * height), "white")
+    for number, picture in enumerate(pictures):
+        row, column = divmod(number, columns)
+        sheet.paste(picture, (column * width + 3, row * height + 3))
+    sheet.save(path)
 
 
 def save_confusion(counts: np.ndarray, names: Sequence[str], path: Path) -> None:

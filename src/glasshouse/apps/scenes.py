@@ -140,6 +140,11 @@ def composed(
     }  # fmt: skip
 
 
+def names_of(folders: str) -> list[str]:
+    """The names between commas."""
+    return [name.strip() for name in folders.split(",")]
+
+
 def part_of(picture: Any, side: int, rng: np.random.Generator) -> Any:
     """A random square of a picture, `side` pixels wide."""
     width, height = picture.size

@@ -11,7 +11,7 @@ import numpy as np
 from glasshouse import optim
 from glasshouse.apps.app import App, AppRecipe, Training
 from glasshouse.apps.pictures import save_grid
-from glasshouse.apps.scenes import as_input, read_stamps, scenes
+from glasshouse.apps.scenes import as_input, names_of, read_stamps, scenes
 from glasshouse.data import DataLoader, ListDataset
 from glasshouse.metrics import IoU
 from glasshouse.nn.functional import cross_entropy
@@ -52,8 +52,7 @@ class Segmentation(App):
         return UNet(len(assets["classes"]), width=recipe.width, depth=recipe.depth)
 
     def prepare(self, recipe: SegmentRecipe, folder: Path) -> Training:
-        names = [name.strip() for name in recipe.folders.split(",")]
-        train, other = read_stamps(folder, names, recipe.errors)
+        train, other = read_stamps(folder, names_of(recipe.folders), recipe.errors)
         held_out = scenes(other, recipe.held_out, recipe.side, recipe.most, recipe.seed)
         held_out = ListDataset(list(held_out))  # the same in each epoch
         composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed)
@@ -71,7 +70,9 @@ class Segmentation(App):
         )  # fmt: skip
 
     def report(self, recipe: SegmentRecipe, training: Training, out: Path) -> dict[str, Any]:
-        overlap, pictures, titles = IoU(len(CLASSES), average=None), [], []
+        overlap = IoU(len(CLASSES), average=None)
+        pictures: list[np.ndarray] = []
+        titles: list[str] = []
         for images, masks in training.validation:
             scores = training.model(images)
             overlap.update(scores, masks)

@@ -12,8 +12,11 @@ from rich.table import Table
 
 from glasshouse.apps import find_app, load_app, train_app
 from glasshouse.apps.sources import data_folder, data_sources, existing_data, fetch_data
+from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command, screen_columns
+from glasshouse.data.image import decoded, open_image
 
+FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -96,6 +99,30 @@ def transcribe_command(file: Path, model: Path, greedy: bool) -> None:
     """Write what is said in FILE, a recording, by the model that `glasshouse train asr` made."""
     app: Any = find_app("asr")
     click.echo(app.transcribe(file, load_app(app, model), model, greedy))
+
+
+@click.command("detect", cls=Command)
+@click.argument("picture", type=FILE)
+@click.option("--model", type=FOLDER, default=Path("runs/detect"), show_default=True,
+              help="Folder of the trained run.")  # fmt: skip
+@click.option("--out", type=FILE, help="File to write.  [default: NAME_boxes.png]")
+@click.option("--score", type=click.FloatRange(0, 1), default=0.3, show_default=True,
+              help="Least score of a box.")  # fmt: skip
+def detect_command(picture: Path, model: Path, out: Path | None, score: float) -> None:
+    """Draw boxes around what the model of `glasshouse train detect` finds in PICTURE."""
+    app: Any = find_app("detect")
+    recipe, assets, network = load_app(app, model)
+    image = decoded(open_image(picture))
+    best = app.detect(image, recipe, assets, network, score)
+    out = out or picture.with_name(f"{picture.stem}_boxes.png")
+    try:
+        app.drawn(image, best, assets).save(out)
+    except ValueError as error:
+        raise OptionError("detect", "a file of pictures", out, f"{error}. Use .png.") from None
+    for box, label, value in zip(best["boxes"], best["labels"], best["scores"]):
+        corners = " ".join(f"{x:.0f}" for x in box)
+        click.echo(f"{value:.2f}  {assets['classes'][label]}  {corners}")
+    click.echo(f"In {out}")
 
 
 @click.command("search", cls=Command)

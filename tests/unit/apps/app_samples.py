@@ -126,7 +126,14 @@ def write_prompts(folder):
     return {"batch_size": 7, "speeds": "1", "lr": 0.01, "errors": "raise", **sizes}
 
 
+def write_scenes(folder):
+    """Scenes for detect."""
+    sizes = {"side": 64, "most": 2, "width": 4, "channels": 8, "depth": 1}
+    return {**write_stamps(folder), **sizes, "folders": "disks,bars"}
+
+
 SAMPLES = {
+    "detect": write_scenes,
     "segment": write_masks,
     "imgclass": write_digits,
     "textclass": write_news,

@@ -183,8 +183,8 @@ class FCOS(nn.Module):
             "bbox_ctrness": (middle * hits).sum() / count,
         }
 
+    @staticmethod
     def detect(
-        self,
         outputs: dict[str, Tensor],
         size: tuple[int, int],
         *,

@@ -1,0 +1,240 @@
+"""`glasshouse train detect`: FCOS finds things in pictures, and says of which class they are.
+
+The data are scenes of cut-out pictures on backgrounds, or aerial photographs of trees."""
+
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import glasshouse as gh
+from glasshouse import optim
+from glasshouse.apps.app import App, AppRecipe, Training
+from glasshouse.apps.pictures import save_sheet
+from glasshouse.apps.scenes import as_input, names_of, read_stamps, scenes
+from glasshouse.base.errors import OptionError
+from glasshouse.data import DataLoader, ListDataset, VOCDetection
+from glasshouse.data.boxed import Placement
+from glasshouse.data.image import (
+    Compose,
+    PlaceTransform,
+    RandomCrop,
+    RandomFlip,
+    Resize,
+    as_image,
+    decoded,
+    in_colour,
+)
+from glasshouse.metrics import MeanAveragePrecision
+from glasshouse.ops.checks import check_option
+from glasshouse.vision import draw_boxes
+from glasshouse.vision.models import FCOS
+
+FOLDERS = "animals/birds,food/fruit,plants/flowers,town/roadsigns,vehicles"
+TILE = 100  # pixels of an aerial photograph, about 10 m, that are brought to the network's side
+LEAST_TREE = 4.0  # pixels; what is left of a tree at the edge of a tile is not asked for
+TREES_IN_A_TILE = 64  # at most
+
+
+@dataclass(frozen=True)
+class DetectRecipe(AppRecipe):
+    """Options of a run."""
+
+    epochs: int = 20
+    lr: float = 2e-3
+    batch_size: int = 16
+    dataset: str = "stamps"  # or "trees"
+    scenes: int = 1600  # composed, or cut out of photographs, for each epoch
+    held_out: int = 160
+    side: int = 128
+    most: int = 3  # things in a scene
+    width: int = 24
+    channels: int = 48
+    depth: int = 2
+    folders: str = FOLDERS  # of stamps, between commas; each is a class
+    held_out_photograph: str = "OSBS_029"  # of trees
+    errors: str = "raise"  # or "skip", to leave out files that cannot be read
+
+
+class BoxPrecision(MeanAveragePrecision):
+    """The mean average precision at an IoU of 0.5 of an epoch's first images, for outputs of FCOS
+    and targets of `sample_of`."""
+
+    def __init__(self, side: int, most: int) -> None:
+        super().__init__([0.5])
+        self.side, self.most = side, most
+
+    def update(self, predictions: Any, targets: Any) -> None:
+        if self.images < self.most:
+            size = (self.side, self.side)
+            best = FCOS.detect(predictions, size, score_thresh=0.1, topk_candidates=50)
+            rows = targets.numpy()[:, predictions["boxes"].shape[1] :]
+            rows = [x[x[:, 0] >= 0] for x in rows]
+            super().update(
+                best, [{"boxes": x[:, 1:5], "labels": x[:, 0].astype(int)} for x in rows]
+            )
+
+    def value(self) -> Any:
+        return super().value()["map_50"]
+
+
+class Detection(App):
+    """Boxes of things, and their classes."""
+
+    name = "detect"
+    summary = "Detect things in scenes, or trees in aerial photographs"
+    recipe = DetectRecipe()
+
+    def make_model(self, recipe: DetectRecipe, assets: dict[str, Any]) -> FCOS:
+        """FCOS on a narrow ResNet: (N, 3, side, side) -> scores and boxes of each place."""
+        sizes: Any = {"channels": recipe.channels, "depth": recipe.depth, "width": recipe.width}
+        return FCOS(len(assets["classes"]), "resnet18", **sizes)
+
+    def prepare(self, recipe: DetectRecipe, folder: Path) -> Training:
+        check_option("train detect", "dataset", recipe.dataset, ("stamps", "trees"))
+        read = read_scenes if recipe.dataset == "stamps" else read_trees
+        train, validation, held_out, assets = read(recipe, folder)
+        model = self.make_model(recipe, assets)
+        room = recipe.most if recipe.dataset == "stamps" else TREES_IN_A_TILE
+        as_sample = partial(sample_of, model=model, room=room)
+        data = DataLoader(train.map(as_sample), recipe.batch_size, drop_last=True)
+        optimizer = optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.02)
+        return Training(
+            model, data, partial(loss_of, model), optimizer,
+            metrics={"map_50": BoxPrecision(recipe.side, len(validation))},
+            validation=DataLoader(validation.map(as_sample), recipe.batch_size),
+            schedule=optim.OneCycleLR(optimizer, recipe.lr, recipe.epochs * len(data)),
+            clip_norm=10.0, assets=assets, held_out=held_out,
+            monitor="val_map_50", mode="max",
+        )  # fmt: skip
+
+    def report(self, recipe: DetectRecipe, training: Training, out: Path) -> dict[str, Any]:
+        assets, model, precision = training.assets, training.model, MeanAveragePrecision([0.5])
+        pictures: list[Any] = []
+        for scene in training.held_out:
+            best = self.detect(scene["image"], recipe, assets, model, 0.05)
+            truth = {name: scene[name] for name in ("boxes", "labels")}
+            precision.update([best], [truth])
+            if len(pictures) < 24:
+                shown = {name: x[best["scores"] >= 0.3] for name, x in best.items()}
+                pictures.append(self.drawn(scene["image"], shown, assets, 3))
+        save_sheet(pictures, 6, out / "boxes.png")
+        values, classes = precision.value(), assets["classes"]
+        each = {f"ap_{classes[label]}": x for label, x in values["per_class"].items()}
+        return {"map_50": values["map_50"], "pictures": len(training.held_out), **each}
+
+    def detect(
+        self, picture: Any, recipe: DetectRecipe, assets: dict[str, Any], model: Any, score: float
+    ) -> dict[str, np.ndarray]:
+        """The "boxes" in a picture's pixels, "scores" and "labels" of what scores at least so."""
+        picture = in_colour(as_image(picture))
+        size = np.array(picture.size)
+        scale = assets["scale"] or recipe.side / size.max()
+        width, height = (int(x) for x in np.maximum(np.round(size * scale / 32), 1) * 32)
+        pixels = as_input(np.asarray(picture.resize((width, height))))
+        with gh.no_grad():
+            outputs = model(gh.asarray(pixels[None]))
+        best = FCOS.detect(outputs, (height, width), score_thresh=score)[0]
+        return best | {"boxes": best["boxes"] * np.tile(size / (width, height), 2)}
+
+    def drawn(self, picture: Any, best: dict[str, Any], assets: Any, zoom: int = 1) -> Any:
+        """A picture, so many times larger, with boxes, names of classes and scores."""
+        picture = in_colour(as_image(picture))
+        picture = picture.resize((picture.width * zoom, picture.height * zoom))
+        names = [assets["classes"][label] for label in best["labels"]]
+        return draw_boxes(picture, best["boxes"] * zoom, names, best["scores"])
+
+
+def read_scenes(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """(scenes to train with, those held out, the same for the report, assets)."""
+    folders = names_of(recipe.folders)
+    train, other = read_stamps(folder, folders, recipe.errors)
+    held_out = ListDataset(list(scenes(other, recipe.held_out, recipe.side, recipe.most, 0)))
+    composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed)
+    assets = {"classes": [Path(x).name for x in folders], "scale": None}
+    return composed, held_out, held_out, assets
+
+
+def read_trees(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """(tiles of photographs to train with, those of the photograph held out, the whole of it for
+    the report, assets).
+
+    Raises: OptionError where no photograph has its name.
+    """
+    trees = VOCDetection(folder / "trees", folder / "trees", errors=recipe.errors)
+    trees.rows = [(photograph(path), objects) for path, objects in trees.rows]
+    names = [path.stem for path, _ in trees.rows]
+    if recipe.held_out_photograph not in names:
+        expected, got = f"one of {', '.join(names)}", recipe.held_out_photograph
+        raise OptionError("train detect", expected, got, "See --held-out-photograph.")
+    others, last = copy(trees), names.index(recipe.held_out_photograph)
+    others.rows, trees.rows = trees.rows[:last] + trees.rows[last + 1 :], [trees.rows[last]]
+    photographs, held_out = (
+        [{**x, "image": decoded(x["image"]), "labels": 0 * x["labels"]} for x in part]
+        for part in (others, trees)
+    )
+    part = Compose(RandomCrop(TILE), Resize(recipe.side), RandomFlip(), RandomFlip(vertical=True))
+    areas = np.array([x["image"].width * x["image"].height for x in photographs], float)
+
+    def tile(_: int, rng: np.random.Generator) -> dict[str, Any]:
+        return part(photographs[rng.choice(len(areas), p=areas / areas.sum())], rng)
+
+    train = ListDataset(range(recipe.scenes)).map(tile, seed=recipe.seed)
+    width, height = held_out[0]["image"].size
+    corners = [(x, y) for y in range(0, height, TILE) for x in range(0, width, TILE)]
+    tiles = [Tile(corner, recipe.side)(held_out[0]) for corner in corners]
+    assets = {"classes": ["tree"], "scale": recipe.side / TILE}
+    train, tiles = (x.map(with_whole_trees) for x in (train, ListDataset(tiles)))
+    return train, tiles, ListDataset(held_out), assets
+
+
+class Tile(PlaceTransform):
+    """The square of a photograph at a corner (left, top), brought to a side."""
+
+    filter = 2  # Pillow's number of bilinear
+
+    def __init__(self, corner: tuple[int, int], side: int) -> None:
+        self.corner, self.side = corner, side
+
+    def place(self, width: int, height: int, rng: Any) -> Placement:
+        left, top = self.corner
+        return Placement((left, top, left + TILE, top + TILE), (self.side, self.side))
+
+
+def photograph(path: Path) -> Path:
+    """The file of a photograph whose annotations may name another ending."""
+    return path if path.exists() else path.with_suffix(".png")
+
+
+def with_whole_trees(sample: dict[str, Any]) -> dict[str, Any]:
+    """The sample without slivers of trees at its edges."""
+    boxes = sample["boxes"]
+    stay = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_TREE).all(axis=1))[:TREES_IN_A_TILE]
+    return {**sample, "boxes": boxes[stay], "labels": sample["labels"][stay]}
+
+
+def sample_of(scene: dict[str, Any], model: FCOS, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """A scene as the network reads it, and its target (places + room, 6): what each place is to
+    find, class, box and centredness, then the boxes themselves; without one the class is -1."""
+    image, boxes, labels = (scene[name] for name in ("image", "boxes", "labels"))
+    image = as_input(np.asarray(image))
+    goals = model.assign([{"boxes": boxes, "labels": labels}], image.shape[1:])
+    count = goals["labels"].shape[1]
+    target = np.zeros((count + room, 6), np.float32)
+    target[:, 0] = -1
+    target[:count, 0], target[:count, 1:5] = goals["labels"][0], goals["boxes"][0]
+    target[:count, 5] = goals["ctrness"][0]
+    rows = slice(count, count + len(boxes))
+    target[rows, 0], target[rows, 1:5] = labels, boxes
+    return image, target
+
+
+def loss_of(model: FCOS, outputs: dict[str, gh.Tensor], target: gh.Tensor) -> gh.Tensor:
+    """The sum of FCOS's losses for targets of `sample_of`."""
+    goals = target[:, : outputs["boxes"].shape[1]]
+    labels = goals[..., 0].astype("int64")
+    parts = {"labels": labels, "boxes": goals[..., 1:5], "ctrness": goals[..., 5]}
+    return sum(model.loss(outputs, parts).values(), gh.zeros(()))
