@@ -9,6 +9,7 @@ APPS = {
     "imgclass": "ImageClassification",
     "textclass": "TextClassification",
     "detect": "Detection",
+    "lm": "TextGeneration",
     "segment": "Segmentation",
     "asr": "SpeechRecognition",
     "embed": "TextEmbedding",

@@ -29,6 +29,7 @@ from glasshouse.cli.apps import (
     search_command,
     transcribe_command,
     translate_command,
+    write_command,
 )
 from glasshouse.cli.bench import bench
 from glasshouse.cli.build import build
@@ -193,6 +194,7 @@ for command in (
     search_command,
     transcribe_command,
     translate_command,
+    write_command,
     docs,
     explain,
     flops,

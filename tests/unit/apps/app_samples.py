@@ -132,8 +132,19 @@ def write_scenes(folder):
     return {**write_stamps(folder), **sizes, "folders": "disks,bars"}
 
 
+def write_novels(folder):
+    """Three texts of a few words."""
+    rng = np.random.default_rng(0)
+    words = "the ship came to the harbour with corn and went on at night".split()
+    for name in ("persuasion", "first", "second"):
+        lines = (" ".join(rng.choice(words, 9)) for _ in range(60))
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    return {"batch_size": 4, "vocab": 300, "dim": 16, "layers": 1, "length": 16}
+
+
 SAMPLES = {
     "detect": write_scenes,
+    "lm": write_novels,
     "segment": write_masks,
     "imgclass": write_digits,
     "textclass": write_news,
@@ -141,6 +152,7 @@ SAMPLES = {
     "embed": write_texts_and_encoder,
     "translate": write_translations,
 }
+OPTIONAL = {"lm": ("first.txt", "second.txt")}  # files that a run may do without
 
 
 def load_twin(name):
