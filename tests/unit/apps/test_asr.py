@@ -124,6 +124,9 @@ def test_the_command_transcribes_at_any_rate(tmp_path):
     beam, greedy = (CliRunner().invoke(main, [*words, *more]) for more in ([], ["--greedy"]))
     assert beam.exit_code == greedy.exit_code == 0, beam.output
     assert beam.output.strip() == "head", (beam.output, greedy.output)
+    write_sound(tmp_path / "short.wav", np.zeros(5))
+    short = CliRunner().invoke(main, ["transcribe", str(tmp_path / "short.wav"), f"--model={run}"])
+    assert short.exit_code == 0, short.output
     (run / "words.arpa").unlink()
     lost = CliRunner().invoke(main, words)
     assert lost.exit_code == 1 and "words.arpa" in lost.output
