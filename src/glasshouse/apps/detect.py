@@ -2,7 +2,6 @@
 
 The data are scenes of cut-out pictures on backgrounds, or aerial photographs of trees."""
 
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,28 +14,15 @@ from glasshouse import optim
 from glasshouse.apps.app import App, AppRecipe, Training
 from glasshouse.apps.pictures import save_sheet
 from glasshouse.apps.scenes import as_input, names_of, read_stamps, scenes
-from glasshouse.base.errors import OptionError
-from glasshouse.data import DataLoader, ListDataset, VOCDetection
-from glasshouse.data.boxed import Placement
-from glasshouse.data.image import (
-    Compose,
-    PlaceTransform,
-    RandomCrop,
-    RandomFlip,
-    Resize,
-    as_image,
-    decoded,
-    in_colour,
-)
+from glasshouse.apps.trees import TREES_IN_A_TILE, read_trees, shares
+from glasshouse.data import DataLoader, ListDataset
+from glasshouse.data.image import as_image, in_colour
 from glasshouse.metrics import MeanAveragePrecision
 from glasshouse.ops.checks import check_option
 from glasshouse.vision import draw_boxes
 from glasshouse.vision.models import FCOS
 
 FOLDERS = "animals/birds,food/fruit,plants/flowers,town/roadsigns,vehicles"
-TILE = 100  # pixels of an aerial photograph, about 10 m, that are brought to the network's side
-LEAST_TREE = 4.0  # pixels; what is left of a tree at the edge of a tile is not asked for
-TREES_IN_A_TILE = 64  # at most
 
 
 @dataclass(frozen=True)
@@ -124,6 +110,8 @@ class Detection(App):
         save_sheet(pictures, 6, out / "boxes.png")
         values, classes = precision.value(), assets["classes"]
         each = {f"ap_{classes[label]}": x for label, x in values["per_class"].items()}
+        if assets["scale"]:  # one photograph
+            each |= shares(best["boxes"][best["scores"] >= 0.3], scene["boxes"])
         return {"map_50": values["map_50"], "pictures": len(training.held_out), **each}
 
     def detect(
@@ -156,64 +144,6 @@ def read_scenes(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict
     composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed)
     assets = {"classes": [Path(x).name for x in folders], "scale": None}
     return composed, held_out, held_out, assets
-
-
-def read_trees(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """(tiles of photographs to train with, those of the photograph held out, the whole of it for
-    the report, assets).
-
-    Raises: OptionError where no photograph has its name.
-    """
-    trees = VOCDetection(folder / "trees", folder / "trees", errors=recipe.errors)
-    trees.rows = [(photograph(path), objects) for path, objects in trees.rows]
-    names = [path.stem for path, _ in trees.rows]
-    if recipe.held_out_photograph not in names:
-        expected, got = f"one of {', '.join(names)}", recipe.held_out_photograph
-        raise OptionError("train detect", expected, got, "See --held-out-photograph.")
-    others, last = copy(trees), names.index(recipe.held_out_photograph)
-    others.rows, trees.rows = trees.rows[:last] + trees.rows[last + 1 :], [trees.rows[last]]
-    photographs, held_out = (
-        [{**x, "image": decoded(x["image"]), "labels": 0 * x["labels"]} for x in part]
-        for part in (others, trees)
-    )
-    part = Compose(RandomCrop(TILE), Resize(recipe.side), RandomFlip(), RandomFlip(vertical=True))
-    areas = np.array([x["image"].width * x["image"].height for x in photographs], float)
-
-    def tile(_: int, rng: np.random.Generator) -> dict[str, Any]:
-        return part(photographs[rng.choice(len(areas), p=areas / areas.sum())], rng)
-
-    train = ListDataset(range(recipe.scenes)).map(tile, seed=recipe.seed)
-    width, height = held_out[0]["image"].size
-    corners = [(x, y) for y in range(0, height, TILE) for x in range(0, width, TILE)]
-    tiles = [Tile(corner, recipe.side)(held_out[0]) for corner in corners]
-    assets = {"classes": ["tree"], "scale": recipe.side / TILE}
-    train, tiles = (x.map(with_whole_trees) for x in (train, ListDataset(tiles)))
-    return train, tiles, ListDataset(held_out), assets
-
-
-class Tile(PlaceTransform):
-    """The square of a photograph at a corner (left, top), brought to a side."""
-
-    filter = 2  # Pillow's number of bilinear
-
-    def __init__(self, corner: tuple[int, int], side: int) -> None:
-        self.corner, self.side = corner, side
-
-    def place(self, width: int, height: int, rng: Any) -> Placement:
-        left, top = self.corner
-        return Placement((left, top, left + TILE, top + TILE), (self.side, self.side))
-
-
-def photograph(path: Path) -> Path:
-    """The file of a photograph whose annotations may name another ending."""
-    return path if path.exists() else path.with_suffix(".png")
-
-
-def with_whole_trees(sample: dict[str, Any]) -> dict[str, Any]:
-    """The sample without slivers of trees at its edges."""
-    boxes = sample["boxes"]
-    stay = np.flatnonzero((boxes[:, 2:] - boxes[:, :2] >= LEAST_TREE).all(axis=1))[:TREES_IN_A_TILE]
-    return {**sample, "boxes": boxes[stay], "labels": sample["labels"][stay]}
 
 
 def sample_of(scene: dict[str, Any], model: FCOS, room: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,8 @@ from PIL import Image
 
 import glasshouse as gh
 from glasshouse.apps import find_app
-from glasshouse.apps.detect import BoxPrecision, loss_of, read_trees
+from glasshouse.apps.detect import BoxPrecision, loss_of
+from glasshouse.apps.trees import read_trees, shares
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.cli.main import main
 
@@ -66,6 +67,7 @@ def test_the_numbers_of_trees_are_of_the_whole_photograph(trees, tmp_path):
     app = find_app("detect")
     training = app.prepare(trees[1], trees[0])
     numbers = app.report(trees[1], replace(training, model=training.model.eval()), tmp_path)
+    assert {"precision", "recall"} <= set(numbers)
     assert numbers["pictures"] == 1 and 0 <= numbers["map_50"] <= 1
     with Image.open(tmp_path / "boxes.png") as sheet:
         assert sheet.width > 3 * 120
@@ -97,6 +99,13 @@ def test_a_photograph_that_is_skipped_is_not_replaced_by_the_one_held_out(trees)
         train, tiles, _, _ = read_trees(recipe, folder)
     red = [np.asarray(x["image"])[..., 0].max() == 255 for x in (*train, *tiles)]
     assert red == [False] * len(train) + [True] * len(tiles)
+
+
+def test_each_tree_is_counted_once():
+    trees = np.array([[0, 0, 10, 10], [20, 0, 30, 10.0]])
+    boxes = np.array([[0, 0, 10, 9], [0, 0, 10, 10], [20, 8, 30, 18], [21, 0, 31, 10.0]])
+    assert shares(boxes, trees) == {"precision": 0.5, "recall": 1.0}
+    assert shares(boxes[:0], trees) == {"precision": 0.0, "recall": 0.0}
 
 
 def test_targets_have_one_shape(trees):
