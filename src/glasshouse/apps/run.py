@@ -116,6 +116,10 @@ def read_notes(app: App, out: Path) -> dict[str, Any]:
     if notes.get("app") != app.name:
         got = f"one of {notes.get('app')!r}"
         raise CheckpointError(app.name, f"a run of {app.name} in {out}", got, fix)
+    if set(notes["recipe"]) != set(asdict(app.recipe)):
+        got = f"the options {', '.join(notes['recipe'])}"
+        expected = f"a run of this version, with the options {', '.join(asdict(app.recipe))}"
+        raise CheckpointError(app.name, f"{expected}, in {out}", got, "Train it again.")
     return notes
 
 

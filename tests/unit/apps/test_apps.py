@@ -75,6 +75,9 @@ def test_a_checkpoint_of_another_application_is_refused(app_data, tmp_path):
     (tmp_path / NOTES).write_text('{"app": "another"}')
     with pytest.raises(CheckpointError, match=f"a run of {name} in .*; got one of 'another'"):
         load_app(find_app(name), tmp_path)
+    (tmp_path / NOTES).write_text(f'{{"app": "{name}", "recipe": {{"epochs": 1, "old": 2}}}}')
+    with pytest.raises(CheckpointError, match="a run of this version, with the options epochs, lr"):
+        load_app(find_app(name), tmp_path)
     with pytest.raises(CheckpointError, match=f"Train it first: glasshouse train {name}"):
         load_app(find_app(name), tmp_path / "nowhere")
 
