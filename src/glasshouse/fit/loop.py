@@ -106,7 +106,8 @@ def train_epoch(run: FitRun, step: Any) -> None:
 
 
 def train_step(run: FitRun, group: list[Any]) -> list[Any]:
-    """One update by the mean gradient of a group of batches: [(loss, scores)] of each."""
+    """One update by the mean gradient of a group of batches: [(loss, scores)] of each; scores are
+    None without metrics."""
     run.optimizer.zero_grad()
     results = []
     for number, (inputs, target, share) in enumerate(group):
@@ -117,7 +118,7 @@ def train_step(run: FitRun, group: list[Any]) -> list[Any]:
         is_last = number + 1 == len(group)
         with nullcontext() if is_last else no_sync(run.model):
             run.scaler.scale(part * share.weight if share else part).backward()
-        results.append((loss, scores))
+        results.append((loss, scores if run.needs_scores else None))
     if run.clip_norm is not None or run.clip_value is not None:
         run.scaler.unscale_(run.optimizer)
     if run.clip_norm is not None:
