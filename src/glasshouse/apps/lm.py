@@ -27,7 +27,7 @@ PROMPTS = ("It is a truth", "She could not", '"My dear')
 class GenerationRecipe(AppRecipe):
     """Options of a run."""
 
-    epochs: int = 8
+    epochs: int = 4
     lr: float = 2e-3
     batch_size: int = 32
     held_out: str = "persuasion"  # name of a file, without .txt
