@@ -108,6 +108,7 @@ def train_epoch(run: FitRun, step: Any) -> None:
 def train_step(run: FitRun, group: list[Any]) -> list[Any]:
     """One update by the mean gradient of a group of batches: [(loss, scores)] of each; scores are
     None without metrics."""
+    has_metrics = len(run.meters.metrics) > 1  # the loss is one; to end at it is faster
     run.optimizer.zero_grad()
     results = []
     for number, (inputs, target, share) in enumerate(group):
@@ -118,7 +119,7 @@ def train_step(run: FitRun, group: list[Any]) -> list[Any]:
         is_last = number + 1 == len(group)
         with nullcontext() if is_last else no_sync(run.model):
             run.scaler.scale(part * share.weight if share else part).backward()
-        results.append((loss, scores if run.needs_scores else None))
+        results.append((loss, scores if has_metrics else None))
     if run.clip_norm is not None or run.clip_value is not None:
         run.scaler.unscale_(run.optimizer)
     if run.clip_norm is not None:

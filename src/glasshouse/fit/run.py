@@ -146,7 +146,6 @@ class FitRun:
         if self.ranks > 1 and not is_replicated(model):
             replicate(model, mesh({"data": self.ranks}))
         self.meters = Meters(metrics_by_name(metrics))
-        self.needs_scores = len(self.meters.metrics) > 1  # a step that ends at the loss is faster
         self.callbacks = in_order(callbacks)
         self.schedule = checked_schedule(schedule, optimizer)
         self.schedule_every = check_option(
