@@ -16,8 +16,12 @@ from glasshouse.apps.run import BEST, NOTES
 from glasshouse.base.errors import CheckpointError, Explained, OptionError
 from glasshouse.cli.main import main
 
+QUICK = ("imgclass", "textclass")  # the others compile for seconds
 
-@pytest.fixture(params=SAMPLES)
+
+@pytest.fixture(
+    params=[pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in SAMPLES]
+)
 def app_data(request, tmp_path):
     """(name of an application, folder of generated data, settings for a short run)."""
     folder = tmp_path / "data"

@@ -224,6 +224,7 @@ LAYERS = [
 ]  # not the table, which may be the head's too
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_classes", "gpt2", "qwen3", "t5", "marian"])
 def test_low_rank_adapters_train_and_load(name):
     model = small_model(name)
