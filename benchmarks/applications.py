@@ -24,7 +24,6 @@ from glasshouse.apps.sources import data_folder
 from glasshouse.capture import optimize
 
 ROOT = Path(__file__).parents[1]
-DATA = {"segment": "detect"}  # of applications that read another's data
 BATCHES, ROUNDS, CALLS = 6, 7, 6
 
 
@@ -40,7 +39,7 @@ def prepared(name: str, smoke: bool):
     """(recipe, training) of an application on its data, or on generated files."""
     app = find_app(name)
     if not smoke:
-        return app.recipe, app.prepare(app.recipe, data_folder(DATA.get(name, name)))
+        return app.recipe, app.prepare(app.recipe, data_folder(app.data_name))
     with tempfile.TemporaryDirectory() as folder:
         samples = load_module(ROOT / "tests" / "unit" / "apps" / "app_samples.py")
         recipe = replace(app.recipe, **samples.SAMPLES[name](Path(folder)))

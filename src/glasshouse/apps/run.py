@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from glasshouse.apps.app import App, Training
+from glasshouse.apps.app import App
 from glasshouse.apps.pictures import save_curves
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.fit import Callback, Checkpoint, CSVLog, FitRun, fit
@@ -167,12 +167,3 @@ class Table(Callback):
             self.has_heading = True
         cells = (f"{value:.4g}".rjust(width) for value, width in zip(row.values(), widths))
         self.console.print("".join(cells), soft_wrap=True)
-
-
-def result_of(training: Training, name: str) -> Any:
-    """The value of one of the run's metrics on its validation data, computed now."""
-    meter = training.metrics[name]
-    meter.reset()
-    for *inputs, target in training.validation:
-        meter.update(training.model(*inputs), target)
-    return meter.value()

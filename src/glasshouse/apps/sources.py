@@ -36,7 +36,7 @@ def data_folder(name: str) -> Path:
 
 
 def fetch_data(name: str, folder: Path, show: Callable[[str], Any] = print) -> None:
-    """Get the packages of a data set, put their files into a folder, and check what is there.
+    """Download the packages of a data set, copy their files to a folder, and check the files.
     `show` prints a line.
 
     Raises: OptionError for an unknown name, BackendError where a client is missing or fails,

@@ -21,7 +21,7 @@ from glasshouse.vision import assignment
 from glasshouse.vision.boxes import box_iou
 
 TILE = 100  # pixels of an aerial photograph, about 10 m, that are brought to the network's side
-LEAST_TREE = 4.0  # pixels; what is left of a tree at the edge of a tile is not asked for
+LEAST_TREE = 4.0  # pixels; smaller parts of trees at the edge of a tile are ignored
 TREES_IN_A_TILE = 64  # at most
 LEAST_OVERLAP = 0.4  # of a box and a tree that it stands for, as deepforest counts
 

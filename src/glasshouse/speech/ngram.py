@@ -275,9 +275,10 @@ def load_language_model(path: str | Path) -> NGramModel | KenLM:
 
 
 def train_ngrams(texts: Iterable[str | Sequence[str]], order: int = 3) -> NGramModel:
-    """A model of these texts by modified Kneser-Ney smoothing, orders interpolated: each word's
-    count less a discount, over the context's count; what is left goes to the shorter context, whose
-    counts are of different words in front; and at last to all words alike, <unk> among them.
+    """An n-gram model with interpolated modified Kneser-Ney smoothing. A word's probability is its
+    count less a discount, over the context's count. The discounted mass goes to the next shorter
+    context, which counts distinct preceding words, and in the end to a uniform distribution over
+    the vocabulary and <unk>.
 
     Shapes: texts, strings of words with spaces between, or lists of words (or of letters).
     Raises: OptionError for an order below 1 or texts without a word.
