@@ -14,8 +14,7 @@ from glasshouse.nn import functional
 from glasshouse.ops.checks import check_path
 from glasshouse.tensor import Tensor, arange
 from glasshouse.text.models import parts
-from glasshouse.text.models.encoder_decoder import EncoderDecoderModel, TextStack
-from glasshouse.text.models.marian import NAMES
+from glasshouse.text.models.encoder_decoder import AttentionLayer, EncoderDecoderModel, TextStack
 from glasshouse.text.models.pretrained import load_weights, read_config
 
 __all__ = ["WhisperConfig", "WhisperForConditionalGeneration"]
@@ -59,29 +58,14 @@ class KeyAttention(parts.Attention):
             self.add_module(name, nn.Linear(dim, dim, bias=name != "k_proj"))
 
 
-class WhisperLayer(nn.Module):
+class WhisperLayer(AttentionLayer):
     """x + attention(norm(x)), in a decoder x + attention(norm(x), the encoder's states), then
     x + two linear maps(norm(x)).
 
     Shapes: (N, L, d_model) -> the same.
     """
 
-    def __init__(self, config: WhisperConfig, is_decoder: bool) -> None:
-        super().__init__()
-        size, side = config.d_model, "decoder" if is_decoder else "encoder"
-        heads = getattr(config, f"{side}_attention_heads")
-        inner = getattr(config, f"{side}_ffn_dim")
-        options = size, heads, NAMES
-        self.self_attn = KeyAttention(*options, dropout=config.attention_dropout)
-        self.self_attn_layer_norm = nn.LayerNorm(size)
-        if is_decoder:
-            self.encoder_attn = KeyAttention(*options, dropout=config.attention_dropout)
-            self.encoder_attn_layer_norm = nn.LayerNorm(size)
-        self.fc1, self.fc2 = nn.Linear(size, inner), nn.Linear(inner, size)
-        self.final_layer_norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(config.dropout)
-        self.inner_dropout = nn.Dropout(config.activation_dropout)
-        self.activation = parts.check_activation("WhisperConfig", config.activation_function)
+    attention_class = KeyAttention
 
     def forward(
         self,

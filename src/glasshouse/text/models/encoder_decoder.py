@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from glasshouse import nn
 from glasshouse.base.errors import OptionError
 from glasshouse.tensor import Tensor, asarray, concat, full
 from glasshouse.tensor import where as choose
 from glasshouse.text.models import parts
 
 __all__ = ["EncoderDecoderModel", "shift_right"]
+
+NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 def shift_right(labels: Any, start: int, pad: int) -> Tensor:
@@ -22,6 +25,32 @@ def shift_right(labels: Any, start: int, pad: int) -> Tensor:
     labels = parts.checked_tokens("shift_right", asarray(labels), None)
     first = full((labels.shape[0], 1), start, dtype=labels.dtype)
     return concat([first, choose(labels < 0, pad, labels)[:, :-1]], axis=1)
+
+
+class AttentionLayer(nn.Module):
+    """Parts of a layer of Marian and Whisper: attention among its own states, in a decoder
+    attention to the encoder's, and two linear maps. Subclasses define `forward`.
+
+    Shapes: (N, L, d_model) -> the same.
+    """
+
+    attention_class = parts.Attention
+
+    def __init__(self, config: Any, is_decoder: bool) -> None:
+        super().__init__()
+        size, side = config.d_model, "decoder" if is_decoder else "encoder"
+        heads = getattr(config, f"{side}_attention_heads")
+        inner = getattr(config, f"{side}_ffn_dim")
+        for name in ("self_attn", "encoder_attn") if is_decoder else ("self_attn",):
+            attention = self.attention_class(size, heads, NAMES, dropout=config.attention_dropout)
+            self.add_module(name, attention)
+            self.add_module(f"{name}_layer_norm", nn.LayerNorm(size))
+        self.fc1, self.fc2 = nn.Linear(size, inner), nn.Linear(inner, size)
+        self.final_layer_norm = nn.LayerNorm(size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.inner_dropout = nn.Dropout(config.activation_dropout)
+        where = type(config).__name__
+        self.activation = parts.check_activation(where, config.activation_function)
 
 
 class TextStack(parts.TextModel):

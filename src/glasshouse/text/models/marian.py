@@ -9,11 +9,9 @@ from glasshouse.autograd import no_grad
 from glasshouse.nn.functional.positions import sinusoids
 from glasshouse.tensor import Tensor, arange, concat, take, zeros
 from glasshouse.text.models import parts
-from glasshouse.text.models.encoder_decoder import EncoderDecoderModel, TextStack
+from glasshouse.text.models.encoder_decoder import AttentionLayer, EncoderDecoderModel, TextStack
 
 __all__ = ["MarianConfig", "MarianMTModel"]
-
-NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,31 +55,12 @@ class SinusoidTable(nn.Module):
         return take(self.weight, at, axis=0)
 
 
-class MarianLayer(nn.Module):
+class MarianLayer(AttentionLayer):
     """norm(x + attention(x)), in a decoder norm(x + attention to the encoder's states), then
     norm(x + two linear maps).
 
     Shapes: (N, L, d_model) -> the same.
     """
-
-    def __init__(self, config: MarianConfig, is_decoder: bool) -> None:
-        super().__init__()
-        size, rate, side = config.d_model, config.attention_dropout, "encoder"
-        side = "decoder" if is_decoder else side
-        heads, inner = (
-            getattr(config, f"{side}_attention_heads"),
-            getattr(config, f"{side}_ffn_dim"),
-        )
-        self.self_attn = parts.Attention(size, heads, NAMES, dropout=rate)
-        self.self_attn_layer_norm = nn.LayerNorm(size)
-        if is_decoder:
-            self.encoder_attn = parts.Attention(size, heads, NAMES, dropout=rate)
-            self.encoder_attn_layer_norm = nn.LayerNorm(size)
-        self.fc1, self.fc2 = nn.Linear(size, inner), nn.Linear(inner, size)
-        self.final_layer_norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(config.dropout)
-        self.inner_dropout = nn.Dropout(config.activation_dropout)
-        self.activation = parts.check_activation("MarianConfig", config.activation_function)
 
     def forward(
         self,
