@@ -57,7 +57,8 @@ def recipe_option(field: Any, app: Any) -> click.Option:
     """An option for a field of a recipe; unset unless the user sets it."""
     default = getattr(app.recipe, field.name)
     name, text = "--" + field.name.replace("_", "-"), field.metadata.get("help", "")
-    kind = click.IntRange(0) if isinstance(default, int) else type(default)
+    least = 1 if field.name in ("epochs", "batch_size") else 0
+    kind = click.IntRange(least) if isinstance(default, int) else type(default)
     return click.Option([name], type=kind, help=f"{text}  [default: {default}]".strip())
 
 
