@@ -36,7 +36,9 @@ class MappedTensors:
             with open(path, "rb") as file:
                 self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise CheckpointError("load", f"a readable file at {path}", error, "Check it.") from error
+            raise CheckpointError(
+                "load", f"a readable file at {path}", error, "Check it."
+            ) from error
         size = int.from_bytes(self.memory[:LENGTH_BYTES], "little")
         self.start = LENGTH_BYTES + size
         try:
