@@ -13,6 +13,7 @@ from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.simplify import PASSES
 from glasshouse.nn import functional as F
+from glasshouse.ops.index import scatter_set
 
 FOLDER = Path(__file__).parent / "c"
 
@@ -57,6 +58,7 @@ GRAPHS = {
     "max_pool": lambda: (F.max_pool2d(draw(2, 4, 8, 8), 2),),
     "bfloat16": lambda: (draw(50, 20).to("bfloat16") * 3.5 + 1,),
     "integers": lambda: (draw(50, dtype="int32") // 3 + draw(50, dtype="int32") % 4,),
+    "scatter_set": lambda: (scatter_set(draw(4, 5), gh.arange(2), draw(4, 2), axis=1),),
     "concatenate": lambda: (gh.concat([draw(4, 5), draw(4, 7) * 2], axis=1),),
 }
 

@@ -11,6 +11,7 @@ void kernel0(void **a) {
   const int64_t step1 = (int64_t)a[6];
   float *b0 = a[0];
   float *b1 = a[1];
+  if (b1 == b0) return;  // donated memory
   #pragma omp parallel for schedule(static) if(parallel)
   for (int64_t p0 = 0; p0 < n_p0; p0++) {
     #pragma omp simd

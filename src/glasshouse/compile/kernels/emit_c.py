@@ -149,6 +149,9 @@ class KernelEmitter(ExprWriter):
         (inner,) = self.inner
         roots = [root for sweep in self.sweeps for root in sweep]
         n = self.extent(inner)
+        if len(roots) == 1 and is_copy(roots[0]):  # such as a scatter's first step
+            source, target = self.pointer(roots[0].expr.view), self.pointer(roots[0].store)
+            self.put(f"if ({source} == {target}) return;  // donated memory")
         if not self.kept and inner.size > CHUNK:
             step = f"lo += {CHUNK}"
             self.put(self.shared())
@@ -389,3 +392,8 @@ class KernelEmitter(ExprWriter):
                     self.add(root, f"t{root.number}[i]", f"s{root.number}[i]")
         for root in reductions:
             self.put(f"free(s{root.number});")
+
+
+def is_copy(root: Root) -> bool:
+    """Whether a result is a value of memory as it is."""
+    return root.expr.op == "load" and root.expr.dtype == root.store.base.dtype
