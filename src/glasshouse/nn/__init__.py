@@ -24,7 +24,18 @@ from glasshouse.nn.hooks import *
 from glasshouse.nn.module import ModuleBuffer as Buffer
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.nn.norm import *
-from glasshouse.nn.generation import GroupedQueryAttention, GrowingKVCache, KVCache
+from glasshouse.nn.generation import (
+    Generation,
+    GroupedQueryAttention,
+    GrowingKVCache,
+    KVCache,
+    Prefix,
+    TokenSampler,
+    SlotCache,
+    Writer,
+    generate,
+    read_prefix,
+)
 from glasshouse.nn.positions import *
 from glasshouse.nn.transformer import EncoderDecoder as Transformer
 from glasshouse.nn.shapes import *

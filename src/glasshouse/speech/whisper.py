@@ -8,11 +8,11 @@ import numpy as np
 
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
-from glasshouse.dispatch.value import adopt, as_value
+from glasshouse.dispatch.value import adopt, as_value, reshape
 from glasshouse.interop import open_safetensors
 from glasshouse.nn import functional
 from glasshouse.ops.checks import check_path
-from glasshouse.tensor import Tensor, arange
+from glasshouse.tensor import Tensor
 from glasshouse.text.models import parts
 from glasshouse.text.models.encoder_decoder import AttentionLayer, EncoderDecoderModel, TextStack
 from glasshouse.text.models.pretrained import load_weights, read_config
@@ -143,11 +143,10 @@ class WhisperDecoder(TextStack):
         )
         self.layer_norm, self.dropout = nn.LayerNorm(config.d_model), nn.Dropout(config.dropout)
 
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The tokens' vectors and those of their positions."""
         tokens = self.checked(tokens, self.config.max_target_positions)
-        at = self.embed_positions(arange(tokens.shape[1]) + offset)
-        return self.dropout(self.embed_tokens(tokens) + at)
+        return self.dropout(self.embed_tokens(tokens) + self.embed_positions(at))
 
     def layers_of(self) -> Any:
         """The layers."""
@@ -195,6 +194,15 @@ class WhisperForConditionalGeneration(EncoderDecoderModel):
     def scores(self, states: Tensor) -> Tensor:
         """The scores of the next token."""
         return self.proj_out(states)
+
+    def read(self, tokens: Any, attention_mask: Any = None) -> tuple[Any, Tensor | None, bool]:
+        """The decoder's memory of features (N, num_mel_bins, T), or of those of one recording; see
+        `EncoderDecoderModel`."""
+        x = as_value(tokens, where="generate")
+        is_single = x.ndim == 2
+        x = reshape(x, (1, *x.shape)) if is_single else x
+        mask = None if attention_mask is None else as_value(attention_mask)
+        return self.memory_of(self.encode(x, mask)), mask, is_single
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "WhisperForConditionalGeneration":

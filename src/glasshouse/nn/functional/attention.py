@@ -13,6 +13,8 @@ from glasshouse.tensor import Tensor, arange, exp, matmul, matrix_transpose
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
+FEW_QUERIES = 16  # up to so many, key heads that several query heads share are not repeated
+
 
 @composed
 def scaled_dot_product_attention(
@@ -38,9 +40,13 @@ def scaled_dot_product_attention(
     where = "scaled_dot_product_attention"
     named_inputs = ((query, "query"), (key, "key"), (value, "value"))
     q, k, v = (check_floating(where, x, name) for x, name in named_inputs)
+    attn_mask = None if attn_mask is None else as_value(attn_mask, where=where)
+    is_grouped = enable_gqa and q.ndim > 2 and q.shape[-2] <= FEW_QUERIES and not dropout_p
+    is_grouped = is_grouped and (attn_mask is None or is_shared(attn_mask, q.ndim))
     if enable_gqa:
         check_divides(where, "query heads", q.shape[-3], "key heads", k.shape[-3])
-        k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
+        if not is_grouped:
+            k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
     if not fits or k.shape[-2] != v.shape[-2]:
         expected = "query (..., L, E), key (..., S, E) and value (..., S, D)"
@@ -48,7 +54,36 @@ def scaled_dot_product_attention(
         raise ShapeError(where, expected, f"{q.shape}, {k.shape} and {v.shape}", fix)
     if is_causal and attn_mask is not None:
         raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
+    if is_grouped:
+        mask = causal_mask(q.shape[-2], k.shape[-2]) if is_causal else attn_mask
+        return attend_grouped(where, q, k, v, mask, scale)
     return attend(where, q, k, v, attn_mask, scale, dropout_p, is_causal)
+
+
+def is_shared(mask: Tensor, ndim: int) -> bool:
+    """Whether all heads have one mask."""
+    return mask.ndim < 3 or (mask.ndim == ndim and mask.shape[-3] == 1)
+
+
+def attend_grouped(
+    where: str, q: Tensor, k: Tensor, v: Tensor, mask: Any, scale: float | None
+) -> Tensor:
+    """Attention of few queries: those of the heads that share a key head lie below each other, so
+    that keys and values are read once.
+
+    Shapes: q (..., H, L, E), k (..., K, S, E), v (..., K, S, D) -> (..., H, L, D).
+    """
+    (*lead, heads, queries, size), few = q.shape, k.shape[-3]
+    q = reshape(q, (*lead, few, heads // few * queries, size))
+    if mask is not None:
+        check_mask(where, mask, (*lead, heads, queries, k.shape[-2]))
+        outer = (*mask.shape[:-3], 1) if mask.ndim > 3 else ()
+        mask = broadcast_to(mask, (*mask.shape[:-2], queries, mask.shape[-1]))
+        mask = reshape(mask, (*outer, 1, queries, mask.shape[-1]))
+        mask = broadcast_to(mask, (*outer, heads // few, *mask.shape[-2:]))
+        mask = reshape(mask, (*outer, heads // few * queries, mask.shape[-1]))
+    y = matmul(attention_weights(where, q, k, mask, scale), v)
+    return reshape(y, (*lead, heads, queries, v.shape[-1]))
 
 
 def attend(

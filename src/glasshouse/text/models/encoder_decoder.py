@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import numpy as np
+
 from glasshouse import nn
 from glasshouse.base.errors import OptionError
+from glasshouse.nn.generation.rows import checked_rows, padded
+from glasshouse.nn.generation.slots import states_at
 from glasshouse.tensor import Tensor, asarray, concat, full
 from glasshouse.tensor import where as choose
 from glasshouse.text.models import parts
@@ -62,8 +66,8 @@ class TextStack(parts.TextModel):
 
     is_decoder = False
 
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
-        """The states before the layers."""
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
+        """The states before the layers of tokens at these positions."""
         raise NotImplementedError(f"{type(self).__name__}: expected embed; got none. Define it.")
 
     def layers_of(self) -> Any:
@@ -94,7 +98,9 @@ class TextStack(parts.TextModel):
         if memory is not None:
             keys = memory[0][0].shape[2] if is_ready else memory.shape[1]
             far = parts.sight(memory_mask, length, keys)
-        x = self.embed(tokens, parts.offset_of(cache))
+        limit = getattr(self.config, "max_position_embeddings", None)
+        limit = getattr(self.config, "max_target_positions", limit)
+        x = self.embed(tokens, parts.positions_of(cache, length, limit))
         for i, layer in enumerate(self.layers_of()):
             own = None if cache is None else cache[i]
             x = layer(x, visible, memory[i] if is_ready else memory, far, own)
@@ -136,6 +142,27 @@ class EncoderDecoderModel(parts.CachedModel):
         """The decoder's layers, heads and features of a head."""
         attentions = self.attentions()
         return len(attentions), attentions[0].heads, attentions[0].head_dim
+
+    @property
+    def start_token(self) -> int:  # type: ignore[override]
+        """The token that a text begins with."""
+        return self.config.decoder_start_token_id
+
+    def read(self, tokens: Any, attention_mask: Any = None) -> tuple[Any, Tensor | None, bool]:
+        """The decoder's memory: keys and values of each layer, a mask, and whether it is of one
+        text without a batch's axis. Texts are padded to a few sizes, each a Program."""
+        rows, is_single = checked_rows(tokens, attention_mask, self.vocabulary)
+        size = -(-max(map(len, rows)) // 16) * 16
+        if self.context is not None:
+            size = max(min(size, self.context), max(map(len, rows)))
+        batch, counts = padded(rows, size)
+        mask = asarray(np.arange(size) < counts[:, None])
+        return self.memory_of(self.encode(asarray(batch), mask)), mask, is_single
+
+    def next_scores(self, tokens: Tensor, cache: Any, at: Tensor) -> Tensor:
+        """Scores of the tokens that follow those at the places `at`; see `nn.Generation`."""
+        states = self.stacks()[1](tokens, None, cache.memory, cache.memory_mask, cache)
+        return self.scores(states_at(states, at))
 
     def forward(
         self,

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from glasshouse import nn
-from glasshouse.tensor import Tensor, arange, split
+from glasshouse.tensor import Tensor, split
 from glasshouse.text.models import parts
 
 __all__ = ["GPT2Config", "GPT2LMHeadModel", "GPT2Model"]
@@ -103,7 +103,9 @@ class GPT2Model(parts.TextModel):
     ) -> Tensor:
         tokens = self.checked(tokens, self.config.n_positions)
         length = tokens.shape[1]
-        at = arange(length) + parts.offset_of(cache) if position_ids is None else position_ids
+        at = position_ids
+        if at is None:
+            at = parts.positions_of(cache, length, self.config.n_positions)
         keys = parts.key_count(cache, length)
         visible = parts.sight(attention_mask, length, keys, cache=cache, causal=True)
         x = self.drop(self.wte(tokens) + self.wpe(at))

@@ -12,7 +12,7 @@ from glasshouse.base.dtype import float32
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.ops.checks import check_option
-from glasshouse.tensor import Tensor, arange, asarray, cos, sin
+from glasshouse.tensor import Tensor, asarray, cos, sin
 from glasshouse.text.models import parts
 
 __all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel", "rotary_frequencies"]
@@ -237,6 +237,7 @@ class LlamaModel(parts.TextModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.known_frequencies: dict[int, tuple[Tensor, float]] = {}
         parts.draw_weights(self, config.initializer_range)
 
     def forward(
@@ -256,18 +257,28 @@ class LlamaModel(parts.TextModel):
             for window in set(windows)
         }
         x = self.embed_tokens(tokens)
-        at = arange(length) + parts.offset_of(cache) if position_ids is None else position_ids
+        at = parts.positions_of(cache, length) if position_ids is None else position_ids
         rotation = self.rotation(at, keys, x)
         for i, (layer, window) in enumerate(zip(self.layers, windows, strict=True)):
             x = layer(x, visible[window], None if cache is None else cache[i], rotation)
         return self.norm(x)
 
+    def frequencies(self, keys: int) -> tuple[Tensor, float]:
+        """The angles at position 1 and a factor, computed once for each number of keys that
+        matters."""
+        if keys not in self.known_frequencies:
+            config = self.config
+            options = (config.width, config.max_position_embeddings, keys)
+            frequencies, factor = rotary_frequencies(config.rope, *options)
+            self.known_frequencies[keys] = asarray(frequencies), factor
+        return self.known_frequencies[keys]
+
     def rotation(self, positions: Any, keys: int, x: Tensor) -> parts.Rotation:
         """Cosines and sines of the angles at the positions (L,) or (N, L)."""
         config, at = self.config, cast(as_value(positions), float32)
-        options = (config.width, config.max_position_embeddings, keys)
-        frequencies, factor = rotary_frequencies(config.rope, *options)
-        at = reshape(at, (*at.shape, 1)) * asarray(frequencies)
+        depends = config.rope["rope_type"] in ("dynamic", "longrope")
+        frequencies, factor = self.frequencies(keys if depends else 0)
+        at = reshape(at, (*at.shape, 1)) * frequencies
         at = at if at.ndim == 2 else reshape(at, (at.shape[0], 1, *at.shape[1:]))
         return cast(cos(at) * factor, x.dtype), cast(sin(at) * factor, x.dtype)
 

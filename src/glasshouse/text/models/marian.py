@@ -96,10 +96,9 @@ class MarianStack(TextStack):
         self.scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.dropout = nn.Dropout(config.dropout)
 
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The tokens' vectors and those of their positions."""
-        at = self.embed_positions(arange(tokens.shape[1]) + offset)
-        return self.dropout(self.embed_tokens(tokens) * self.scale + at)
+        return self.dropout(self.embed_tokens(tokens) * self.scale + self.embed_positions(at))
 
     def layers_of(self) -> Any:
         """The layers."""

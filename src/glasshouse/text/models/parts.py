@@ -13,9 +13,10 @@ from glasshouse.nn import functional
 from glasshouse.nn.checks import check_divides
 from glasshouse.nn.functional.attention import attention_weights, repeat_heads
 from glasshouse.nn.functional.positions import turned
+from glasshouse.nn.generation.slots import states_at
 from glasshouse.ops.checks import check_option, check_type
 from glasshouse.ops.movement import permute
-from glasshouse.tensor import Tensor, arange, concat, ones
+from glasshouse.tensor import Tensor, arange, concat, minimum, ones
 
 __all__ = ["Attention", "CachedModel", "CausalModel", "Configuration", "TextModel"]
 
@@ -95,7 +96,7 @@ def check_activation(where: str, name: str) -> Any:
     return ACTIVATIONS[check_option(where, "activation", name, ACTIVATIONS)]
 
 
-class CachedModel(TextModel):
+class CachedModel(nn.Generation, TextModel):
     """Base of models with a decoder, which takes a cache of the tokens before. Subclasses say how
     large it is."""
 
@@ -111,6 +112,28 @@ class CachedModel(TextModel):
         layers, heads, features = self.cache_sizes
         sizes = (batch_size, heads, max_length, features)
         return nn.ModuleList(nn.KVCache(*sizes, dtype=dtype) for _ in range(layers))
+
+    def make_slots(self, slots: int, capacity: int) -> nn.SlotCache:
+        """A cache for `generate`: so many texts of at most `capacity - 1` tokens each."""
+        layers, heads, features = self.cache_sizes
+        dtype = next(p.dtype for p in self.parameters() if p.dtype.is_floating)
+        return nn.SlotCache(layers, slots, heads, capacity, features, dtype)
+
+    @property
+    def context(self) -> int | None:  # type: ignore[override]
+        """The most tokens of a text."""
+        names = ("max_target_positions", "max_position_embeddings", "n_positions")
+        return next((getattr(self.config, n) for n in names if hasattr(self.config, n)), None)
+
+    @property
+    def vocabulary(self) -> int:  # type: ignore[override]
+        """The number of tokens."""
+        return self.config.vocab_size
+
+    @property
+    def end_token(self) -> int | None:  # type: ignore[override]
+        """The token that ends a text, if the configuration names it."""
+        return getattr(self.config, "eos_token_id", None)
 
 
 class CausalModel(CachedModel):
@@ -135,10 +158,25 @@ class CausalModel(CachedModel):
         body = self._modules[self.base_name]
         return self.lm_head(body(tokens, attention_mask, position_ids, cache))
 
+    def next_scores(self, tokens: Tensor, cache: Any, at: Tensor) -> Tensor:
+        """Scores of the tokens that follow those at the places `at`; see `nn.Generation`."""
+        states = self._modules[self.base_name](tokens, cache=cache)
+        return self.lm_head(states_at(states, at))
 
-def offset_of(cache: Any) -> Any:
-    """How many positions a cache of the layers holds: an integer, or a tensor of one size."""
-    return 0 if cache is None else as_value(cache[0].length).detach()
+
+def positions_of(cache: Any, length: int, limit: int | None = None) -> Tensor:
+    """The positions of tokens that follow those in a cache of the layers. Where slots differ,
+    padding may go beyond the `limit`: it has the last position.
+
+    Shapes: -> (length,), or (slots, length).
+    """
+    if cache is None:
+        return arange(length)
+    offset = as_value(cache[0].length).detach()
+    if offset.ndim == 0:
+        return arange(length) + offset
+    at = reshape(offset, (offset.shape[0], 1)) + arange(length)
+    return at if limit is None else minimum(at, limit - 1)
 
 
 def key_count(cache: Any, queries: int) -> int:
@@ -159,7 +197,8 @@ def sight(
         return {"attn_mask": None, "is_causal": True}
     allowed: Any = None
     if causal:
-        at, key = reshape(arange(queries) + offset_of(cache), (queries, 1)), arange(keys)
+        at, key = positions_of(cache, queries), arange(keys)
+        at = reshape(at, (queries, 1) if at.ndim == 1 else (at.shape[0], 1, queries, 1))
         allowed = key <= at if window is None else (key <= at) & (key > at - window)
     if padding is not None:
         mask = as_value(padding, where="attention_mask")

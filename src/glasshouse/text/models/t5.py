@@ -132,7 +132,7 @@ class T5Stack(TextStack):
         self.final_layer_norm = nn.RMSNorm(config.d_model, config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout_rate)
 
-    def embed(self, tokens: Tensor, offset: Any) -> Tensor:
+    def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The tokens' vectors."""
         return self.dropout(self.embed_tokens(tokens))
 
@@ -147,11 +147,13 @@ class T5Stack(TextStack):
     def sight(self, padding: Any, queries: int, keys: int, cache: Any) -> dict[str, Any]:
         """The bias by distance, -∞ where a query may not attend."""
         config = self.config
-        at = reshape(arange(queries) + parts.offset_of(cache), (queries, 1))
+        at = parts.positions_of(cache, queries)
+        at = reshape(at, (*at.shape, 1))
         sizes = (config.relative_attention_num_buckets, config.relative_attention_max_distance)
         buckets = relative_buckets(arange(keys) - at, *sizes, not self.is_decoder)
         bias = self.block[0].layer[0]["SelfAttention"].relative_attention_bias(buckets)
-        bias = reshape(permute(bias, axes=(2, 0, 1)), (1, config.num_heads, queries, keys))
+        bias = bias if bias.ndim == 4 else reshape(bias, (1, *bias.shape))
+        bias = permute(bias, axes=(0, 3, 1, 2))
         visible = parts.sight(padding, queries, keys, cache=cache, causal=self.is_decoder)
         allowed = visible["attn_mask"]
         if visible["is_causal"]:
