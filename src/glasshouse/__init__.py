@@ -62,7 +62,7 @@ from glasshouse.dispatch import (
     is_autocast_enabled,
     primitives,
 )
-from glasshouse.interop.saved_trees import load, save
+from glasshouse.interop.saved_trees import save
 from glasshouse.nn.functional import (
     adaptive_avg_pool1d,
     adaptive_max_pool1d,
@@ -152,6 +152,8 @@ from glasshouse.tensor.torch_names.statistics import *
 from glasshouse.tensor.synonyms import *
 from glasshouse.tensor.random import Generator
 from glasshouse.tensor.random import global_generator as default_generator
+from glasshouse.nn.quantized import quantize
+from glasshouse.text.loading import load
 from glasshouse.transforms import *
 from glasshouse.version import __version__
 from glasshouse import _missing_names

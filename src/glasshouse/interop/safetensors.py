@@ -160,8 +160,11 @@ def read_safetensors(
     if (needs_checksum or expected is not None) and checksum(stored, metadata) != expected:
         differ = "contents that differ from their checksum"
         raise damaged(path, "no checksum" if expected is None else differ)
-    for name in json.loads(metadata.pop(WIDE_COMPLEX, "[]")):
-        stored[name] = stored[name].view(np.complex128)[..., 0]
+    try:
+        for name in json.loads(metadata.pop(WIDE_COMPLEX, "[]")):
+            stored[name] = stored[name].view(np.complex128)[..., 0]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        raise damaged(path, error) from error
     return stored, metadata
 
 

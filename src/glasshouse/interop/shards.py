@@ -46,7 +46,7 @@ class MappedTensors:
             self.metadata: dict[str, str] = header.pop("__metadata__", {})
             self.wide = set(json.loads(self.metadata.get(WIDE_COMPLEX, "[]")))
             self.places = {name: self.place(name, entry) for name, entry in header.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(path, error) from error
 
     def place(self, name: str, entry: dict[Any, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int]:
@@ -55,8 +55,11 @@ class MappedTensors:
             raise unknown_dtype(self.path, name, entry["dtype"])
         dtype, shape = np.dtype(CODES[entry["dtype"]]), tuple(entry["shape"])
         begin, end = entry["data_offsets"]
-        whole = 0 <= begin <= end <= len(self.memory) - self.start
-        if not whole or end - begin != math.prod(shape) * dtype.itemsize:
+        is_whole = all(type(n) is int and n >= 0 for n in (begin, end, *shape))
+        is_whole = is_whole and begin <= end <= len(self.memory) - self.start
+        if name in self.wide and (dtype != np.float64 or shape[-1:] != (2,)):
+            raise damaged(self.path, f"{name!r} of {dtype} {shape}, which is no complex number")
+        if not is_whole or end - begin != math.prod(shape) * dtype.itemsize:
             raise damaged(self.path, f"{end - begin} bytes at {begin} for {name!r} of {shape}")
         return dtype, shape, self.start + begin
 

@@ -44,4 +44,5 @@ from glasshouse.nn.recurrent import *
 from glasshouse.nn.transformer import *
 from glasshouse.nn import lora, utils
 from glasshouse.nn.embedding import AdaptiveEmbedding, EmbeddingBag
+from glasshouse.nn.quantized import *
 from glasshouse.nn.utils import parametrize

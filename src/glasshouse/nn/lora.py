@@ -182,7 +182,10 @@ def check_own_weights(where: str, model: Module) -> None:
     for name, p in model.named_parameters(remove_duplicate=False):
         owners.setdefault(id(p), []).append(name)
     for name, layer in adapted(model):
-        names = owners[id(layer.weight)]
+        names = owners.get(id(layer.weight), ["packed numbers"])
+        if names == ["packed numbers"]:
+            fix = "Keep the adapters beside the weights, or merge them before gh.quantize."
+            raise OptionError(where, f"weights of {name!r} that are floats", names[0], fix)
         if len(names) > 1:
             expected = f"a weight that only {name!r} has"
             fix = "Attach adapters to other layers, or keep them beside the weights."

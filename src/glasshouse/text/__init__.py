@@ -1,5 +1,6 @@
 """Text: models that read and write, tokenizers, vectors of sentences."""
 
 from glasshouse.text import models
+from glasshouse.text.loading import load_model
 from glasshouse.text.sentences import *
 from glasshouse.text.tokenizers import *

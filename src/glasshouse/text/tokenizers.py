@@ -40,7 +40,8 @@ def package() -> Any:
 
 class Tokenizer:
     """Texts to numbers and back. Make one with `from_file` or `train`; `backend` is a tokenizer of
-    the `tokenizers` package, for all that it can do beside.
+    the `tokenizers` package, for all that it can do beside. Those of models may have the numbers of
+    the marks around texts, `bos_id` and `eos_id`, and `chat_template`, in Jinja.
 
     Raises: BackendError where tokenizers is not installed.
     Example:
@@ -51,6 +52,10 @@ class Tokenizer:
         >>> tokenizer.decode(batch.tokens)
         ['low', 'lower low']
     """
+
+    chat_template: str | None = None
+    bos_id: int | None = None
+    eos_id: int | None = None
 
     def __init__(self, backend: Any, pad_token: str | None = None) -> None:
         names = PADS if pad_token is None else (pad_token,)

@@ -6,6 +6,7 @@ Tokens (N, L) go in; states, scores of the vocabulary or of classes come out. Re
 
 from glasshouse.text.models.bert import *
 from glasshouse.text.models.encoder_decoder import shift_right
+from glasshouse.text.models.gguf import *
 from glasshouse.text.models.gpt2 import *
 from glasshouse.text.models.llama import *
 from glasshouse.text.models.marian import *
