@@ -22,6 +22,8 @@ import glasshouse as gh
 from glasshouse.apps import APPS, find_app
 from glasshouse.apps.sources import data_folder
 from glasshouse.capture import optimize
+from glasshouse.fit import FitRun
+from glasshouse.fit.loop import train_step
 
 ROOT = Path(__file__).parents[1]
 BATCHES, ROUNDS, CALLS = 6, 7, 6
@@ -49,21 +51,12 @@ def prepared(name: str, smoke: bool):
 
 
 def our_step(training):
-    """A function of a batch that takes a step."""
-
-    def step(*batch):
-        *inputs, target = batch
-        training.optimizer.zero_grad()
-        with gh.autocast(training.autocast) if training.autocast else nullcontext():
-            loss = training.loss(training.model(*inputs), target)
-        loss.backward()
-        if training.clip_norm:
-            gh.nn.utils.clip_grad_norm_(training.model.parameters(), training.clip_norm)
-        training.optimizer.step()
-        return loss
-
-    training.model.train()
-    return optimize(step)
+    """A function of a batch that takes a step as `gh.fit` does."""
+    run = FitRun(training.model, training.data, training.loss, training.optimizer,
+                 clip_norm=training.clip_norm, autocast=training.autocast)  # fmt: skip
+    run.model.train()
+    step = optimize(train_step)
+    return lambda *batch: step(run, [(batch[:-1], batch[-1], None)])[0][0]
 
 
 def their_step(twins, recipe, training, compiled: bool):

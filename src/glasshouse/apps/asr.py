@@ -84,7 +84,7 @@ class Recogniser(nn.Module):
         for block in self.blocks:
             x = block(x, mask)
         scores = log_softmax(self.output(self.norm(x)), -1)
-        blank = gh.asarray(np.where(np.arange(len(TOKENS)), NEVER, 0).astype(np.float32))
+        blank = gh.where(gh.arange(len(TOKENS)) == 0, 0.0, NEVER)
         return gh.where(mask, scores, blank)
 
 

@@ -20,9 +20,11 @@ from glasshouse.data.image import as_image, in_colour
 from glasshouse.metrics import MeanAveragePrecision
 from glasshouse.ops.checks import check_option
 from glasshouse.vision import draw_boxes
+from glasshouse.vision.boxes import nms
 from glasshouse.vision.models import FCOS
 
-FOLDERS = "animals/birds,food/fruit,plants/flowers,town/roadsigns,vehicles"
+FOLDERS = "animals,food,plants,town/roadsigns,vehicles"
+OVERLAP = 0.4  # of two boxes that are drawn, at most
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Detection(App):
         model = self.make_model(recipe, assets)
         room = recipe.most if recipe.dataset == "stamps" else TREES_IN_A_TILE
         as_sample = partial(sample_of, model=model, room=room)
-        data = DataLoader(train.map(as_sample), recipe.batch_size, drop_last=True)
+        ahead = {"num_workers": 1, "threads": True}  # while a step is computed
+        data = DataLoader(train.map(as_sample), recipe.batch_size, drop_last=True, **ahead)
         optimizer = optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.02)
         return Training(
             model, data, partial(loss_of, model), optimizer,
@@ -105,7 +108,7 @@ class Detection(App):
             truth = {name: scene[name] for name in ("boxes", "labels")}
             precision.update([best], [truth])
             if len(pictures) < 24:
-                shown = {name: x[best["scores"] >= 0.3] for name, x in best.items()}
+                shown = self.distinct(best, 0.3)
                 pictures.append(self.drawn(scene["image"], shown, assets, 3))
         save_sheet(pictures, 6, out / "boxes.png")
         values, classes = precision.value(), assets["classes"]
@@ -128,6 +131,12 @@ class Detection(App):
         best = FCOS.detect(outputs, (height, width), score_thresh=score)[0]
         return best | {"boxes": best["boxes"] * np.tile(size / (width, height), 2)}
 
+    def distinct(self, best: dict[str, np.ndarray], score: float) -> dict[str, np.ndarray]:
+        """Of what scores at least so, one class for each thing: the best of boxes that overlap."""
+        some = {name: x[best["scores"] >= score] for name, x in best.items()}
+        stay = nms(some["boxes"], some["scores"], OVERLAP)
+        return {name: x[stay] for name, x in some.items()}
+
     def drawn(self, picture: Any, best: dict[str, Any], assets: Any, zoom: int = 1) -> Any:
         """A picture, so many times larger, with boxes, names of classes and scores."""
         picture = in_colour(as_image(picture))
@@ -141,7 +150,7 @@ def read_scenes(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict
     folders = names_of(recipe.folders)
     train, other = read_stamps(folder, folders, recipe.errors)
     held_out = ListDataset(list(scenes(other, recipe.held_out, recipe.side, recipe.most, 0)))
-    composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed)
+    composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed, True)
     assets = {"classes": [Path(x).name for x in folders], "scale": None}
     return composed, held_out, held_out, assets
 

@@ -48,8 +48,8 @@ class RandomAffine(nn.Module):
     def forward(self, images: gh.Tensor) -> gh.Tensor:
         if not self.training or not self.amount:
             return images
-        limits = np.array([0.25, 0.15, 0.15, 0.15, 0.12, 0.12], np.float32) * self.amount
-        draws = (gh.random.uniform((images.shape[0], 6), -1, 1) * gh.asarray(limits)).T
+        draws = gh.random.uniform((images.shape[0], 6), -self.amount, self.amount)
+        draws = (draws * gh.asarray([0.25, 0.15, 0.15, 0.15, 0.12, 0.12])).T
         turn, wide, high, shear, right, down = draws
         cos, sin = gh.cos(turn), gh.sin(turn)
         rows = [

@@ -17,6 +17,9 @@ from glasshouse.data.folder import ENDINGS, FileDataset
 from glasshouse.data.image import decoded, in_colour, open_image, pillow
 
 STAMP_SIDE, BACKGROUND_SIDE = 160, 480  # in memory pictures are at most so many pixels wide or high
+REDUCE = {"resample": 2, "reducing_gap": 2.0}  # Pillow's bilinear, after a cheap halving
+TURN, STRETCH = 20, 0.25  # degrees, and share of a side, by which stamps are varied at most
+GAIN = 0.3  # by which the light of a stamp is varied at most, and each of its colours
 LEAST_SHOWN = 0.4  # of a stamp below others; a scene's box needs so much of it
 FIX = "Run glasshouse data detect, or pass --data FOLDER."
 
@@ -95,16 +98,36 @@ def halves(folder: Path, label: int) -> tuple[list[Any], list[Any]]:
     return parts[0], parts[1]
 
 
-def scenes(pictures: tuple[Pictures, Pictures], count: int, side: int, most: int, seed: int) -> Any:
+def scenes(
+    pictures: tuple[Pictures, Pictures], count: int, side: int, most: int, seed: int,
+    varied: bool = False,
+) -> Any:  # fmt: skip
     """A data set of `count` scenes, other ones in each epoch: dicts with "image", uint8
     (side, side, 3), "mask" (side, side), 0 or 1 more than the class of the stamp that is seen, and
-    "boxes" (N, 4), "labels" (N,) of at most `most` stamps."""
-    make = partial(composed, pictures=pictures, side=side, most=most)
+    "boxes" (N, 4), "labels" (N,) of at most `most` stamps. If `varied`, stamps are turned,
+    stretched and coloured a little, as training wants it."""
+    vary = variation if varied else None
+    make = partial(composed, pictures=pictures, side=side, most=most, vary=vary)
     return ListDataset(range(count)).map(make, seed=seed)
 
 
+def variation(stamp: Any, rng: np.random.Generator) -> Any:
+    """A stamp turned, stretched and coloured a little."""
+    size = np.array(stamp.size) * rng.uniform(1 - STRETCH, 1, 2)
+    pixels = np.asarray(stamp.resize(tuple(int(x) for x in np.maximum(size, 2)), **REDUCE))
+    gains = (1 + rng.uniform(-GAIN, GAIN)) * (1 + rng.uniform(-GAIN, GAIN, 3))
+    pixels = np.minimum(pixels * np.append(gains, 1), 255).astype(np.uint8)  # not of the alpha
+    stamp = pillow("Image").fromarray(pixels, "RGBA")
+    return stamp.rotate(rng.uniform(-TURN, TURN), resample=REDUCE["resample"], expand=True)
+
+
 def composed(
-    index: int, rng: np.random.Generator, pictures: tuple[Pictures, Pictures], side: int, most: int
+    index: int,
+    rng: np.random.Generator,
+    pictures: tuple[Pictures, Pictures],
+    side: int,
+    most: int,
+    vary: Any = None,
 ) -> dict[str, Any]:
     """One scene: a part of a background, and stamps of random classes, sizes and places."""
     stamps, backgrounds = pictures
@@ -115,10 +138,11 @@ def composed(
         label = rng.choice(np.unique(labels))
         stamp, label = stamps[int(rng.choice(np.flatnonzero(labels == label)))]
         size = np.array(stamp.size) * (rng.uniform(0.25, 0.65) * side / max(stamp.size))
-        width, height = (max(int(x), 2) for x in size)
-        stamp = stamp.resize((width, height))
+        stamp = stamp.resize(tuple(max(int(x), 2) for x in size), **REDUCE)
         if rng.random() < 0.5:
             stamp = stamp.transpose(pillow("Image").Transpose.FLIP_LEFT_RIGHT)
+        stamp = vary(stamp, rng) if vary else stamp
+        width, height = stamp.size
         left, top = (int(rng.integers(0, side - x + 1)) for x in (width, height))
         picture.paste(stamp, (left, top), stamp)
         shown = np.asarray(stamp.getchannel("A")) > 127
@@ -150,7 +174,7 @@ def part_of(picture: Any, side: int, rng: np.random.Generator) -> Any:
     width, height = picture.size
     cut = rng.uniform(0.4, 1.0) * min(width, height)
     left, top = rng.uniform(0, width - cut), rng.uniform(0, height - cut)
-    return picture.resize((side, side), box=(left, top, left + cut, top + cut))
+    return picture.resize((side, side), box=(left, top, left + cut, top + cut), **REDUCE)
 
 
 def as_input(image: np.ndarray) -> np.ndarray:

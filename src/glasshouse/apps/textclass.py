@@ -19,7 +19,7 @@ from glasshouse.apps.pictures import save_confusion
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.data import DataLoader, TensorDataset
 from glasshouse.metrics import Accuracy, ConfusionMatrix
-from glasshouse.nn.functional import one_hot, relu
+from glasshouse.nn.functional import relu
 
 NEWS = {"r8": "reuters-r8", "r52": "reuters-r52", "news": "20newsgroups"}
 REVIEWS = "movieReviewSnippets_GroundTruth.txt"
@@ -104,7 +104,7 @@ def squared_hinge(scores: gh.Tensor, labels: gh.Tensor) -> gh.Tensor:
 
     Source: Tang 2013, arXiv:1306.0239.
     """
-    signs = one_hot(labels, scores.shape[1]).astype(scores.dtype) * 2 - 1
+    signs = gh.where(labels[:, None] == gh.arange(scores.shape[1]), 1.0, -1.0)
     return (relu(1 - scores * signs) ** 2).sum(axis=1).mean()
 
 

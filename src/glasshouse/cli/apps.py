@@ -138,7 +138,7 @@ def detect_command(picture: Path, model: Path, out: Path | None, score: float) -
     app: Any = find_app("detect")
     recipe, assets, network = load_app(app, model)
     image = decoded(open_image(picture))
-    best = app.detect(image, recipe, assets, network, score)
+    best = app.distinct(app.detect(image, recipe, assets, network, score), score)
     out = out or picture.with_name(f"{picture.stem}_boxes.png")
     try:
         app.drawn(image, best, assets).save(out)

@@ -125,9 +125,10 @@ class FitRun:
     """A run in progress: callbacks may read all of it, and set `stopped`."""
 
     def __init__(
-        self, model: Any, data: Any, loss: Any, optimizer: Any, metrics: Any, callbacks: Any, *,
-        validation: Any, schedule: Any, schedule_every: str, clip_norm: Any, clip_value: Any,
-        accumulate: int, autocast: str | None,
+        self, model: Any, data: Any, loss: Any, optimizer: Any, metrics: Any = None,
+        callbacks: Any = (), *, validation: Any = None, schedule: Any = None,
+        schedule_every: str = "epoch", clip_norm: Any = None, clip_value: Any = None,
+        accumulate: int = 1, autocast: str | None = None,
     ) -> None:  # fmt: skip
         self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
         self.data = part_of_rank(check_batches("data", data))

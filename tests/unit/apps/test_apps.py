@@ -15,6 +15,8 @@ from glasshouse.apps import APPS, find_app, load_app, train_app
 from glasshouse.apps.run import BEST, NOTES
 from glasshouse.base.errors import CheckpointError, Explained, OptionError
 from glasshouse.cli.main import main
+from glasshouse.fit import FitRun
+from glasshouse.fit.loop import train_step
 
 QUICK = ("imgclass", "textclass")  # the others compile for seconds
 
@@ -54,6 +56,18 @@ def test_a_run_writes_what_a_resumed_run_continues(app_data, tmp_path):
     assert len(rows(tmp_path / "parts")) == 2
     _, _, model = load_app(find_app(name), tmp_path / "whole")
     assert not model.training
+
+
+def test_a_training_step_is_captured_without_a_break(app_data):
+    name, data, settings = app_data
+    if name == "lm":
+        pytest.skip("Llama computes its frequencies by NumPy in each forward pass")
+    app = find_app(name)
+    training = app.prepare(replace(app.recipe, **settings), data)
+    run = FitRun(training.model, training.data, training.loss, training.optimizer,
+                 clip_norm=training.clip_norm, autocast=training.autocast)  # fmt: skip
+    *inputs, target = next(iter(training.data))
+    assert gh.explain(train_step, run, [(inputs, target, None)]).breaks == []
 
 
 def test_the_loss_falls(app_data, tmp_path):

@@ -142,6 +142,12 @@ def test_the_command_draws_boxes_in_a_picture_of_any_size(tmp_path):
     assert done.exit_code == 1 and "glasshouse train detect" in done.output
 
 
+def test_one_class_is_drawn_for_each_thing():
+    boxes = np.array([[0, 0, 9, 9], [0, 0, 9, 8], [20, 0, 29, 9], [0, 20, 9, 29]], np.float32)
+    best = {"boxes": boxes, "scores": np.array([0.9, 0.8, 0.5, 0.2]), "labels": np.arange(4)}
+    assert find_app("detect").distinct(best, 0.3)["labels"].tolist() == [0, 2]
+
+
 def test_outputs_without_boxes_have_no_precision():
     precision = BoxPrecision(64, 4)
     places = 64 + 16 + 4 + 1 + 1

@@ -11,12 +11,21 @@ from glasshouse.metrics.detection import areas
 from glasshouse.nn.functional import (
     binary_cross_entropy_with_logits,
     interpolate,
-    one_hot,
     relu,
     sigmoid,
     sigmoid_focal_loss,
 )
-from glasshouse.tensor import Tensor, asarray, concat, maximum, sqrt
+from glasshouse.tensor import (
+    Tensor,
+    arange,
+    asarray,
+    broadcast_arrays,
+    concat,
+    maximum,
+    reshape,
+    sqrt,
+    stack,
+)
 from glasshouse.vision.boxes import (
     batched_nms,
     check_targets,
@@ -136,16 +145,15 @@ class FCOS(nn.Module):
         nn.init.constant_(heads["classification_head"].cls_logits.bias, rare)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        levels = [
-            {k: y for head in self.head.values() for k, y in head(x).items()}
-            for x in self.backbone(images)
-        ]
-        outputs = {name: concat([level[name] for level in levels], axis=1) for name in levels[0]}
-        centres, sizes, _ = places(*images.shape[2:])
-        distances = relu(outputs.pop("bbox_reg")) * asarray(sizes[:, None])
-        centres = asarray(centres)
-        outputs["boxes"] = concat([centres - distances[..., :2], centres + distances[..., 2:]], -1)
-        return outputs
+        levels = []
+        for level, x in zip(LEVELS, self.backbone(images)):
+            outputs = {k: y for head in self.head.values() for k, y in head(x).items()}
+            x, y = centres_of(images.shape[2:], level)
+            centres = reshape(stack(list(broadcast_arrays(x, y[:, None])), axis=-1), (-1, 2))
+            distances = relu(outputs.pop("bbox_reg")) * 2**level
+            corners = [centres - distances[..., :2], centres + distances[..., 2:]]
+            levels.append(outputs | {"boxes": concat(corners, -1)})
+        return {name: concat([level[name] for level in levels], axis=1) for name in levels[0]}
 
     def assign(self, targets: Any, size: tuple[int, int]) -> dict[str, np.ndarray]:
         """For each place the target that it is to find, as arrays: "labels", -1 where there is
@@ -172,7 +180,7 @@ class FCOS(nn.Module):
         labels, boxes, ctrness = (asarray(goals[k]) for k in ("labels", "boxes", "ctrness"))
         logits, hits = outputs["cls_logits"], (labels >= 0).astype("float32")
         count = maximum(hits.sum(), 1)
-        classes = one_hot(maximum(labels, 0), self.num_classes) * hits[..., None]
+        classes = labels[..., None] == arange(self.num_classes)
         score = sigmoid_focal_loss(logits, classes.astype(logits.dtype), reduction="sum")
         overlap = complete_overlap(outputs["boxes"], boxes)
         middle = outputs["bbox_ctrness"][..., 0]
@@ -217,18 +225,20 @@ class FCOS(nn.Module):
         return results
 
 
+def centres_of(size: tuple[int, ...], level: int) -> tuple[Tensor, Tensor]:
+    """The x of each column of places at a level, the y of each row, in an image (height, width)."""
+    counts = [math.ceil(side / 2**level) for side in reversed(size)]
+    x, y = (arange(n, dtype="float32") * (side // n) for n, side in zip(counts, reversed(size)))
+    return x, y
+
+
 @cache
 def places(height: int, width: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
     """(the centre (x, y) of each place, the size of each, how many each level has)."""
-    centres, sizes, counts = [], [], []
-    for level in LEVELS:
-        rows, columns = math.ceil(height / 2**level), math.ceil(width / 2**level)
-        y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
-        steps = width // columns, height // rows
-        centres.append(np.stack([x.ravel() * steps[0], y.ravel() * steps[1]], axis=1))
-        sizes.append(np.full(rows * columns, 2.0**level, np.float32))
-        counts.append(rows * columns)
-    return np.concatenate(centres).astype(np.float32), np.concatenate(sizes), counts
+    grids = [np.meshgrid(*map(np.asarray, centres_of((height, width), n))) for n in LEVELS]
+    counts = [x.size for x, _ in grids]
+    centres = [np.stack([x.ravel(), y.ravel()], axis=1) for x, y in grids]
+    return np.concatenate(centres), np.repeat(2.0 ** np.array(LEVELS), counts), counts
 
 
 def goals_of(
