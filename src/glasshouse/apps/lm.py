@@ -91,17 +91,9 @@ class TextGeneration(App):
         """The continuation of a prompt: `count` tokens, drawn one by one. `run` is a recipe, the
         assets and the model, as `load_app` gives them."""
         recipe, assets, model = run
-        tokenizer, rng = Tokenizer.from_text(assets["tokenizer"]), np.random.default_rng(seed)
+        tokenizer = Tokenizer.from_text(assets["tokenizer"])
         ids = tokenizer.backend.encode(prompt or "\n").ids[-recipe.length :]
-        cache = model.make_cache(1, len(ids) + count)
-        tokens, result = ids, []
-        with no_grad():
-            for _ in range(count):
-                scores = model(gh.asarray([tokens]), cache=cache)[0, -1].numpy()
-                draws = scores / temperature + rng.gumbel(size=scores.shape)
-                tokens = [int(draws.argmax())]
-                result += tokens
-        return tokenizer.decode([result])[0]
+        return tokenizer.decode([model.generate(ids, count, temperature=temperature, seed=seed)])[0]
 
 
 def token_loss(scores: gh.Tensor, targets: gh.Tensor) -> gh.Tensor:

@@ -23,6 +23,7 @@ from glasshouse.base.errors import CheckpointError
 from glasshouse.data import BucketBatchSampler, DataLoader, PadCollate
 from glasshouse.metrics import BLEU
 from glasshouse.nn.functional import cross_entropy
+from glasshouse.nn.generation.rows import padded
 from glasshouse.text import Tokenizer, models
 
 PAD, START, END = 0, 1, 2  # of the tokenizer: <pad>, <s>, </s>
@@ -61,19 +62,10 @@ class Translator(nn.Module):
         return self.net(tokens, decoder_tokens, tokens != PAD)
 
     def translate(self, tokens: gh.Tensor, length: int) -> np.ndarray:
-        """The likeliest next token, again and again, until each text has ended."""
-        net, mask = self.net, tokens != PAD
-        with no_grad():
-            memory = net.memory_of(net.encode(tokens, mask))
-            cache = net.make_cache(tokens.shape[0], length)
-            rows = [np.full((tokens.shape[0], 1), START)]
-            for _ in range(length - 1):
-                scores = net(None, gh.asarray(rows[-1]), mask, cache=cache, memory=memory)
-                rows.append(scores.argmax(axis=-1).numpy())
-                if (np.concatenate(rows, axis=1) == END).any(axis=1).all():
-                    break
-        y = np.concatenate(rows, axis=1)
-        return np.where(np.cumsum(y == END, axis=1) > 0, PAD, y)
+        """The likeliest next tokens after START, until each text has ended; then PAD."""
+        rows = self.net.generate(tokens, length - 1, attention_mask=tokens != PAD)
+        rows = [[START, *(token for token in row if token != END)] for row in rows]
+        return padded(rows, max(map(len, rows)))[0]
 
     def attention(self, tokens: gh.Tensor, decoder_tokens: gh.Tensor) -> np.ndarray:
         """How much each token of the result attends to each of the text, in the last layer: the

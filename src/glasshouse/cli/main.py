@@ -36,6 +36,7 @@ from glasshouse.cli.build import build
 from glasshouse.cli.cache import cache
 from glasshouse.cli.command import Command
 from glasshouse.cli.docs import docs
+from glasshouse.cli.generate import generate_command
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
 from glasshouse.cli.profile import flops, profile
@@ -198,6 +199,7 @@ for command in (
     docs,
     explain,
     flops,
+    generate_command,
     launch_command,
     profile,
     show,

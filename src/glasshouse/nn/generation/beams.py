@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from glasshouse.nn.generation.rows import ends_with
-from glasshouse.nn.generation.sampling import TokenSampler, check_scores
+from glasshouse.nn.generation.sampling import TokenSampler, allowed_scores, check_scores
 
 
 class Beams:
@@ -103,7 +103,7 @@ def log_probabilities(
     check_scores(scores)
     x = scores - scores.max()
     x = sampler.penalized(x - np.log(np.exp(x).sum()), before)
-    return x if mask is None else np.where(np.asarray(mask, bool), x, -np.inf)
+    return allowed_scores(x, mask)
 
 
 def reorder(writer: Any, order: list[int]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError
 from glasshouse.ops.checks import check_integer, check_range
 
-__all__ = ["TokenSampler", "check_scores"]
+__all__ = ["TokenSampler", "allowed_scores", "check_scores"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,16 @@ class TokenSampler:
         total = np.cumsum(self.probabilities(scores, before))
         # The last step is at a token of positive probability, wherever rounding puts the total.
         return int(np.searchsorted(total, rng.random() * total[-1], side="right"))
+
+
+def allowed_scores(scores: np.ndarray, mask: Any) -> np.ndarray:
+    """The scores of tokens that a mask allows, -∞ for others and those beyond its end."""
+    if mask is None:
+        return scores
+    result = np.full_like(scores, -math.inf)
+    places = np.flatnonzero(np.asarray(mask, bool)[: scores.size])
+    result[places] = scores[places]
+    return result
 
 
 def check_scores(scores: np.ndarray) -> None:

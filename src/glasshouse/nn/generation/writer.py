@@ -13,7 +13,7 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.nn.generation.beams import search
 from glasshouse.nn.generation.drafts import write_with_draft
 from glasshouse.nn.generation.rows import checked_rows, checked_stops, ends_with, padded
-from glasshouse.nn.generation.sampling import TokenSampler
+from glasshouse.nn.generation.sampling import TokenSampler, allowed_scores
 from glasshouse.nn.generation.slots import Prefix, SlotCache, states_at
 from glasshouse.ops.checks import check_integer
 from glasshouse.tensor import Tensor, asarray, take
@@ -350,9 +350,8 @@ class TokenLoop:
     def next_token(self, row: int, scores: np.ndarray) -> int:
         """Choose a row's next token."""
         new = self.results[row]
-        mask = None if self.allowed is None else self.allowed(row, list(new))
-        if mask is not None:
-            scores = np.where(np.asarray(mask, bool), scores, -np.inf)
+        if self.allowed is not None:
+            scores = allowed_scores(scores, self.allowed(row, list(new)))
         before = [*self.rows[row], *new] if self.sampler.repetition_penalty != 1.0 else ()
         token = self.sampler.choose(scores, before, self.rngs[row])
         new.append(token)
