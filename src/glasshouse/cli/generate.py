@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
+from glasshouse import tensor
 from glasshouse.analyze.machine import MachineProfile, rate_at
 from glasshouse.apps import find_app, load_app
 from glasshouse.apps.run import NOTES
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command
-from glasshouse import tensor
 from glasshouse.text import Grammar, TextStream, Tokenizer, chat_prompt, load_model
 
 READ_BYTES = 256 << 20  # to measure the rate of reading memory: more than most caches hold
@@ -72,21 +72,51 @@ def weight_bytes(model: Any) -> int:
 
 
 @click.command("generate", cls=Command)
-@click.option("--model", "path", type=click.Path(path_type=Path), required=True,
-              help="A GGUF file, a folder of transformers, or a run of `train lm`.")
+@click.option(
+    "--model",
+    "path",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A GGUF file, a folder of transformers, or a run of `train lm`.",
+)
 @click.option("--prompt", help="Text to continue.  [default: standard input]")
 @click.option("--chat", is_flag=True, help="The prompt is a message; answer by the template.")
-@click.option("--max-tokens", type=click.IntRange(1), default=200, show_default=True,
-              help="Most tokens to write.")
-@click.option("--temperature", type=click.FloatRange(0), default=0.8, show_default=True,
-              help="How bold the draws are; 0: the likeliest token.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Most tokens to write.",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=0.8,
+    show_default=True,
+    help="How bold the draws are; 0: the likeliest token.",
+)
 @click.option("--top-k", type=click.IntRange(1), help="Draw from so many tokens.")
-@click.option("--top-p", type=click.FloatRange(0, 1), default=1.0, show_default=True,
-              help="Draw from the likeliest tokens of that probability.")
-@click.option("--min-p", type=click.FloatRange(0, 1), default=0.0, show_default=True,
-              help="Draw from tokens of that part of the likeliest one's.")
-@click.option("--repetition-penalty", type=click.FloatRange(0.01), default=1.0, show_default=True,
-              help="Makes tokens that the text has less likely.")
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Draw from the likeliest tokens of that probability.",
+)
+@click.option(
+    "--min-p",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Draw from tokens of that part of the likeliest one's.",
+)
+@click.option(
+    "--repetition-penalty",
+    type=click.FloatRange(0.01),
+    default=1.0,
+    show_default=True,
+    help="Makes tokens that the text has less likely.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws.")
 @click.option("--stop", multiple=True, help="A text that ends the answer; several times.")
 @click.option("--regex", help="The answer matches this regular expression.")
