@@ -49,7 +49,7 @@ class Beam:
 
     A hypothesis is a sequence of tokens, merged by a hash of 64 bits. `silent` and `spoken` are its
     log-probabilities, where its last frame is a blank or is not; `gain` is what language model and
-    rewards add. `node` is where its last word is in the lexicon: 0 between words, -1 outside."""
+    rewards add. `node` is where its last word is in the lexicon: 0 between words, < 0 outside."""
 
     def __init__(self, numbers: np.ndarray, places: np.ndarray, state: np.ndarray) -> None:
         self.numbers, self.places, self.state = numbers, places, state
@@ -193,7 +193,7 @@ class BeamStream:
             return gain + d.silence_score, state, 0, word
         if d.lexicon is None:
             return gain, state, 1, word
-        child = d.lexicon.children.get(node * d.lexicon.size + token, -1) if node >= 0 else -1
+        child = d.lexicon.step(node, token)
         return gain + (d.unknown if child < 0 <= node else 0.0), state, child, word
 
     def step(self, row: np.ndarray, tokens: np.ndarray, breaks: bool) -> None:

@@ -11,7 +11,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.metrics.metric import check_lengths, to_numbers
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.speech.beam import NEVER, BeamStream, Hypothesis, log_add
-from glasshouse.speech.lexicon import Alphabet, Lexicon
+from glasshouse.speech.lexicon import OUTSIDE, Alphabet, Lexicon
 from glasshouse.speech.ngram import LanguageModel
 
 __all__ = ["BeamDecoder", "BeamStream", "Hypothesis", "rescore"]
@@ -83,24 +83,27 @@ class BeamDecoder:
             self.lexicon = Lexicon(
                 lexicon if own is None or strict else own(), self.alphabet, strict
             )
-            self.ahead = np.zeros(self.lexicon.nodes + 1)
-            if hasattr(language_model, "no_context"):
-                self.ahead = self.looked_ahead(self.lexicon, language_model)
+            self.ahead = self.looked_ahead(self.lexicon, language_model)
 
     def looked_ahead(self, lexicon: Lexicon, model: Any) -> np.ndarray:
-        """The gain of the best word below each node without a context; the last: an unknown one. An
-        open word counts with it until it ends and is scored.
+        """The gain that an open word counts with at each node until it ends and is scored: of the
+        best word below, without a context. A word outside counts as an unknown one that all
+        spellings share: each token more takes one of as many as there are.
 
         Source: Steinbiss, Tran & Ney 1994, "Improvements in beam search"."""
-        state = model.no_context()
-        gains = {
-            node: max(model.score(state, word)[1] for word in words)
-            for node, words in lexicon.words.items()
-        }
-        best = lexicon.best_below(gains)
-        ahead = np.append(best, model.score(state, "<unk>")[1])
-        ahead = np.maximum(self.lm_weight * ahead, NEVER) + self.word_score
-        ahead[0] = 0.0  # between words
+        ahead = np.zeros(lexicon.nodes + OUTSIDE)
+        spelling = np.arange(OUTSIDE, 0, -1) * math.log(len(self.alphabet.tokens))
+        if hasattr(model, "no_context"):
+            state = model.no_context()
+            gains = {
+                node: max(model.score(state, word)[1] for word in words)
+                for node, words in lexicon.words.items()
+            }
+            ahead[: lexicon.nodes] = lexicon.best_below(gains)
+            ahead[lexicon.nodes :] = model.score(state, "<unk>")[1]
+            ahead = np.maximum(self.lm_weight * ahead, NEVER) + self.word_score
+            ahead[0] = 0.0  # between words
+        ahead[lexicon.nodes :] -= spelling
         return ahead
 
     def stream(self) -> "BeamStream":

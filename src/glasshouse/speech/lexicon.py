@@ -10,6 +10,8 @@ from glasshouse.ops.checks import check_integer, check_several
 
 __all__ = ["Alphabet", "Lexicon"]
 
+OUTSIDE = 32  # tokens of a word outside of the trie that are counted, at most
+
 
 class Alphabet:
     """The tokens of a recogniser: which is the blank, which stands between words (`silence`, or
@@ -49,7 +51,8 @@ class Alphabet:
 
 
 class Lexicon:
-    """Words by their spellings: node 0 is the root, -1 is outside of the trie.
+    """Words by their spellings: node 0 is the root; -1, -2 … are outside of the trie, by so many
+    tokens.
 
     `words` are strings, spelled by the alphabet, or {word: spellings}, each a list of tokens or of
     their numbers. With `strict` a word that cannot be spelled is an error, without it is left out.
@@ -88,12 +91,19 @@ class Lexicon:
         self.below = np.array([self.children[key] for key in self.keys.tolist()], np.int64)
 
     def follow(self, nodes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The nodes below by these tokens, -1 where there is none."""
+        """The nodes below by these tokens, or outside, one token further."""
+        outside = np.maximum(np.minimum(nodes, 0) - 1, -OUTSIDE)
         if not len(self.keys):
-            return np.full(len(nodes), -1)
+            return outside
         wanted = nodes * self.size + tokens
         at = self.keys.searchsorted(wanted) % len(self.keys)
-        return np.where((self.keys[at] == wanted) & (nodes >= 0), self.below[at], -1)
+        return np.where((self.keys[at] == wanted) & (nodes >= 0), self.below[at], outside)
+
+    def step(self, node: int, token: int) -> int:
+        """`follow` of one node and token."""
+        key = node * self.size + token
+        outside = max(min(node, 0) - 1, -OUTSIDE)
+        return self.children.get(key, outside) if node >= 0 else outside
 
     def best_below(self, values: Mapping[int, float]) -> np.ndarray:
         """The best of the values of each node and all below it; the root is node 0."""

@@ -9,6 +9,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse import speech
+from glasshouse.metrics import CharErrorRate
+from glasshouse.speech.lexicon import OUTSIDE
 
 TOKENS = ["", " ", "a", "b"]
 TEXTS = ["a b ab", "ab a", "b ab", "ab ab a", "ba"]
@@ -266,3 +268,29 @@ def test_bad_calls(number):
     call, error, text = BAD[number]
     with pytest.raises(error, match=text):
         call()
+
+
+def test_long_words_outside_of_the_lexicon_do_not_crowd_out_known_ones():
+    rng = np.random.default_rng(1)
+    letters = ["", " ", *"abcdefghijklmnopqrstuvwxyz"]
+    words = ["".join(rng.choice(letters[2:], rng.integers(3, 8))) for _ in range(60)]
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(100)]
+    decoder = speech.BeamDecoder(
+        letters, speech.train_ngrams(texts, 2), lm_weight=0.7, word_score=1.0,
+        beam_size=50, beam_threshold=10.0, unknown_score=-16.0,
+    )  # fmt: skip
+    errors = {"charged": CharErrorRate(), "free": CharErrorRate()}
+    for meter in errors.values():
+        for text in texts[:6]:
+            meter.update(decoder.decode(noisy_scores(text, letters))[0].text, text)
+        decoder.ahead[-OUTSIDE:] = decoder.ahead[-1]
+    assert errors["charged"].value() < 0.7 * errors["free"].value()
+
+
+def noisy_scores(text, letters):
+    """Log-probabilities of a recogniser that often takes a letter for another."""
+    rng = np.random.default_rng(len(text))
+    path = [n for letter in text for n in [letters.index(letter)] + [0] * rng.integers(1, 3)]
+    logits = rng.normal(size=(len(path), len(letters))) * 3.5
+    logits[range(len(path)), path] += 9
+    return logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
