@@ -68,6 +68,9 @@ declared = (
     Flag("bf16x6", bool, True, "float32 products as six of bfloat16, on processors with AMX"),
     Flag("amx", bool, True, "bfloat16 products by kernels of ours, on processors with AMX"),
     Flag(
+        "packed", bool, True, "products with weights of few bits by kernels that read them packed"
+    ),
+    Flag(
         "cache",
         str,
         "",

@@ -15,7 +15,7 @@ faults: dict[str, str] = {}  # by card: what is wrong with its composition, whic
 class CompositionLevel(Level):
     """Adds the cards that a composition calls to a graph; its values wrap nodes."""
 
-    def __init__(self, card: Primitive, graph: Graph, make: Callable[..., Any]) -> None:
+    def __init__(self, card: Primitive | None, graph: Graph, make: Callable[..., Any]) -> None:
         self.card, self.graph, self.make = card, graph, make
 
     def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
@@ -42,7 +42,8 @@ class CompositionLevel(Level):
     def error(
         self, expected: str, got: str, fix: str = "Change its `composition`."
     ) -> BackendError:
-        return BackendError(f"the composition of {self.card.name}", expected, got, fix)
+        name = "a function" if self.card is None else self.card.name
+        return BackendError(f"the composition of {name}", expected, got, fix)
 
 
 def as_full(value: Any) -> dict[Any, Any]:
@@ -78,14 +79,26 @@ def compose_node(
     """
     level = CompositionLevel(card, graph, make)
     assert card.composition is not None
-    with having(state, modes=(level,), records=False):
-        try:
-            result = card.composition(*map(level.wrap, inputs), **node.attrs)
-        except BackendError:
-            raise
-        except Exception as error:
-            raise level.error("a function of the operands", repr(error)) from error
+    try:
+        result = run_level(level, card.composition, inputs, node.attrs)
+    except BackendError:
+        raise
+    except Exception as error:
+        raise level.error("a function of the operands", repr(error)) from error
     if getattr(result, "mode", None) is not level or result.spec != node.spec:
         got = getattr(result, "spec", type(result).__name__)
         raise level.error(f"{node.spec}, as the card infers", got)
     return result.payload
+
+
+def run_level(
+    level: CompositionLevel, function: Callable[..., Any], inputs: Any, attrs: Any
+) -> Any:
+    """The result of a function of values, whose calls are added to the level's graph."""
+    with having(state, modes=(level,), records=False):
+        return function(*map(level.wrap, inputs), **attrs)
+
+
+def node_of(function: Callable[..., Any], graph: Graph, inputs: Any, make: Any) -> Node:
+    """The node of what a function of values makes of nodes, in a graph."""
+    return run_level(CompositionLevel(None, graph, make), function, inputs, {}).payload

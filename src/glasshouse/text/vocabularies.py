@@ -62,10 +62,10 @@ def damaged(expected: str, got: Any) -> CheckpointError:
 
 
 def strings(values: Mapping[str, Any], name: str) -> list[str]:
-    strings = values.get(name)
-    if not isinstance(strings, list) or not all(isinstance(x, str) for x in strings):
-        raise damaged(f"a list of strings {name!r}", type(strings).__name__)
-    return strings
+    texts = values.get(name)
+    if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
+        raise damaged(f"a list of strings {name!r}", type(texts).__name__)
+    return texts
 
 
 def number_of(values: Mapping[str, Any], name: str, tokens: list[str]) -> int | None:

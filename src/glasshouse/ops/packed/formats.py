@@ -62,9 +62,9 @@ def floats(blocks: Value, start: int, kind: tuple[Any, Any] = BITS_16) -> Value:
     """The number (..., 1) that lies at `start`, the lowest byte first."""
     bits, dtype = kind
     word: Any = None
-    for i in range(dtype.itemsize):
-        byte = cast(section(blocks, blocks.ndim - 1, start + i, start + i + 1), bits)
-        word = byte if word is None else word | byte * (1 << 8 * i)
+    for at in reversed(range(start, start + dtype.itemsize)):
+        byte = cast(section(blocks, blocks.ndim - 1, at, at + 1), bits)
+        word = byte if word is None else word * 16 * 16 | byte  # small factors, which graphs know
     return cast(bind(primitives["bitcast"], (word,), {"dtype": dtype}), float32)
 
 

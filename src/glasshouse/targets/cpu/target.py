@@ -13,6 +13,7 @@ from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
+from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
 from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.kernels.widened_products import widened_products
@@ -24,7 +25,7 @@ from glasshouse.targets.cpu.onednn.symmetric_products import SymmetricProducts
 from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
 
-ALGORITHMS = ("winograd", "bf16x6", "amx")  # that flags switch off
+ALGORITHMS = ("winograd", "bf16x6", "amx", "packed")  # that flags switch off
 
 
 class CpuTarget(Target):
@@ -46,6 +47,7 @@ CPU = CpuTarget(
     [
         WinogradConvolutions(),
         SymmetricProducts(),
+        PackedProducts(),
         LoopProducts(),
         SplitProducts(),
         NarrowProducts(),

@@ -1,0 +1,153 @@
+"""Products with weights of few bits: as with unpacked weights, and by kernels that read bytes."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.base.flags import flags
+from glasshouse.compile.planning.plan import describe_steps
+from glasshouse.compile.programs import program
+from glasshouse.graph import record
+from glasshouse.ops.packed import find_format
+from glasshouse.targets.cpu.kernels.packed_products import MOST_ROWS
+
+FORMS = [("Q4_1", 96), ("Q4_0", 96), ("Q8_0", 96), ("int8:96", 96), ("int4:64", 128),
+         ("Q4_1", 1120), ("int4:32", 32)]  # fmt: skip
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    monkeypatch.setattr(flags, "compile", "always")
+
+
+def layer_of(name, rows, depth):
+    """A layer with random codes, and scales of moderate size."""
+    form = find_format(name)
+    blocks = rng.integers(0, 256, (rows, depth // form.numbers, form.nbytes), np.uint8)
+    dtype = "<f4" if name.startswith("int8") else "<f2"
+    size = np.dtype(dtype).itemsize
+    for at in range(0, form.header, size):
+        scales = rng.normal(0, 0.01, (*blocks.shape[:-1], 1)).astype(dtype)
+        blocks[..., at : at + size] = scales.view(np.uint8)
+    return nn.QuantizedLinear(gh.asarray(blocks), depth, name)
+
+
+def result_of(layer, x):
+    """(a layer's result, the descriptions of its steps)."""
+    gh.backends.current().evaluate()
+    with gh.no_grad():
+        y = layer(x)
+    with program.plans_kept():
+        steps = program.compiled(record.describe(record.recorder.pending)).plan
+    return y.numpy(), describe_steps(steps)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 7, MOST_ROWS])
+@pytest.mark.parametrize(("name", "depth"), FORMS)
+def test_few_rows_read_packed_weights(name, depth, rows):
+    layer = layer_of(name, 11, depth)
+    w, x = layer.weight.numpy(), gh.random.normal((rows, depth))
+    found, steps = result_of(layer, x)
+    assert steps.count("packed matmul") == 1
+    assert "kernel over" not in steps  # nothing is unpacked beside
+    np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "depth"), FORMS)
+def test_many_rows_unpack_weights_by_a_kernel(name, depth):
+    layer = layer_of(name, 11, depth)
+    w, x = layer.weight.numpy(), gh.random.normal((MOST_ROWS + 1, depth))
+    found, steps = result_of(layer, x)
+    assert steps.count("packed reshape") == 1
+    np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "depth"), FORMS)
+def test_the_kernel_unpacks_as_the_composition_does(monkeypatch, name, depth):
+    layer = layer_of(name, 5, depth)
+    gh.backends.current().evaluate()
+    unpacked = layer.weight.numpy()
+    monkeypatch.setattr(flags, "packed", False)
+    np.testing.assert_allclose(layer.weight.numpy(), unpacked, rtol=1e-6, atol=1e-9)
+
+
+def test_the_flag_takes_the_composition(monkeypatch):
+    layer, x = layer_of("Q4_1", 11, 96), gh.random.normal((1, 96))
+    expected, _ = result_of(layer, x)
+    monkeypatch.setattr(flags, "packed", False)
+    found, steps = result_of(layer, x)
+    assert "packed" not in steps
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_bfloat16_is_summed_in_float32(rows):
+    layer = layer_of("Q4_0", 11, 96)
+    w, x = layer.weight.numpy(), gh.random.normal((rows, 96)).to("bfloat16")
+    y, steps = result_of(layer, x)
+    assert steps.count("packed matmul") == 1
+    exact = x.to("float32").numpy().astype("f8") @ w.T
+    np.testing.assert_allclose(y.astype("f8"), exact, rtol=2**-8, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_formats_without_a_kernel_are_unpacked(name):
+    form = find_format(name)
+    blocks = rng.integers(0, 40, (3, 1, form.nbytes), np.uint8)
+    layer = nn.QuantizedLinear(gh.asarray(blocks), 256, name)
+    w, x = layer.weight.numpy(), gh.random.normal((1, 256))
+    found, steps = result_of(layer, x)
+    assert "packed" not in steps
+    np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-3, atol=1e-3)
+
+
+def test_captured_steps_read_packed_weights():
+    layer = layer_of("Q4_1", 11, 96)
+    x = gh.random.normal((1, 96))
+    step = gh.optimize(lambda x: layer(x) * 2)
+    with gh.no_grad():
+        results = [step(x).numpy() for _ in range(5)]
+    assert step.hits > 1
+    expected = 2 * x.numpy() @ layer.weight.numpy().T
+    np.testing.assert_allclose(results[-1], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_is_the_same_bits_beside_others():
+    layer, x = layer_of("Q4_1", 12, 96), gh.random.normal((8, 96))
+    together, _ = result_of(layer, x)
+    alone, _ = result_of(layer, x[3:4])
+    np.testing.assert_array_equal(alone[0], together[3])
+
+
+def test_other_products_of_bytes_are_left_alone():
+    """A composition that differs in one call is no unpacking."""
+    layer, x = layer_of("Q4_1", 11, 96), gh.random.normal((1, 96))
+    weight = nn.quantized.unpack(layer.packed ^ 1, layer.form)
+    gh.backends.current().evaluate()
+    y = nn.functional.linear(x, weight * 3)
+    with program.plans_kept():
+        steps = program.compiled(record.describe(record.recorder.pending)).plan
+    assert "packed matmul" not in describe_steps(steps)
+    changed = layer.packed.numpy() ^ 1
+    w = nn.QuantizedLinear(gh.asarray(changed), 96, "Q4_1").weight.numpy()
+    np.testing.assert_allclose(y.numpy(), 3 * x.numpy() @ w.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx2 -mno-f16c -mno-avx512f"])
+def test_narrower_processors_compute_the_same(tmp_path, flag):
+    """A compiler that is told to leave wide registers alone makes the other branches."""
+    wrapper = tmp_path / "cc"
+    wrapper.write_text(f'#!/bin/sh\nexec gcc "$@" {flag}\n')
+    wrapper.chmod(0o755)
+    tests = f"{__file__}::test_few_rows_read_packed_weights"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+    environment = {**os.environ, "GH_CC": str(wrapper), "GH_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
