@@ -12,7 +12,7 @@ from glasshouse.compile.kernels.c_text import guarded
 from glasshouse.targets.cpu.kernels import bf16x6
 
 PACKAGE = Path(gh.__file__).parent
-FLAGS = ("onednn", "winograd", "bf16x6", "amx")  # which base/flags.py has
+FLAGS = ("onednn", "winograd", "bf16x6", "amx", "few_bits")  # which base/flags.py has
 GENERAL = ("kernel", "host")  # labels that mean more than a lowerer
 
 

@@ -67,9 +67,7 @@ declared = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("bf16x6", bool, True, "float32 products as six of bfloat16, on processors with AMX"),
     Flag("amx", bool, True, "bfloat16 products by kernels of ours, on processors with AMX"),
-    Flag(
-        "packed", bool, True, "products with weights of few bits by kernels that read them packed"
-    ),
+    Flag("few_bits", bool, True, "products with weights of few bits by kernels that read them"),
     Flag(
         "cache",
         str,

@@ -54,7 +54,7 @@ def test_few_rows_read_packed_weights(name, depth, rows):
     layer = layer_of(name, 11, depth)
     w, x = layer.weight.numpy(), gh.random.normal((rows, depth))
     found, steps = result_of(layer, x)
-    assert steps.count("packed matmul") == 1
+    assert steps.count("few_bits matmul") == 1
     assert "kernel over" not in steps  # nothing is unpacked beside
     np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
@@ -64,7 +64,7 @@ def test_many_rows_unpack_weights_by_a_kernel(name, depth):
     layer = layer_of(name, 11, depth)
     w, x = layer.weight.numpy(), gh.random.normal((MOST_ROWS + 1, depth))
     found, steps = result_of(layer, x)
-    assert steps.count("packed reshape") == 1
+    assert steps.count("few_bits reshape") == 1
     np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
 
@@ -73,16 +73,16 @@ def test_the_kernel_unpacks_as_the_composition_does(monkeypatch, name, depth):
     layer = layer_of(name, 5, depth)
     gh.backends.current().evaluate()
     unpacked = layer.weight.numpy()
-    monkeypatch.setattr(flags, "packed", False)
+    monkeypatch.setattr(flags, "few_bits", False)
     np.testing.assert_allclose(layer.weight.numpy(), unpacked, rtol=1e-6, atol=1e-9)
 
 
 def test_the_flag_takes_the_composition(monkeypatch):
     layer, x = layer_of("Q4_1", 11, 96), gh.random.normal((1, 96))
     expected, _ = result_of(layer, x)
-    monkeypatch.setattr(flags, "packed", False)
+    monkeypatch.setattr(flags, "few_bits", False)
     found, steps = result_of(layer, x)
-    assert "packed" not in steps
+    assert "few_bits" not in steps
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_bfloat16_is_summed_in_float32(rows):
     layer = layer_of("Q4_0", 11, 96)
     w, x = layer.weight.numpy(), gh.random.normal((rows, 96)).to("bfloat16")
     y, steps = result_of(layer, x)
-    assert steps.count("packed matmul") == 1
+    assert steps.count("few_bits matmul") == 1
     exact = x.to("float32").numpy().astype("f8") @ w.T
     np.testing.assert_allclose(y.astype("f8"), exact, rtol=2**-8, atol=1e-5)
 
@@ -103,7 +103,7 @@ def test_formats_without_a_kernel_are_unpacked(name):
     layer = nn.QuantizedLinear(gh.asarray(blocks), 256, name)
     w, x = layer.weight.numpy(), gh.random.normal((1, 256))
     found, steps = result_of(layer, x)
-    assert "packed" not in steps
+    assert "few_bits" not in steps
     np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-3, atol=1e-3)
 
 
@@ -133,7 +133,7 @@ def test_other_products_of_bytes_are_left_alone():
     y = nn.functional.linear(x, weight * 3)
     with program.plans_kept():
         steps = program.compiled(record.describe(record.recorder.pending)).plan
-    assert "packed matmul" not in describe_steps(steps)
+    assert "few_bits matmul" not in describe_steps(steps)
     changed = layer.packed.numpy() ^ 1
     w = nn.QuantizedLinear(gh.asarray(changed), 96, "Q4_1").weight.numpy()
     np.testing.assert_allclose(y.numpy(), 3 * x.numpy() @ w.T, rtol=1e-4, atol=1e-4)

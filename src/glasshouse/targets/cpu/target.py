@@ -25,7 +25,7 @@ from glasshouse.targets.cpu.onednn.symmetric_products import SymmetricProducts
 from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.cpu.start_wait import CollectiveLowerer
 
-ALGORITHMS = ("winograd", "bf16x6", "amx", "packed")  # that flags switch off
+ALGORITHMS = ("winograd", "bf16x6", "amx", "few_bits")  # that flags switch off
 
 
 class CpuTarget(Target):

@@ -7,7 +7,7 @@ enum {
   GH_OUT = 4,                          /* rows of weights at a time, which share what is read of x */
   GH_IN = 4,                           /* rows of x at a time, which share the numbers of weights */
   GH_PART = 16,                        /* blocks whose scales are read at a time */
-  GH_AHEAD = 2                         /* tiles of weights that are fetched before they are read */
+  GH_FETCHED = 2                         /* tiles of weights that are fetched before they are read */
 };
 typedef int32_t gh_ints __attribute__((vector_size(4 * GH_LANES)));
 
@@ -127,7 +127,7 @@ GH_FN void gh_packed_tile(const uint8_t *weights, const gh_blocks f, const float
       if (f.bits == 4)
         GH_UNROLL for (int o = 0; o < outs; o++) table[o] = gh_table(f, steps, scale[o][b], shift[o][b]);
       for (int c = 0; c < f.numbers; c += GH_LANES) {
-        const uint8_t *ahead = codes + GH_AHEAD * outs * row + c * f.bits / 8;
+        const uint8_t *ahead = codes + GH_FETCHED * outs * row + c * f.bits / 8;
         if (c * f.bits / 8 % 64 == 0)
           GH_UNROLL for (int o = 0; o < outs; o++) __builtin_prefetch(ahead + o * row, 0, 3);
         gh_vector right[GH_IN];

@@ -2,7 +2,7 @@
 
 A graph has the composition that unpacks the weights (ops/packed) before a product; where a kernel
 knows the format, it reads the bytes in its place, once for a few rows. A product of many rows
-unpacks them by a kernel, and goes to oneDNN. The composition is the twin: `GH_PACKED=0`."""
+unpacks them by a kernel, and goes to oneDNN. The composition is the twin: `GH_FEW_BITS=0`."""
 
 import functools
 from math import prod
@@ -44,11 +44,11 @@ class PackedProducts(HandwrittenKernels):
     """x (M, K) @ wᵀ, with w (N, K) in blocks of few bits, for small M; and the numbers of w."""
 
     ops = ("matmul", "reshape")
-    label = "packed"
+    label = "few_bits"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if (
-            not flags.packed
+            not flags.few_bits
             or node.host is not None
             or len(node.shape) != 2
             or node.dtype not in (float32, bfloat16)
