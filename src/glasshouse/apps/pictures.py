@@ -58,6 +58,7 @@ def save_grid(images: Sequence[np.ndarray], titles: Sequence[str], path: Path) -
 def save_sheet(pictures: Sequence[Any], columns: int, path: Path) -> None:
     """Pictures of Pillow in rows, as they are, with white between them."""
     width, height = (max(side) + 6 for side in zip(*(picture.size for picture in pictures)))
+    columns = min(columns, len(pictures))
     rows = -(-len(pictures) // columns)
     sheet = pillow("Image").new("RGB", (columns * width, rows * height), "white")
     for number, picture in enumerate(pictures):

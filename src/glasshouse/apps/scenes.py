@@ -19,7 +19,7 @@ from glasshouse.data.image import decoded, in_colour, open_image, pillow
 STAMP_SIDE, BACKGROUND_SIDE = 160, 480  # in memory pictures are at most so many pixels wide or high
 REDUCE = {"resample": 2, "reducing_gap": 2.0}  # Pillow's bilinear, after a cheap halving
 TURN, STRETCH = 20, 0.25  # degrees, and share of a side, by which stamps are varied at most
-GAIN = 0.3  # by which the light of a stamp is varied at most, and each of its colours
+GAIN = 0.3  # by which the light of a picture is varied at most, and each of its colours
 LEAST_SHOWN = 0.4  # of a stamp below others; a scene's box needs so much of it
 FIX = "Run glasshouse data detect, or pass --data FOLDER."
 
@@ -114,11 +114,17 @@ def scenes(
 def variation(stamp: Any, rng: np.random.Generator) -> Any:
     """A stamp turned, stretched and coloured a little."""
     size = np.array(stamp.size) * rng.uniform(1 - STRETCH, 1, 2)
-    pixels = np.asarray(stamp.resize(tuple(int(x) for x in np.maximum(size, 2)), **REDUCE))
-    gains = (1 + rng.uniform(-GAIN, GAIN)) * (1 + rng.uniform(-GAIN, GAIN, 3))
-    pixels = np.minimum(pixels * np.append(gains, 1), 255).astype(np.uint8)  # not of the alpha
-    stamp = pillow("Image").fromarray(pixels, "RGBA")
+    stamp = stamp.resize(tuple(int(x) for x in np.maximum(size, 2)), **REDUCE)
+    stamp = coloured(stamp, rng)
     return stamp.rotate(rng.uniform(-TURN, TURN), resample=REDUCE["resample"], expand=True)
+
+
+def coloured(picture: Any, rng: np.random.Generator) -> Any:
+    """A picture with other light, and its colours a little other."""
+    gains = (1 + rng.uniform(-GAIN, GAIN)) * (1 + rng.uniform(-GAIN, GAIN, 3))
+    pixels = np.array(picture)
+    pixels[..., :3] = np.minimum(pixels[..., :3] * gains, 255)  # not of the alpha
+    return pillow("Image").fromarray(pixels, picture.mode)
 
 
 def composed(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from glasshouse.apps.scenes import coloured
 from glasshouse.base.errors import OptionError
 from glasshouse.data import ListDataset, VOCDetection
 from glasshouse.data.boxed import Placement
@@ -15,12 +16,13 @@ from glasshouse.data.image import (
     RandomCrop,
     RandomFlip,
     Resize,
+    as_image,
     decoded,
 )
 from glasshouse.vision import assignment
 from glasshouse.vision.boxes import box_iou
 
-TILE = 100  # pixels of an aerial photograph, about 10 m, that are brought to the network's side
+ZOOM = 1.28  # of an aerial photograph, whose pixels are about 10 cm, for the network
 LEAST_TREE = 4.0  # pixels; smaller parts of trees at the edge of a tile are ignored
 TREES_IN_A_TILE = 64  # at most
 LEAST_OVERLAP = 0.4  # of a box and a tree that it stands for, as deepforest counts
@@ -44,32 +46,34 @@ def read_trees(recipe: Any, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]
         [{**x, "image": decoded(x["image"]), "labels": 0 * x["labels"]} for x in part]
         for part in (others, trees)
     )
-    part = Compose(RandomCrop(TILE), Resize(recipe.side), RandomFlip(), RandomFlip(vertical=True))
+    tile_side = round(recipe.side / ZOOM)
+    part = Compose(RandomCrop(tile_side), Resize(recipe.side), RandomFlip(), RandomFlip(0.5, True))
     areas = np.array([x["image"].width * x["image"].height for x in photographs], float)
 
     def tile(_: int, rng: np.random.Generator) -> dict[str, Any]:
-        return part(photographs[rng.choice(len(areas), p=areas / areas.sum())], rng)
+        sample = part(photographs[rng.choice(len(areas), p=areas / areas.sum())], rng)
+        return {**sample, "image": coloured(as_image(sample["image"]), rng)}
 
     train = ListDataset(range(recipe.scenes)).map(tile, seed=recipe.seed)
     width, height = held_out[0]["image"].size
-    corners = [(x, y) for y in range(0, height, TILE) for x in range(0, width, TILE)]
-    tiles = [Tile(corner, recipe.side)(held_out[0]) for corner in corners]
-    assets = {"classes": ["tree"], "scale": recipe.side / TILE}
+    corners = [(x, y) for y in range(0, height, tile_side) for x in range(0, width, tile_side)]
+    tiles = [Tile(corner, tile_side, recipe.side)(held_out[0]) for corner in corners]
+    assets = {"classes": ["tree"], "scale": recipe.side / tile_side}
     train, tiles = (x.map(with_whole_trees) for x in (train, ListDataset(tiles)))
     return train, tiles, ListDataset(held_out), assets
 
 
 class Tile(PlaceTransform):
-    """The square of a photograph at a corner (left, top), brought to a side."""
+    """The square of a photograph at a corner (left, top), `cut` pixels wide, brought to a side."""
 
     filter = 2  # Pillow's number of bilinear
 
-    def __init__(self, corner: tuple[int, int], side: int) -> None:
-        self.corner, self.side = corner, side
+    def __init__(self, corner: tuple[int, int], cut: int, side: int) -> None:
+        self.corner, self.cut, self.side = corner, cut, side
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         left, top = self.corner
-        return Placement((left, top, left + TILE, top + TILE), (self.side, self.side))
+        return Placement((left, top, left + self.cut, top + self.cut), (self.side, self.side))
 
 
 def photograph(path: Path) -> Path:
