@@ -1,9 +1,9 @@
 """What a token costs: a Llama of SmolLM2's sizes, random weights, beside transformers' generate.
 
 Each writes greedily after the same short prompt, in rounds in turn; what the first tokens take,
-with capture and compilation, is not counted. `limit` is the time of reading all weights once: the least
-of the rounds for NumPy's products of one row by each. `batch 8` writes eight texts at once; its
-ratio is that of tokens a second over those of one text. `prompt` is the time of reading 512 tokens.
+with capture and compilation, is not counted. `limit` is the time of reading all weights once: the
+least of the rounds for NumPy's products of one row by each. `batch 8` writes eight texts at once;
+its ratio is that of tokens a second over those of one text. `prompt` reads 512 tokens.
 """
 
 import sys

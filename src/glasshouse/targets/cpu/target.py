@@ -12,8 +12,8 @@ from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
+from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
-from glasshouse.targets.cpu.kernels.one_row import OneRowProducts
 from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
 from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
@@ -50,7 +50,7 @@ CPU = CpuTarget(
         SymmetricProducts(),
         PackedProducts(),
         LoopProducts(),
-        OneRowProducts(),
+        FewRowProducts(),
         SplitProducts(),
         NarrowProducts(),
         OnednnProducts(),

@@ -1,8 +1,7 @@
-"""Products of a single row by a matrix, whose time is that of reading the matrix: what a token of a
-text costs.
+"""Products of a few rows by a matrix, whose time is that of reading it: what a token costs.
 
-Each core reads its own columns from the first element to the last. oneDNN's product is the twin; it
-reads at three fifths of the memory's rate."""
+Each core reads its own columns from the first element to the last. oneDNN's product is the twin; of
+a single row, it reads at three fifths of the memory's rate."""
 
 from math import prod
 from typing import Any
@@ -19,34 +18,34 @@ from glasshouse.targets.cpu.writing.handwritten import (
     vector_functions,
 )
 
-HEADER = vector_functions("gh_one_row.h")
+HEADER = vector_functions("gh_few_rows.h")
 FEW_TERMS = 32  # of a column's sum, below which there is nothing to gain
-CHUNK = 64  # columns that a core takes at a time
+COLUMNS = {1: 8, 2: 8, 3: 6, 4: 5, 5: 4, 6: 4, 7: 3, 8: 3}  # at a time, by rows: sums in registers
+CHUNK = 60  # columns that a core takes at a time, at least
 VECTOR = 16  # elements; multiplications and additions in a cycle
 
 
-class OneRowProducts(HandwrittenKernels):
-    """a (1, K) @ b (K, N), where the columns of b lie in memory in one piece each."""
+class FewRowProducts(HandwrittenKernels):
+    """a (M, K) @ b (K, N), where the columns of b lie in memory in one piece each."""
 
     ops = ("matmul",)
-    label = "row"
+    label = "rows"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         a, b = node.inputs
         plain = node.host is None and all(x.dtype is float32 for x in (node, a, b))
-        fits = plain and prod(a.shape[:-1]) == prod(b.shape[:-2]) == 1
+        fits = plain and prod(a.shape[:-1]) in COLUMNS and prod(b.shape[:-2]) == 1
         return Claim([node]) if fits and a.shape[-1] >= FEW_TERMS else None
 
     def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         a, b = lowering.row_major(node.inputs[0]), lowering.operand_view(node.inputs[1])
-        depth, columns = b.shape[-2:]
         over, along = b.strides[-2:]
-        if over != 1 or along < depth:
+        if over != 1 or along < b.shape[-2]:
             return False
         target = lowering.buffer(node.spec, node=node)
         views = [a, b, target.view()]
-        planned = PlannedKernel(row_text(depth, columns, along), views)
+        planned = PlannedKernel(text_of(prod(a.shape[:-1]), *b.shape[-2:], along), views)
         lowering.add_step(self, node, views[:2], [target], planned)
         lowering.hand_out(node, [target])
         return True
@@ -61,12 +60,14 @@ class OneRowProducts(HandwrittenKernels):
         return machine.kernel_ns(machine.moving_s(numbers[0]))
 
 
-def row_text(depth: int, columns: int, along: int) -> str:
+def text_of(rows: int, depth: int, columns: int, along: int) -> str:
     """Cores share the columns."""
+    count = COLUMNS[rows]
+    chunk = -(-CHUNK // count) * count
     return f"""\
-#pragma omp parallel for schedule(static) if({depth * columns // VECTOR} > {PARALLEL_WORK})
-for (int64_t j = 0; j < {columns}; j += {CHUNK}) {{
-  const int64_t end = j + {CHUNK} < {columns} ? j + {CHUNK} : {columns};
-  gh_one_row(a[0], a[1], {along}, {depth}, j, end, a[2]);
+#pragma omp parallel for schedule(static) if({rows * depth * columns // VECTOR} > {PARALLEL_WORK})
+for (int64_t j = 0; j < {columns}; j += {chunk}) {{
+  const int64_t end = j + {chunk} < {columns} ? j + {chunk} : {columns};
+  gh_some_rows(a[0], a[1], {along}, {depth}, j, end, {rows}, {count}, a[2], {columns});
 }}
 """

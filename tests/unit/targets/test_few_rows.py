@@ -1,4 +1,4 @@
-"""Products of a single row by a matrix: NumPy's, in our kernel where columns lie in one piece."""
+"""Products of a few rows by a matrix: NumPy's, in our kernel where columns lie in one piece."""
 
 import numpy as np
 import pytest
@@ -25,28 +25,28 @@ def multiplied(x, w):
 
 
 @pytest.mark.parametrize("columns", [7, 8, 63, 64, 65, 200])
-@pytest.mark.parametrize("depth", [32, 33, 47, 48, 576])
-@pytest.mark.parametrize("lead", [(1,), (1, 1)])
-def test_a_row_times_a_matrix_is_numpys(lead, depth, columns):
+@pytest.mark.parametrize("depth", [33, 48])
+@pytest.mark.parametrize("lead", [(1,), (1, 1), (2, 1), (3,), (1, 4), (5,), (6,), (7,), (8,)])
+def test_rows_times_a_matrix_is_numpys(lead, depth, columns):
     rng = np.random.default_rng(depth + columns)
     x = rng.standard_normal((*lead, depth)).astype(np.float32)
     w = rng.standard_normal((columns, depth)).astype(np.float32)
     y, steps = multiplied(x, w)
-    assert "row matmul" in steps
+    assert "rows matmul" in steps
     np.testing.assert_allclose(y, x.astype(np.float64) @ w.T, rtol=1e-4, atol=1e-4)
 
 
-def test_several_rows_few_terms_and_other_layouts_are_not_ours():
+def test_many_rows_few_terms_and_other_layouts_are_not_ours():
     ones = np.ones((64, 64), np.float32)
-    for x, w in ((ones[:2], ones), (ones[:1, :16], ones[:, :16])):
+    for x, w in ((ones[:9], ones), (ones[:1, :16], ones[:, :16])):
         y, steps = multiplied(x, w)
-        assert "row matmul" not in steps
+        assert "rows matmul" not in steps
         np.testing.assert_allclose(y, x @ w.T)
     gh.backends.current().evaluate()
     y = gh.asarray(ones[:1]) @ gh.asarray(ones)
     with program.plans_kept():
         made = program.compiled(record.describe(record.recorder.pending))
-    assert "row matmul" not in describe_steps(made.plan)
+    assert "rows matmul" not in describe_steps(made.plan)
     np.testing.assert_allclose(y.numpy(), ones[:1] @ ones)
 
 
