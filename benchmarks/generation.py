@@ -1,4 +1,4 @@
-"""What a token costs: a Llama of SmolLM2's sizes, random weights, beside transformers' generate.
+"""Time of a token: a Llama of SmolLM2's sizes, random weights, beside transformers' generate.
 
 Each writes greedily after the same short prompt, in rounds in turn; what the first tokens take,
 with capture and compilation, is not counted. `limit` is the time of reading all weights once: the
