@@ -156,4 +156,5 @@ from glasshouse.nn.quantized import quantize
 from glasshouse.text.loading import load
 from glasshouse.transforms import *
 from glasshouse.version import __version__
+from glasshouse import onnx
 from glasshouse import _missing_names

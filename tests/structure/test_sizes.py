@@ -38,6 +38,7 @@ MANY_PARAMETERS = {
     "nn/": "names, order and defaults are PyTorch's",
     "autograd/backward.py:grad": "names, order and defaults are PyTorch's",
     "distributed/tensor_parallel/styles.py:forward": "names, order and defaults are PyTorch's",
+    "onnx/operators/": "the inputs of ONNX's operators, in their order",
     "optim/": "names, order and defaults are PyTorch's",
     "data/loader.py": "names, order and defaults are PyTorch's",
     "torch/aten/": "the signatures are those of ATen's operators",

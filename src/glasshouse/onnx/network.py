@@ -1,0 +1,97 @@
+"""The network of an ONNX file, as a module."""
+
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.dtype import bfloat16
+from glasshouse.base.errors import DTypeError, OptionError, suggest
+from glasshouse.capture.api import allow_in_graph
+from glasshouse.dispatch.value import Value, as_value
+from glasshouse.nn.module import Module, ModuleBuffer, Parameter
+from glasshouse.onnx.graph import Builder, OnnxGraph
+from glasshouse.onnx.running import NamedValues, run
+
+
+class Runner:
+    """A function of inputs and weights, in their order; capture calls it as one operation."""
+
+    def __init__(self, graph: OnnxGraph, builder: Builder, names: list[str]) -> None:
+        self.graph, self.builder, self.names = graph, builder, names
+        allow_in_graph(self)
+
+    def __call__(self, *values: Any) -> Any:
+        count = len(self.graph.inputs)
+        weights = dict(zip(self.names, values[count:]))
+        scope = NamedValues(None, self.builder, weights)
+        return [scope.tensor(x) for x in run(self.graph, values[:count], scope)]
+
+    def __deepcopy__(self, memo: Any) -> "Runner":
+        return self
+
+
+class Network(Module):
+    """The network of an ONNX file. Float tensors of the file are parameters under their names,
+    other large ones buffers; numbers, and arrays of sizes, places and indices, are constants.
+
+    Call it with inputs in the file's order, or by name. A tensor or an array is a value; a Python
+    number, or a list, is known before the network runs, which lets it choose branches and sizes.
+    One output comes as a tensor, several come as a tuple in the file's order.
+    """
+
+    def __init__(self, graph: OnnxGraph, builder: Builder, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.input_names, self.output_names = graph.inputs, graph.outputs
+        for key, array in builder.weights.items():
+            if array.dtype.kind == "f" or array.dtype.name == bfloat16.name:
+                self._parameters[key] = Parameter(array)
+            else:
+                self._buffers[key] = ModuleBuffer(array)
+        self.weight_names = [*self._parameters, *self._buffers]
+        builder.weights = {}
+        self.run = Runner(graph, builder, self.weight_names)
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        """The outputs for these inputs.
+
+        Raises: OptionError for inputs that are missing or not known; errors of a node have its name
+        """
+        inputs = self.inputs(args, named)
+        results = self.run(*inputs, *self._parameters.values(), *self._buffers.values())
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def inputs(self, args: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        """Inputs in their order."""
+        names = self.input_names
+        for name in named:
+            if name not in names:
+                raise OptionError(self.name, "inputs by name", repr(name), suggest(name, names))
+        if len(args) > len(names) or set(names[: len(args)]) & set(named):
+            got = f"{len(args)}, and {sorted(named)}"
+            raise OptionError(self.name, f"inputs {list(names)}", got, "Pass each once.")
+        missing = [name for name in names[len(args) :] if name not in named]
+        if missing:
+            raise OptionError(self.name, f"inputs {list(names)}", f"no {missing}", "Pass all.")
+        return [ready(x, self.name) for x in (*args, *(named[name] for name in names[len(args) :]))]
+
+    def extra_repr(self) -> str:
+        nodes = len(self.run.graph.steps)
+        return f"{self.name}, {nodes} nodes, {list(self.input_names)} -> {list(self.output_names)}"
+
+
+def ready(x: Any, where: str) -> Any:
+    """An input: a tensor, what is known, a sequence, or None for an empty optional."""
+    if x is None or isinstance(x, Value):
+        return x
+    if isinstance(x, np.ndarray | np.generic):
+        return as_value(x)
+    if isinstance(x, bool | int | float):
+        return np.asarray(x, {bool: np.bool_, int: np.int64, float: np.float32}[type(x)])
+    if isinstance(x, list | tuple):
+        if any(isinstance(each, Value | np.ndarray) for each in x):
+            return [ready(each, where) for each in x]
+        array = np.asarray(x)
+        return array.astype(np.float32) if array.dtype == np.float64 else array
+    expected = "tensors, arrays, numbers or lists of them"
+    raise DTypeError(where, expected, type(x).__name__, "Convert it.")
