@@ -75,7 +75,7 @@ class Around(NamedTuple):
 
 
 class Builder:
-    """What is shared by the graphs of one file."""
+    """Builds the graphs of one file, with what they share."""
 
     def __init__(self, onnx: ModuleType, folder: Path | None = None) -> None:
         self.onnx, self.folder = onnx, folder

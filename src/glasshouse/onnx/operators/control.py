@@ -80,7 +80,7 @@ def most_known(most: Any, condition: Any) -> bool:
 
 
 def joined(row: list[Any], body: Any, place_of_output: int) -> Any:
-    """What the steps gave, along a new axis; of no step, nothing of the shape that is declared."""
+    """Outputs of all steps along a new axis; of no step, nothing, of the shape that is declared."""
     if row and all(isinstance(x, np.ndarray) for x in row):
         return np.stack(row)
     if row:
