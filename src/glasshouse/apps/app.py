@@ -64,6 +64,10 @@ class App:
         """The name of its data for `glasshouse data`."""
         return self.data_set or self.name
 
+    def data_for(self, settings: dict[str, Any]) -> str:
+        """The name of the data of a run with these settings."""
+        return self.data_name
+
     def make_model(self, recipe: Any, assets: dict[str, Any]) -> Module:
         """The network, with new weights."""
         raise NotImplementedError

@@ -13,11 +13,21 @@ import numpy as np
 import glasshouse as gh
 from glasshouse import nn, optim, speech
 from glasshouse.apps.app import App, AppRecipe, Training
+from glasshouse.apps.letters import LetterErrorRate, read_scores
 from glasshouse.apps.pictures import save_alignment
-from glasshouse.apps.prompts import BANDS, HOP, RATE, TOKENS, log_mels, read_prompts, split_prompts
+from glasshouse.apps.prompts import (
+    BANDS,
+    HOP,
+    RATE,
+    TOKENS,
+    log_mels,
+    normalised,
+    read_prompts,
+    split_prompts,
+)
 from glasshouse.autograd import no_grad
 from glasshouse.data import BucketBatchSampler, DataLoader
-from glasshouse.metrics import CharErrorRate, Metric, WordErrorRate
+from glasshouse.metrics import CharErrorRate, WordErrorRate
 from glasshouse.nn.functional import ctc_loss, log_softmax, silu
 
 SIZES = [3 * round(16 * 1.3**n) for n in range(24)]  # frames that batches are padded to
@@ -33,6 +43,7 @@ class SpeechRecipe(AppRecipe):
     epochs: int = 90
     lr: float = 2e-3
     batch_size: int = 16
+    dataset: str = "en"  # a language: fr, es, it, ru (prompts), nl, cs (dialogues)
     dim: int = 192
     layers: int = 10
     kernel: int = 11
@@ -88,26 +99,6 @@ class Recogniser(nn.Module):
         return gh.where(mask, scores, blank)
 
 
-class LetterErrorRate(Metric):
-    """Edits for each letter of the targets; faster than `EditDistance`, which tells their kinds."""
-
-    gathered = {"edits": 0, "letters": 0}
-
-    def update(self, scores: Any, targets: Any) -> None:
-        """Take in a batch of scores (N, T, tokens) and targets (N, S)."""
-        for likely, target in zip(scores.detach().numpy(), targets.numpy()):
-            target = target[target > 0]
-            row = at = np.arange(len(target) + 1)
-            for letter in likeliest_letters(likely):
-                best = np.minimum(row[1:] + 1, row[:-1] + (target != letter))
-                row = np.minimum.accumulate(np.append(row[0] + 1, best) - at) + at
-            self.edits, self.letters = self.edits + int(row[-1]), self.letters + len(target)
-
-    def value(self) -> float:
-        """Edits for each letter."""
-        return self.edits / self.letters if self.letters else float("nan")
-
-
 class SpeechRecognition(App):
     """Texts of recordings."""
 
@@ -115,11 +106,15 @@ class SpeechRecognition(App):
     summary = "Recognise speech: telephone prompts, or recordings with a file of their texts"
     recipe = SpeechRecipe()
 
+    def data_for(self, settings: dict[str, Any]) -> str:
+        language = settings.get("dataset", self.recipe.dataset)
+        return self.name if language == self.recipe.dataset else f"{self.name}-{language}"
+
     def make_model(self, recipe: SpeechRecipe, assets: dict[str, Any]) -> nn.Module:
         return Recogniser(recipe)
 
     def prepare(self, recipe: SpeechRecipe, folder: Path) -> Training:
-        prompts, skipped = read_prompts(folder, recipe.errors)
+        prompts, skipped = read_prompts(folder, recipe.errors, recipe.dataset)
         halves = split_prompts(prompts)
         train, held_out = ([(x, " ".join(said)) for x, said in half] for half in halves)
         speeds = [float(speed) for speed in recipe.speeds.split()]
@@ -219,12 +214,6 @@ def tensors(samples: list[Any]) -> tuple[gh.Tensor, ...]:
     return tuple(map(gh.asarray, padded(samples)))
 
 
-def normalised(features: np.ndarray, assets: dict[str, Any]) -> np.ndarray:
-    """Bands less their means, over their deviations."""
-    mean, std = (np.array(assets[key], np.float32) for key in ("mean", "std"))
-    return (features - mean) / (std + 1e-3)
-
-
 def make_decoder(recipe: Any, out: Path) -> speech.BeamDecoder:
     """The beam search with the language model of the run in a folder.
 
@@ -234,16 +223,3 @@ def make_decoder(recipe: Any, out: Path) -> speech.BeamDecoder:
         TOKENS, speech.load_language_model(out / LANGUAGE), lm_weight=recipe.lm_weight,
         word_score=recipe.word_score, unknown_score=recipe.unknown_score,
     )  # fmt: skip
-
-
-def read_scores(scores: np.ndarray, decoder: speech.BeamDecoder | None) -> str:
-    """The text of a recording's scores: of a beam search, or of the likeliest token by frame."""
-    if decoder is not None:
-        return decoder.decode(scores)[0].text.strip()
-    return " ".join("".join(TOKENS[i] for i in likeliest_letters(scores)).split())
-
-
-def likeliest_letters(scores: np.ndarray) -> np.ndarray:
-    """The likeliest token of each frame (frames, tokens), without blanks and repetitions."""
-    path = scores.argmax(axis=1)
-    return path[(path != 0) & (path != np.append(0, path[:-1]))]

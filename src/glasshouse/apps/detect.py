@@ -88,8 +88,8 @@ class Detection(App):
         model = self.make_model(recipe, assets)
         room = recipe.most if recipe.dataset == "stamps" else TREES_IN_A_TILE
         as_sample = partial(sample_of, model=model, room=room)
-        ahead = {"num_workers": 1, "threads": True}  # while a step is computed
-        data = DataLoader(train.map(as_sample), recipe.batch_size, drop_last=True, **ahead)
+        data = DataLoader(train.map(as_sample), recipe.batch_size, drop_last=True,
+                          num_workers=1, threads=True)  # fmt: skip
         optimizer = optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.02)
         return Training(
             model, data, partial(loss_of, model), optimizer,

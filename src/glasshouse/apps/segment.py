@@ -56,8 +56,8 @@ class Segmentation(App):
         held_out = scenes(other, recipe.held_out, recipe.side, recipe.most, recipe.seed)
         held_out = ListDataset(list(held_out))  # the same in each epoch
         composed = scenes(train, recipe.scenes, recipe.side, recipe.most, recipe.seed, True)
-        ahead = {"num_workers": 1, "threads": True}  # while a step is computed
-        data = DataLoader(composed.map(as_sample), recipe.batch_size, drop_last=True, **ahead)
+        data = DataLoader(composed.map(as_sample), recipe.batch_size, drop_last=True,
+                          num_workers=1, threads=True)  # fmt: skip
         assets = {"classes": CLASSES}
         model = self.make_model(recipe, assets)
         optimizer = optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.01)

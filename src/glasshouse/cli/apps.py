@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from glasshouse.apps import find_app, load_app, train_app
+from glasshouse.apps.run import read_notes
 from glasshouse.apps.sources import data_folder, data_sources, existing_data, fetch_data
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command, screen_columns
@@ -44,7 +45,8 @@ class AppCommand(Command):
     def run(self, data: Path | None, out: Path, resume: bool, **options: Any) -> None:
         """Train the application."""
         settings = {name: value for name, value in options.items() if value is not None}
-        folder = existing_data(self.app.data_name, data)
+        before = read_notes(self.app, out)["recipe"] if resume else {}
+        folder = existing_data(self.app.data_for(before | settings), data)
         try:
             train_app(self.app, settings, folder, out, resume, console())
         except KeyboardInterrupt:

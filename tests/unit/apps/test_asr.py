@@ -12,7 +12,8 @@ from rich.console import Console
 import glasshouse as gh
 from glasshouse.apps import find_app, train_app
 from glasshouse.apps.asr import LetterErrorRate, read_scores
-from glasshouse.apps.prompts import TOKENS, read_prompts, sentences_of, split_prompts
+from glasshouse.apps.prompts import LANGUAGES, TOKENS, read_prompts, sentences_of, split_prompts
+from glasshouse.apps.sources import data_sources
 from glasshouse.base.errors import CheckpointError
 from glasshouse.cli.main import main
 
@@ -133,3 +134,26 @@ def test_the_command_transcribes_at_any_rate(tmp_path):
     cut(tmp_path / "x.wav")
     broken = CliRunner().invoke(main, words)
     assert broken.exit_code == 1
+
+
+def test_other_languages_have_data_of_their_own_in_the_same_letters(tmp_path):
+    app = find_app("asr")
+    assert app.data_for({}) == "asr" and app.data_for({"dataset": "ru"}) == "asr-ru"
+    assert {app.data_for({"dataset": x}) for x in LANGUAGES} <= set(data_sources())
+    assert sentences_of("Нажмите цифру, затем #.", "ru") == []
+    assert sentences_of("Appuyez, s’il vous plaît. Cœur", "fr") == [
+        "appuyez s'il vous plait", "coeur"
+    ]  # fmt: skip
+
+
+def test_dialogues_of_the_game_are_prompts(tmp_path):
+    (tmp_path / "script/city").mkdir(parents=True)
+    (tmp_path / "sound/city/cs").mkdir(parents=True)
+    lines = []
+    for number in range(9):
+        text = "á".join("abcdefghi"[: number + 1])
+        lines.append(f'dialogId("x{number}", "font_small", "what")\ndialogStr("{text}")')
+        write_sound(tmp_path / f"sound/city/cs/x{number}.wav", np.ones(4000) / 9)
+    (tmp_path / "script/city/dialogs_cs.lua").write_text("\n".join(lines))
+    prompts, skipped = read_prompts(tmp_path, "raise", "cs")
+    assert [x for _, x in prompts[:3]] == [["a"], ["aab"], ["aabac"]] and not skipped
