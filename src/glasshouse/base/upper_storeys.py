@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 BACKENDS = "glasshouse.backends"  # its modules are backends; also the group of plug-ins
+ONNX = "glasshouse.onnx.loading:load"  # of files that end in .onnx
 LIBRARIES = {"torch": "glasshouse.torch.offers"}  # the module with the table, by library
 
 

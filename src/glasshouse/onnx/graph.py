@@ -261,8 +261,8 @@ def check_call(
     if not least <= len(inputs) <= most:
         expected = f"{least} to {most} inputs" if least != most else f"{least} inputs"
         raise CheckpointError(where, expected, len(inputs), AGAIN)
-    if not entry.raw and any(not name for name in inputs[:least]):
-        raise CheckpointError(where, f"its first {least} inputs", inputs, AGAIN)
+    if not entry.raw and least and not inputs[0]:
+        raise CheckpointError(where, "its first input", inputs, AGAIN)
     if entry.attributes is None:
         return
     for name in attributes:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from glasshouse.base import upper_storeys
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.interop import saved_trees
@@ -20,8 +21,9 @@ __all__ = ["load", "load_model"]
 def load(f: Any, map_location: Any = None, *, weights_only: bool = True, **options: Any) -> Any:
     """Load what `gh.save` wrote to the path or binary file `f`; from other safetensors files their
     tensors by name, from checkpoints their parts; from a GGUF file, or a folder with config.json,
-    a model with its tokenizer, for which `options` are those of `text.load_model`. Tensors come
-    without requires_grad. `map_location` has no effect: there is one device.
+    a model with its tokenizer, for which `options` are those of `text.load_model`; from a file
+    that ends in .onnx its network, by `gh.onnx.load`. Tensors come without requires_grad, but for
+    a network's. `map_location` has no effect: there is one device.
 
     Raises: CheckpointError for a missing, damaged or pickled file; OptionError for weights_only
         =False, which would unpickle, and for options of a model where there is none.
@@ -31,6 +33,8 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True, **optio
     path = None if is_open else check_path("load", f)
     if path is not None and is_model(path):
         return load_model(path, **options)
+    if path is not None and path.suffix == ".onnx" and not options:
+        return upper_storeys.load(upper_storeys.ONNX)(path)
     if options:
         fix = "Pass a GGUF file, or a folder with config.json."
         raise OptionError("load", "no options but of models", ", ".join(options), fix)

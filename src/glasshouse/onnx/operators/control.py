@@ -17,6 +17,7 @@ from glasshouse.onnx.table import as_array, integers, lifted, operator, place
 
 UNROLLED = 32  # steps of a loop that are written out
 MOST_STEPS = 1 << 16  # … that are taken one by one
+MOST_SCANNED = 1 << 28  # … of a scan
 NOT_HELD = (CaptureError, DTypeError, ShapeError, TransformError)
 
 
@@ -60,7 +61,7 @@ def loop(most: Any, condition: Any = None, *state: Any, body: Any, outputs: int 
     rows: list[list[Any]] = [[] for _ in range(outputs - count)]
     carried, i = list(state), 0
     while going and (steps is None or i < steps):
-        if i == 1 and steps is not None and steps > UNROLLED:
+        if i == 1 and steps is not None and UNROLLED < steps <= MOST_SCANNED:
             try:
                 return rest_of_loop(carried, rows, steps, body)
             except NOT_HELD:

@@ -6,6 +6,7 @@ from typing import Any
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
 from glasshouse.nn import functional
+from glasshouse.onnx.operators.quantised import dequantize, quantize_by_range
 from glasshouse.onnx.operators.shapes import reversed_steps
 from glasshouse.onnx.table import operator
 
@@ -233,29 +234,94 @@ def lstm(
     layout: int = 0,
     input_forget: int = 0,
 ) -> Any:
-    n = recurrent.shape[-1]
     usual = ("Sigmoid", "Tanh", "Tanh")
     r = Recurrence(activations, activation_alpha, activation_beta, clip, direction, usual)
-    first = zeros_for(x, weight, n, layout) if first is None else first
-    first_cell = zeros_for(x, weight, n, layout) if first_cell is None else first_cell
+    step = LongShortStep(r, weight, recurrent, bias, peepholes, bool(input_forget))
+    states = [
+        zeros_for(x, weight, step.size, layout) if state is None else state
+        for state in (first, first_cell)
+    ]
+    return run(r, x, lengths, states, step.make, layout)
 
-    def make(d: int) -> Any:
-        below, beside = halves(bias, d, 4, n)
-        looks = [0.0] * 3
-        if peepholes is not None:  # of input, output and forget gate
-            looks = [peepholes[d, i * n : (i + 1) * n] for i in range(3)]
 
-        def step(row: Any, state: Any, cell: Any) -> Any:
-            gates = row + state @ recurrent[d].mT
-            i, o, f, c = (gates[:, k * n : (k + 1) * n] for k in range(4))
-            if peepholes is not None:
-                i, f = i + looks[0] * cell, f + looks[2] * cell
-            entry = r.activate(d, 0, i)
-            keep = 1 - entry if input_forget else r.activate(d, 0, f)
-            cell = keep * cell + entry * r.activate(d, 1, c)
-            o = o if peepholes is None else o + looks[1] * cell
-            return [r.activate(d, 0, o) * r.activate(d, 2, cell), cell]
+class LongShortStep:
+    """The step of an LSTM; `narrow` is applied to what its products read."""
 
-        return lambda source: source @ weight[d].mT + below + beside, step
+    def __init__(
+        self,
+        recurrence: Recurrence,
+        weight: Any,
+        recurrent: Any,
+        bias: Any,
+        peepholes: Any,
+        input_forget: bool,
+    ) -> None:
+        self.recurrence, self.weight, self.recurrent = recurrence, weight, recurrent
+        self.bias, self.peepholes, self.input_forget = bias, peepholes, input_forget
+        self.size = recurrent.shape[-1]
+        self.narrow: Callable[[Any], Any] = lambda x: x
 
-    return run(r, x, lengths, [first, first_cell], make, layout)
+    def make(self, d: int) -> tuple[Any, Any]:
+        below, beside = halves(self.bias, d, 4, self.size)
+
+        def prepare(source: Any) -> Any:
+            return self.narrow(source) @ self.weight[d].mT + below + beside
+
+        return prepare, lambda row, state, cell: self.step(d, row, state, cell)
+
+    def step(self, d: int, row: Any, state: Any, cell: Any) -> Any:
+        r, n = self.recurrence, self.size
+        gates = row + self.narrow(state) @ self.recurrent[d].mT
+        i, o, f, c = (gates[:, k * n : (k + 1) * n] for k in range(4))
+        looks = None
+        if self.peepholes is not None:  # of input, output and forget gate
+            looks = [self.peepholes[d, k * n : (k + 1) * n] for k in range(3)]
+            i, f = i + looks[0] * cell, f + looks[2] * cell
+        entry = r.activate(d, 0, i)
+        keep = 1 - entry if self.input_forget else r.activate(d, 0, f)
+        cell = keep * cell + entry * r.activate(d, 1, c)
+        o = o if looks is None else o + looks[1] * cell
+        return [r.activate(d, 0, o) * r.activate(d, 2, cell), cell]
+
+
+def in_eight_bits(x: Any) -> Any:
+    """x as 8 bits hold it, from its smallest to its largest value."""
+    return dequantize(*quantize_by_range(x))
+
+
+def dequantized(weight: Any, scale: Any, zero: Any) -> Any:
+    """A matrix (D, I, O) in 8 bits, with a scale for each direction or column -> (D, O, I)"""
+    scale, zero = (v.reshape((v.shape[0], 1, -1)) if v.ndim else v for v in (scale, zero))
+    return ((weight.astype("float32") - zero.astype("float32")) * scale).mT
+
+
+@operator("DynamicQuantizeLSTM", domain="com.microsoft")
+def quantized_lstm(
+    x: Any,
+    weight: Any,
+    recurrent: Any,
+    bias: Any,
+    lengths: Any,
+    first: Any,
+    first_cell: Any,
+    peepholes: Any,
+    weight_scale: Any,
+    weight_zero: Any,
+    recurrent_scale: Any,
+    recurrent_zero: Any,
+    *,
+    hidden_size: int | None = None,
+    activations: Any = None,
+    direction: str = "forward",
+    input_forget: int = 0,
+) -> Any:
+    r = Recurrence(activations, None, None, None, direction, ("Sigmoid", "Tanh", "Tanh"))
+    weight = dequantized(weight, weight_scale, weight_zero)
+    recurrent = dequantized(recurrent, recurrent_scale, recurrent_zero)
+    step = LongShortStep(r, weight, recurrent, bias, peepholes, bool(input_forget))
+    step.narrow = in_eight_bits
+    states = [
+        zeros_for(x, weight, step.size, 0) if state is None else state
+        for state in (first, first_cell)
+    ]
+    return run(r, x, lengths, states, step.make, 0)
