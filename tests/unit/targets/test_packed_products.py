@@ -13,7 +13,8 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import describe_steps
 from glasshouse.compile.programs import program
 from glasshouse.graph import record
-from glasshouse.ops.packed import find_format
+from glasshouse.ops.packed import find_format, unpack
+from glasshouse.ops.packed.formats import body_of
 from glasshouse.targets.cpu.kernels.packed_products import MOST_ROWS
 
 FORMS = [("Q4_1", 96), ("Q4_0", 96), ("Q8_0", 96), ("int8:96", 96), ("int4:64", 128),
@@ -75,6 +76,21 @@ def test_the_kernel_unpacks_as_the_composition_does(monkeypatch, name, depth):
     unpacked = layer.weight.numpy()
     monkeypatch.setattr(flags, "few_bits", False)
     np.testing.assert_allclose(layer.weight.numpy(), unpacked, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "depth"), FORMS)
+def test_numpy_unpacks_to_the_numbers_of_the_composition(name, depth):
+    blocks = layer_of(name, 5, depth).packed
+    body, rule = body_of(name, blocks.spec)
+    (ours,), (expected,) = rule.compute(body, blocks.numpy()), body.compute([blocks.numpy()])
+    np.testing.assert_array_equal(ours, expected)
+
+
+def test_batches_of_tables_are_unpacked():
+    blocks = gh.stack([layer_of("Q4_1", 3, 64).packed for _ in range(2)])
+    form = find_format("Q4_1")
+    expected = np.stack([unpack(x, form).numpy() for x in blocks])
+    np.testing.assert_array_equal(gh.vmap(lambda x: unpack(x, form))(blocks).numpy(), expected)
 
 
 def test_the_flag_takes_the_composition(monkeypatch):

@@ -5,15 +5,20 @@ which all numbers of the block share, and codes of 4 to 8 bits.
 themselves look for it in graphs. Sources: ggml's formats (Q8_0 and so on), as GGUF files hold them;
 int8 and int4 are ours, made of the same parts."""
 
+import functools
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from glasshouse.base import OptionError, ShapeError
+import numpy as np
+
+from glasshouse.base import OptionError, ShapeError, Spec
 from glasshouse.base.dtype import float16, float32, int8, uint8, uint16, uint32
 from glasshouse.base.errors import suggest
 from glasshouse.dispatch import Value, bind, broadcast_to, cast, primitives, reshape
 from glasshouse.dispatch.value import section
+from glasshouse.ops.body import Body, traced
+from glasshouse.ops.custom import DerivativeRule, custom
 
 BITS_16, BITS_32 = (uint16, float16), (uint32, float32)
 
@@ -45,8 +50,68 @@ def unpack(blocks: Any, form: BlockFormat) -> Any:
         got = f"{blocks.dtype} {blocks.shape}"
         expected = f"uint8 (..., blocks, {form.nbytes})"
         raise ShapeError("unpack", expected, got, f"Pass blocks of {form.name}.")
+    body, rule = body_of(form.name, blocks.spec)
+    return custom(blocks, body=body, rule=rule)[0]
+
+
+def composition(blocks: Any, form: BlockFormat) -> Any:
+    """The numbers of blocks, composed of cards: what `unpack` means."""
     numbers = form.unpack(blocks, form)
     return reshape(numbers, (*blocks.shape[:-2], blocks.shape[-2] * form.numbers))
+
+
+class Unpacking(DerivativeRule):
+    """Bytes have no derivatives. Where no Program is compiled, NumPy unpacks them in fewer passes
+    than the cards' references would, and to the same numbers."""
+
+    def __init__(self, form: BlockFormat) -> None:
+        self.form = form
+
+    def pull(self, needs: Any, cotangents: Any, operands: Any) -> Any:
+        """None: bytes have no cotangent."""
+        return [None]
+
+    def push(self, tangents: Any, operands: Any) -> Any:
+        """None: bytes have no tangent."""
+        return [None]
+
+    def batched(self, batched: Any, outputs: Any, size: int) -> Any:
+        """This rule, which holds for any axes before the blocks."""
+        return self
+
+    def compute(self, body: Body, blocks: np.ndarray) -> list[np.ndarray]:
+        """The numbers of blocks as arrays."""
+        form, shape = self.form, blocks.shape[:-1]
+        if form.bits is None:
+            return body.compute([blocks])
+        codes, half = blocks[..., form.header :], form.numbers // 2
+        wide = form.header == 4 and not form.is_shifted
+        heads = np.ascontiguousarray(blocks[..., : form.header])
+        heads = heads.view(np.float32 if wide else np.float16).astype(np.float32)
+        if form.bits == 8:
+            x = codes.view(np.int8).astype(np.float32)
+        else:
+            x = np.empty((*shape, form.numbers), np.float32)
+            x[..., :half], x[..., half:] = codes & 15, codes >> 4
+            x -= form.zero  # exact
+        x *= heads[..., :1]
+        if form.is_shifted:
+            x += heads[..., 1:]
+        return [x.reshape(*shape[:-1], shape[-1] * form.numbers)]
+
+
+@functools.lru_cache(maxsize=512)
+def body_of(name: str, blocks: Spec) -> tuple[Body, Unpacking]:
+    """The calls that unpack blocks, and the rule beside them."""
+    form = find_format(name)
+    tracer, inputs, numbers = traced(lambda x: composition(x, form), [blocks], is_closed=True)
+    return tracer.body([x.payload for x in inputs], [tracer.number_of(numbers)]), rule_of(name)
+
+
+@functools.cache
+def rule_of(name: str) -> Unpacking:
+    """The rule of a format: one object for all its calls."""
+    return Unpacking(find_format(name))
 
 
 # -- parts of blocks ---------------------------------------------------------------------------

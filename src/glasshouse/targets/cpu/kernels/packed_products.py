@@ -15,7 +15,7 @@ from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.composition import node_of
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.graph.simplify import make
-from glasshouse.ops.packed import FORMATS, BlockFormat, find_format, unpack
+from glasshouse.ops.packed import FORMATS, BlockFormat, composition, find_format
 from glasshouse.ops.packed.formats import int4_groups, int8_rows
 from glasshouse.targets.cpu.writing.handwritten import (
     HandwrittenKernels,
@@ -136,7 +136,7 @@ def template(name: str, blocks: Spec, dtype: DType, is_turned: bool) -> Node:
     graph = Graph()
     source = graph.emit("input", (), {"number": 0}, blocks)
     form = find_format(name)
-    node = node_of(lambda x: unpack(x, form), graph, [source], make)
+    node = node_of(lambda x: composition(x, form), graph, [source], make)
     if dtype is not float32:
         node = make(graph, "cast", node, dtype=dtype)
     return make(graph, "permute", node, axes=(1, 0)) if is_turned else node
