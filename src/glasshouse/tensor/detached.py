@@ -53,6 +53,15 @@ class DetachedView(Tensor):
         return self.base.mode
 
     @property
+    def cut_from(self) -> Any:
+        """What the tensor is a part of; see parts.py."""
+        return self.base.cut_from
+
+    @cut_from.setter
+    def cut_from(self, links: Any) -> None:
+        self.base.cut_from = links
+
+    @property
     def tangents(self) -> Any:
         """Tangents of forward mode: zeros, for a detached view has none."""
         return self.mode.zeros

@@ -15,6 +15,7 @@ from glasshouse.tensor import random, special, writing
 from glasshouse.tensor.at import UpdatePlaces
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor.parts import VIEWS, viewing
 from glasshouse.tensor.standard import (
     arithmetic,
     contract,
@@ -432,7 +433,7 @@ def complete(cls: Any) -> None:
     for name, (draw, about) in DRAWS.items():
         functions[f"{name}_"] = drawing_method(name, draw, about)
     for name, function in functions.items():
-        setattr(cls, name, function)
+        setattr(cls, name, viewing(name, function) if name in VIEWS else function)
     writing.add_writing_methods(functions)
     for name, (function, doc) in PROPERTIES.items():
         setattr(cls, name, property(function, doc=doc))

@@ -1,10 +1,10 @@
-"""Writes into a part of a tensor that has no name: `x[i][j] = v` and `x[i].fill_(v)` write to x, as
-in PyTorch and NumPy.
+"""Writes into a part of a tensor that has no name: `x[i][j] = v`, `x[i].fill_(v)` and
+`x.view(-1)[i] = v` write to x, as in PyTorch and NumPy.
 
 Tensors are values: `x[i]` is one of its own, and a write into it would be lost with it, without a
 word. So a part remembers which tensors it was cut from, weakly, and a write looks at the statement
 that runs: where the part has no name, it is written back. A part with a name stays a value of its
-own."""
+own; the first write to it says so where the whole is still in use, since PyTorch's would change."""
 
 import bisect
 import dis
@@ -12,19 +12,65 @@ import functools
 import operator
 import sys
 import types
+import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from glasshouse.base import int64
 from glasshouse.base.errors import PACKAGE
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.value import reshape
+from glasshouse.ops.create import iota
+from glasshouse.tensor.standard.index import setitem
 
 MOST_LINKS = 4  # x[a][b][c][d][e] = v
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 STORES = {"STORE_SUBSCR": 1, "STORE_SLICE": 2}  # where on the stack they have what they write to
+NAMES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")
+NO_WRITE = -1
+OURS = (PACKAGE, "<graph module>")
+OF_GRAPHS = ("graph_module.py", "<graph module>")  # whose nodes write back themselves
 CALLS = {"CALL": 0, "CALL_KW": 1}  # how many items they have above their arguments
 # Operations that push nothing; the others push one result at least, whatever they take.
 SILENT = ("CACHE", "DELETE_", "EXTENDED_ARG", "KW_NAMES", "NOP", "NOT_TAKEN", "POP_TOP", "PRECALL",
           "RESUME", "STORE_")  # fmt: skip
+
+
+# Methods and attributes that show a tensor's elements in another order or some of them; PyTorch's
+# share memory. Those of RESHAPING do so only where the elements lie as the new shape has them.
+RESHAPING = set("flatten ravel reshape reshape_as".split())
+PROPERTIES = {"T", "mT"}
+VIEWS = RESHAPING | set(
+    """
+chunk detach diagonal expand_dims moveaxis movedim narrow permute select split squeeze swapaxes
+swapdims t tensor_split transpose unbind unflatten unsqueeze view view_as
+""".split()
+)
+
+
+class View(NamedTuple):
+    """A call of a method of VIEWS, or of a property: `name`, its arguments, and which of its
+    results (None: the one)."""
+
+    name: str
+    inputs: tuple[Any, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    item: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many instructions in a row it is: x.chunk(2)[0] has two."""
+        return 1 + (self.item is not None)
+
+    def of(self, whole: Any) -> Any:
+        """The part of a tensor that it shows."""
+        found = getattr(whole, self.name)
+        if self.name not in PROPERTIES:
+            found = found(*self.inputs, **dict(self.options))
+        return found if self.item is None else found[self.item]
 
 
 BASIC = {int, slice, type(None), type(...)}
@@ -37,40 +83,157 @@ def is_basic(key: Any) -> bool:
 
 def linked(whole: Any, key: Any, part: Any) -> Any:
     """The part, which remembers that it is whole[key], and what the whole was cut from."""
-    if part is not whole and is_basic(key):
-        # x.data is made for each read: its base is what is written to.
-        make: Callable[..., Any] = type(whole)
-        of_data = "base" in vars(whole)
-        link = (functools.partial(make, whole.base) if of_data else weakref.ref(whole), key)
-        part.cut_from = (link, *(whole.cut_from or ())[: MOST_LINKS - 1])
+    return link(whole, key, part) if is_basic(key) else part
+
+
+def link(whole: Any, step: Any, part: Any) -> Any:
+    """The part, which remembers the step, a key or a View, that leads to it from the whole."""
+    if part is whole:
+        if whole.cut_from is None:
+            return part
+        part = whole.clone()  # the whole may have a name, this has none
+    # x.data is made for each read: its base is what is written to.
+    make: Callable[..., Any] = type(whole)
+    of_data = "base" in vars(whole)
+    first = (functools.partial(make, whole.base) if of_data else weakref.ref(whole), step)
+    part.cut_from = (first, *(whole.cut_from or ())[: MOST_LINKS - 1])
     return part
+
+
+def viewing(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of VIEWS of this name: results remember what they show."""
+
+    @functools.wraps(compute)
+    def view(self: Any, *inputs: Any, **options: Any) -> Any:
+        result = compute(self, *inputs, **options)
+        if type(result) is tuple:
+            for i, part in enumerate(result):
+                link(self, View(name, inputs, tuple(options.items()), i), part)
+            return result
+        return link(self, View(name, inputs, tuple(options.items())), result)
+
+    return view
 
 
 def write_back(part: Any) -> None:
     """Write a part that has just been written to into what it was cut from, if the user's statement
-    that runs gives it no name."""
+    that runs gives it no name; warn where it has one and the whole is still in use."""
+    if state.values_hidden:  # a trace writes back itself
+        return
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame is not None and (file := frame.f_code.co_filename).startswith(OURS):
+        if file.endswith(OF_GRAPHS):
+            return
         frame = frame.f_back
-    links = 0 if frame is None else links_at(frame.f_code, frame.f_lasti)
-    count = min(links, len(part.cut_from))
-    if count and (whole := part.cut_from[count - 1][0]()) is not None:
-        keys = [key for _, key in part.cut_from[:count]]
-        put_back(whole, keys[::-1], part)
+    if frame is None or (count := links_at(frame.f_code, frame.f_lasti)) == NO_WRITE:
+        return
+    links = links_within(part.cut_from, count)
+    whole = part.cut_from[max(len(links), 1) - 1][0]()
+    if whole is None or not shares_memory(part.cut_from):
+        return
+    if links:
+        put_back(whole, [step for _, step in links[::-1]], part)
+    else:
+        warn_of_name(frame.f_code.co_filename, frame.f_lineno)
 
 
-def put_back(whole: Any, keys: list[Any], part: Any) -> None:
-    """whole[keys[0]][keys[1]] … = part."""
-    first, *rest = keys
+def links_within(links: Any, count: int) -> list[Any]:
+    """The first links that so many instructions made."""
+    found = []
+    for link in links:
+        count -= link[1].steps if type(link[1]) is View else 1
+        if count < 0:
+            break
+        found.append(link)
+    return found
+
+
+def put_back(whole: Any, steps: list[Any], part: Any) -> None:
+    """whole[steps[0]][steps[1]] … = part, where a step is a key or a View."""
+    first, *rest = steps
     if rest:
-        inner = whole[first]
+        inner = view_of(whole, first)
         put_back(inner, rest, part)
         part = inner
     before, whole.cut_from = whole.cut_from, None  # what has a name is written to, and no further
     try:
-        whole[first] = part
+        if type(first) is View:
+            write_view_(whole, part, first.name, first.item, *first.inputs, **dict(first.options))
+        else:
+            whole[first] = part
     finally:
         whole.cut_from = before
+
+
+def view_of(whole: Any, step: Any) -> Any:
+    """What a step, a key or a View, shows of a tensor."""
+    return step.of(whole) if type(step) is View else whole[step]
+
+
+def write_view_(
+    whole: Any, part: Any, name: str, item: int | None, *inputs: Any, **options: Any
+) -> None:
+    """Write a part into the elements of the whole that a view of it shows."""
+    view = View(name, inputs, tuple(options.items()), item)
+    if name == "detach":
+        whole.data.copy_(part)
+    elif part.dtype is not whole.dtype:  # the same bytes as another dtype
+        whole.copy_(part.view(whole.dtype))
+    else:
+        places, flat = view.of(places_of(whole)).reshape(-1), whole.reshape(-1)
+        whole.copy_(setitem(flat, places, part.reshape(-1)).reshape(whole.shape))
+
+
+def places_of(whole: Any) -> Any:
+    """The place of each element of a tensor, counted in row-major order."""
+    return reshape(iota(size=whole.size, dtype=int64), whole.shape)
+
+
+def shares_memory(links: Any) -> bool:
+    """Whether PyTorch's part would share memory with the whole: a reshaping of elements that lie
+    otherwise copies them."""
+    steps = [step for _, step in links]
+    if not any(type(step) is View and step.name in RESHAPING for step in steps[:-1]):
+        return True
+    alive = [whole() for whole, _ in links]
+    last = max(i for i, whole in enumerate(alive) if whole is not None)
+    places = places_of(alive[last])
+    for step in steps[last::-1]:
+        places = view_of(places, step)
+        if type(step) is View and step.name in RESHAPING:
+            strides = even_strides(places.numpy())
+            if strides is None or (step.name == "ravel" and strides not in ((), (1,))):
+                return False
+    return True
+
+
+def even_strides(places: Any) -> tuple[int, ...] | None:
+    """The stride of each axis that reaches elements at these places; None where there is none."""
+    strides, expected = [], places.flat[0] if places.size else 0
+    for axis, size in enumerate(places.shape):
+        if size > 1 and places.size:
+            strides.append(int(np.take(places, 1, axis).flat[0] - places.flat[0]))
+            line = [1] * places.ndim
+            line[axis] = size
+            expected = expected + strides[-1] * np.arange(size).reshape(line)
+    found = np.array_equal(np.broadcast_to(expected, places.shape), places)
+    return tuple(strides) if found else None
+
+
+named_writes: set[tuple[str, int]] = set()  # (file, line) of each that a warning told of
+
+
+def warn_of_name(file: str, line: int) -> None:
+    """Say once for a line that its write to a part with a name leaves the whole as it is."""
+    if (file, line) in named_writes or file.startswith(PACKAGE):
+        return
+    named_writes.add((file, line))
+    text = (
+        "glasshouse: this writes to a part of a tensor, and the tensor keeps its contents: a part "
+        "with a name is a value of its own. Write to the tensor itself (x[i] = …, x[i] += …, "
+        "x[i].fill_(…)), or to a copy of the part (.clone()) if the tensor is to stay."
+    )
+    warnings.warn_explicit(text, UserWarning, file, line)
 
 
 # (code, links) by the code's id and the offset: code with a slice among its constants has no hash.
@@ -89,40 +252,61 @@ def links_at(code: types.CodeType, offset: int) -> int:
 
 
 def count_links(code: types.CodeType, offset: int) -> int:
-    """How many indexings in a row make what the instruction there writes to: 2 of x[a][b][c] = v or
-    of x[a][b].fill_(v), 0 of x[c] = v, y.fill_(v) and of anything that is no such statement."""
+    """How many indexings and views in a row make what the instruction there writes to: 2 of
+    x[a][b][c] = v or of x[a].T.fill_(v), 0 of x[c] = v, y.fill_(v) and y += v; NO_WRITE of anything
+    that is no such statement."""
     instructions = list(dis.get_instructions(code))
     # Inside a call the offset may be that of the instruction's cache, after it.
     at = bisect.bisect_right(instructions, offset, key=operator.attrgetter("offset")) - 1
     name = instructions[at].opname if at >= 0 else ""
+    if name == "BINARY_OP":
+        follows = next(x.opname for x in instructions[at + 1 :] if x.opname != "CACHE")
+        is_named = instructions[at].argrepr.endswith("=") and follows.startswith(NAMES)
+        return 0 if is_named else NO_WRITE
     place = STORES.get(name)
     if name in CALLS:
-        at, place = method_load(instructions, at, CALLS[name]), 0
+        at, place = method_load(instructions, at, CALLS[name], is_writing), 0
+    if place is None or at < 0:
+        return NO_WRITE
     count = 0
     while place is not None and at >= 0:
         at = origin(instructions, at, place)
-        place = container_of(instructions[at]) if at >= 0 else None
-        count += place is not None
+        at, place = container_of(instructions, at) if at >= 0 else (at, None)
+        is_data = at >= 0 and instructions[at].argval == "data"  # it is the tensor itself
+        count += place is not None and not is_data
     return count
 
 
-def method_load(instructions: list[Any], call: int, above: int) -> int:
-    """The instruction that loads the method of a call, if the method writes: x.fill_; else -1."""
+def is_writing(name: str) -> bool:
+    """Whether a method writes to its tensor, by its name."""
+    return name.endswith("_") and not name.endswith("__")
+
+
+def method_load(instructions: list[Any], call: int, above: int, accepts: Any) -> int:
+    """The instruction that loads the method of a call, if its name is accepted; else -1."""
     place, begin = instructions[call].arg + above, call
     if instructions[call - 1].opname == "PRECALL":  # of Python 3.11, which takes the arguments
         begin = call - 1
     load = origin(instructions, begin, place)
-    name = str(instructions[load].argval) if load >= 0 else ""
-    is_method = load >= 0 and instructions[load].opname in ("LOAD_METHOD", "LOAD_ATTR")
-    return load if is_method and name.endswith("_") and not name.endswith("__") else -1
+    if load < 0 or instructions[load].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+        return -1
+    return load if accepts(str(instructions[load].argval)) else -1
 
 
-def container_of(instruction: Any) -> int | None:
-    """Where on the stack an indexing has what it indexes; None for another instruction."""
-    if instruction.opname == "BINARY_SLICE":
-        return 2
-    is_index = instruction.opname == "BINARY_OP" and instruction.argrepr == "[]"
-    return 1 if is_index or instruction.opname == "BINARY_SUBSCR" else None
+def container_of(instructions: list[Any], at: int) -> tuple[int, int | None]:
+    """The instruction that takes what an indexing or a view is of, and where on the stack it has
+    it; None for another instruction."""
+    instruction = instructions[at]
+    name = instruction.opname
+    if name in CALLS:
+        at = method_load(instructions, at, CALLS[name], VIEWS.__contains__)
+        return at, None if at < 0 else 0
+    if name == "LOAD_ATTR":
+        return at, 0 if instruction.argval in PROPERTIES or instruction.argval == "data" else None
+    if name == "BINARY_SLICE":
+        return at, 2
+    is_index = name == "BINARY_OP" and instruction.argrepr == "[]"
+    return at, 1 if is_index or name == "BINARY_SUBSCR" else None
 
 
 def origin(instructions: list[Any], at: int, place: int) -> int:

@@ -150,6 +150,7 @@ def test_a_named_part_of_a_named_part_stops_there():
     assert x.tolist() == [[0.0] * 3] * 2 and y.tolist() == [3.0, 7.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore:glasshouse. this writes to a part")
 def test_a_part_with_a_name_is_a_value_of_its_own():
     x = gh.zeros((2, 3))
     y = x[0]

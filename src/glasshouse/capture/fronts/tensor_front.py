@@ -8,6 +8,7 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base import DType, Spec
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import fix_inputs
+from glasshouse.capture.rules.subscripts import note_data
 from glasshouse.capture.trace.front import FrontEnd, is_number
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
@@ -158,7 +159,9 @@ class TensorFront(FrontEnd):
             return Var(type(value))
         if name == "data":
             view = DetachedView(value)
-            return tracer.heap.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
+            data = Var(view, Recipe("call", Var(DetachedView), [var], {}))
+            note_data(tracer, var, data)
+            return tracer.heap.track(data)
         if name in value.__dict__ and name not in (
             "payload",
             "tape_entry",

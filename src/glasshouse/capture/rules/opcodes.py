@@ -400,6 +400,8 @@ def op_BINARY_OP(t, f, ins):
     rhs, lhs = f.stack.pop(), f.stack.pop()
     if ins.arg == bytecode.subscript:
         return get_item(t, lhs, rhs)
+    if parts_of(t) and t.is_tensor(lhs):  # the part may have a name: y = x[0]; y += 1
+        put_back(t, lhs, links_at(f.root, ins.offset))
     return binary(t, BINARY[ins.arg], lhs, rhs)
 
 

@@ -4,6 +4,7 @@ import math
 import operator
 import types
 from collections import defaultdict
+from typing import NamedTuple
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.guards.outcomes import Among
@@ -16,7 +17,14 @@ from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.polyfills import contains_in
 from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
-from glasshouse.tensor.parts import is_basic, links_at
+from glasshouse.tensor.parts import (
+    NO_WRITE,
+    is_basic,
+    links_at,
+    shares_memory,
+    warn_of_name,
+    write_view_,
+)
 
 ITEM_GETTERS = (list.__getitem__, tuple.__getitem__)
 
@@ -114,8 +122,8 @@ def get_item(t, obj: Var, key: Var, then=None):
         return t.give(then, t.do(operator.getitem, value, key.value))
     if t.is_tensor(obj):
         part = t.front.operate(t, operator.getitem, [obj, key])
-        if (parts := parts_of(t)) is not None and is_basic(key.value):
-            parts[id(part)] = part, obj, key
+        if is_basic(key.value):
+            note_part(t, obj, key, part)
         return t.deliver(then, part)
     if isinstance(value, type):
         return class_item(t, obj, key, then)
@@ -180,26 +188,69 @@ def default_item(t, obj: Var, key: Var, then):
 
 
 def parts_of(t) -> dict | None:
-    """The parts of tensors that the trace has cut out: (part, whole, key) by the part's Var. None
-    where parts share memory with the whole, as PyTorch's do."""
+    """The parts of tensors that the trace has cut out: (part, whole, step) by the part's Var, where
+    a step is a key or a `ViewCall`. None where parts share memory with the whole: PyTorch's."""
     return getattr(t.front_state, "parts", None)
+
+
+class ViewCall(NamedTuple):
+    """A method or property that shows a tensor's elements, see `tensor.parts.View`."""
+
+    name: str
+    inputs: list[Var]
+    options: dict[str, Var]
+    item: int | None = None
+
+    @property
+    def steps(self) -> int:
+        return 1 + (self.item is not None)
+
+
+def note_part(t, whole: Var, step, part: Var) -> None:
+    """Remember that a part is what a step shows of a whole."""
+    if (parts := parts_of(t)) is None:
+        return
+    if type(part.value) is tuple:
+        for i, item in enumerate(t.sequence(part)):
+            parts[id(item)] = item, whole, step._replace(item=i)
+    elif part is not whole:
+        parts[id(part)] = part, whole, step
+
+
+def note_data(t, tensor: Var, data: Var) -> None:
+    """Remember that x.data is a part of what x is a part of."""
+    parts = parts_of(t) or {}
+    if id(tensor) in parts:
+        parts[id(data)] = data, *parts[id(tensor)][1:]
 
 
 def put_back(t, part: Var, links: int) -> None:
     """Write a part that was just written to into what it was cut from: x[i][j] = v, see
     tensor/parts.py."""
     parts = parts_of(t) or {}
-    for _ in range(links):
-        if id(part) in parts:
-            _, whole, key = parts[id(part)]
-            t.front.operate(t, operator.setitem, [whole, key, part])
-            part = whole
+    if id(part) not in parts or links == NO_WRITE or not shares_memory(part.value.cut_from):
+        return
+    if links == 0:
+        warn_of_name(*t.frames.line)
+    while id(part) in parts:
+        _, whole, step = parts[id(part)]
+        links -= step.steps if type(step) is ViewCall else 1
+        if links < 0:
+            break
+        if type(step) is ViewCall:
+            inputs = [whole, part, Var(step.name), Var(step.item), *step.inputs]
+            write = write_view_
+            t.front.apply(t, "call_function", write, write, inputs, step.options)
+        else:
+            t.front.operate(t, operator.setitem, [whole, step, part])
+        part = whole
 
 
-def put_back_receiver(t, part: Var) -> None:
-    """`put_back` after a method that writes: x[i].fill_(v)."""
-    if id(part) in (parts_of(t) or ()):
-        frame = t.frames[-1]
+def put_back_first(t, part: Var) -> None:
+    """`put_back` after a call that writes to a part: x[i].fill_(v). The user's statement says
+    whether the part has a name, as in a call that runs."""
+    frame = next((f for f in reversed(t.frames) if not f.trusted), None)
+    if frame is not None and id(part) in (parts_of(t) or ()):
         put_back(t, part, links_at(frame.root, frame.code.instructions[frame.at].offset))
 
 

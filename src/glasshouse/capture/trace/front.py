@@ -15,7 +15,7 @@ from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.operators import IN_PLACE
-from glasshouse.capture.rules.subscripts import put_back_receiver
+from glasshouse.capture.rules.subscripts import ViewCall, note_part, put_back_first
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
@@ -30,6 +30,7 @@ from glasshouse.capture.values.var import (
     constant,
 )
 from glasshouse.ir.node import IRNode
+from glasshouse.tensor.parts import PROPERTIES, VIEWS
 
 VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
@@ -351,8 +352,12 @@ class FrontEnd(HeldValues):
         if node.meta["varies"] and self.count_varies(node, fn, result):
             fix_inputs(tracer, node)
         wrapped = self.wrap(tracer, node, result, args, target)
-        if op == "call_method" and is_in_place(target):
-            put_back_receiver(tracer, args[0])
+        if args and is_in_place(target):
+            put_back_first(tracer, args[0])
+        elif op == "call_method" and target in VIEWS:
+            note_part(tracer, args[0], ViewCall(target, args[1:], kwargs), wrapped)
+        elif fn is getattr and args[1].value in PROPERTIES:
+            note_part(tracer, args[0], ViewCall(args[1].value, [], {}), wrapped)
         return wrapped
 
     def depends_on_varying(self, node: IRNode, fn) -> bool:
@@ -479,7 +484,10 @@ class FrontEnd(HeldValues):
     def unbind(self, tracer, var: Var) -> list[Var]:
         """The tensors along the first axis."""
         count = tracer.concretize(self.length(tracer, var))
-        return [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
+        rows = [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
+        for i, row in enumerate(rows):
+            note_part(tracer, var, Var(i), row)
+        return rows
 
     def length(self, tracer, var: Var) -> Var:
         """len(tensor)."""
