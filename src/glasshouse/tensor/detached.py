@@ -78,7 +78,7 @@ class DetachedView(Tensor):
         return self.detach().__reduce__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return self.detach()
+        return self.detach().clone()
 
 
 def replace_contents(tensor: Tensor, value: Any) -> None:

@@ -19,6 +19,7 @@ from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
 from glasshouse.tensor.parts import (
     NO_WRITE,
+    RESHAPING,
     is_basic,
     links_at,
     shares_memory,
@@ -230,7 +231,7 @@ def put_back(t, part: Var, links: int) -> None:
     parts = parts_of(t) or {}
     if id(part) not in parts or links == NO_WRITE or not shares_memory(part.value.cut_from):
         return
-    if links == 0:
+    if links == 0 and getattr(parts[id(part)][2], "name", "") not in RESHAPING:
         warn_of_name(*t.frames.line)
     while id(part) in parts:
         _, whole, step = parts[id(part)]
