@@ -522,6 +522,7 @@ def clears(x, y):
 ALIASING = [add_in_place, write_second, through_view, swap_values, clears]
 
 
+@pytest.mark.filterwarnings("ignore:glasshouse. this writes to a part")
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("fn", ALIASING, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("first", ["two", "one"])
@@ -536,6 +537,7 @@ def test_in_place_with_aliasing(fn, compiler, first):
         same((got, a, b), (want, c, d))
 
 
+@pytest.mark.filterwarnings("ignore:glasshouse. this writes to a part")
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_views_of_one_tensor(compiler):
     def fn(a, b):

@@ -637,6 +637,7 @@ def index_by_tensor_value(x):
     return x[n], [7, 8][n]
 
 
+@pytest.mark.filterwarnings("ignore:glasshouse. this writes to a part")
 @pytest.mark.parametrize(("fn", "args", "options"), case)
 def test_values(fn, args, options):
     check(fn, *args, **options)
