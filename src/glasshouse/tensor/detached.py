@@ -54,7 +54,7 @@ class DetachedView(Tensor):
 
     @property
     def cut_from(self) -> Any:
-        """What the tensor is a part of; see parts.py."""
+        """The tensors that it is a part of; see parts.py."""
         return self.base.cut_from
 
     @cut_from.setter

@@ -26,7 +26,7 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.value import ArrayLike, ordinary
 from glasshouse.tensor import printing
 from glasshouse.tensor.destination import named_targets, value_of
-from glasshouse.tensor.parts import View, link, linked, write_back
+from glasshouse.tensor.parts import TensorView, link, linked, write_back
 from glasshouse.tensor.standard import contract, index, manipulate
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Tensor(AttachedMethods):
         """
         if self.ndim != 2:
             raise ShapeError("T", "a matrix (2 axes)", f"shape {self.shape}", "Use .mT.")
-        return link(self, View("T"), bind(primitives["permute"], (self,), {"axes": (1, 0)}))
+        return link(self, TensorView("T"), bind(primitives["permute"], (self,), {"axes": (1, 0)}))
 
     @property
     def mT(self) -> "Tensor":
@@ -121,7 +121,7 @@ class Tensor(AttachedMethods):
 
         Raises: ShapeError for fewer than two axes.
         """
-        return link(self, View("mT"), contract.matrix_transpose(self))
+        return link(self, TensorView("mT"), contract.matrix_transpose(self))
 
     @property
     def itemsize(self) -> int:
@@ -221,7 +221,7 @@ class Tensor(AttachedMethods):
         """The same contents, not on any tape."""
         if self.mode is not None:
             return self.mode.detach(self)
-        return link(self, View("detach"), box(self.payload, self.spec, self.backend))
+        return link(self, TensorView("detach"), box(self.payload, self.spec, self.backend))
 
     # -- writing ---------------------------------------------------------------------------
     def rebind(self, value: "Tensor") -> None:

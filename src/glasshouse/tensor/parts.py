@@ -51,7 +51,7 @@ swapdims t tensor_split transpose unbind unflatten unsqueeze view view_as
 )
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """A call of a method of VIEWS, or of a property: `name`, its arguments, and which of its
     results (None: the one)."""
 
@@ -67,10 +67,10 @@ class View(NamedTuple):
 
     def of(self, whole: Any) -> Any:
         """The part of a tensor that it shows."""
-        found = getattr(whole, self.name)
+        result = getattr(whole, self.name)
         if self.name not in PROPERTIES:
-            found = found(*self.inputs, **dict(self.options))
-        return found if self.item is None else found[self.item]
+            result = result(*self.inputs, **dict(self.options))
+        return result if self.item is None else result[self.item]
 
 
 BASIC = {int, slice, type(None), type(...)}
@@ -87,7 +87,7 @@ def linked(whole: Any, key: Any, part: Any) -> Any:
 
 
 def link(whole: Any, step: Any, part: Any) -> Any:
-    """The part, which remembers the step, a key or a View, that leads to it from the whole."""
+    """The part, which remembers the step, a key or a TensorView, that leads to it from the whole."""
     if part is whole:
         if whole.cut_from is None:
             return part
@@ -108,9 +108,9 @@ def viewing(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
         result = compute(self, *inputs, **options)
         if type(result) is tuple:
             for i, part in enumerate(result):
-                link(self, View(name, inputs, tuple(options.items()), i), part)
+                link(self, TensorView(name, inputs, tuple(options.items()), i), part)
             return result
-        return link(self, View(name, inputs, tuple(options.items())), result)
+        return link(self, TensorView(name, inputs, tuple(options.items())), result)
 
     return view
 
@@ -139,17 +139,17 @@ def write_back(part: Any) -> None:
 
 def links_within(links: Any, count: int) -> list[Any]:
     """The first links that so many instructions made."""
-    found = []
+    result = []
     for link in links:
-        count -= link[1].steps if type(link[1]) is View else 1
+        count -= link[1].steps if type(link[1]) is TensorView else 1
         if count < 0:
             break
-        found.append(link)
-    return found
+        result.append(link)
+    return result
 
 
 def put_back(whole: Any, steps: list[Any], part: Any) -> None:
-    """whole[steps[0]][steps[1]] … = part, where a step is a key or a View."""
+    """whole[steps[0]][steps[1]] … = part, where a step is a key or a TensorView."""
     first, *rest = steps
     if rest:
         inner = view_of(whole, first)
@@ -157,7 +157,7 @@ def put_back(whole: Any, steps: list[Any], part: Any) -> None:
         part = inner
     before, whole.cut_from = whole.cut_from, None  # what has a name is written to, and no further
     try:
-        if type(first) is View:
+        if type(first) is TensorView:
             write_view_(whole, part, first.name, first.item, *first.inputs, **dict(first.options))
         else:
             whole[first] = part
@@ -166,15 +166,15 @@ def put_back(whole: Any, steps: list[Any], part: Any) -> None:
 
 
 def view_of(whole: Any, step: Any) -> Any:
-    """What a step, a key or a View, shows of a tensor."""
-    return step.of(whole) if type(step) is View else whole[step]
+    """What a step, a key or a TensorView, shows of a tensor."""
+    return step.of(whole) if type(step) is TensorView else whole[step]
 
 
 def write_view_(
     whole: Any, part: Any, name: str, item: int | None, *inputs: Any, **options: Any
 ) -> None:
     """Write a part into the elements of the whole that a view of it shows."""
-    view = View(name, inputs, tuple(options.items()), item)
+    view = TensorView(name, inputs, tuple(options.items()), item)
     if name == "detach":
         whole.data.copy_(part)
     elif part.dtype is not whole.dtype:  # the same bytes as another dtype
@@ -193,14 +193,14 @@ def shares_memory(links: Any) -> bool:
     """Whether PyTorch's part would share memory with the whole: a reshaping of elements that lie
     otherwise copies them."""
     steps = [step for _, step in links]
-    if not any(type(step) is View and step.name in RESHAPING for step in steps[:-1]):
+    if not any(type(step) is TensorView and step.name in RESHAPING for step in steps[:-1]):
         return True
     alive = [whole() for whole, _ in links]
     last = max(i for i, whole in enumerate(alive) if whole is not None)
     places = places_of(alive[last])
     for step in steps[last::-1]:
         places = view_of(places, step)
-        if type(step) is View and step.name in RESHAPING:
+        if type(step) is TensorView and step.name in RESHAPING:
             strides = even_strides(places.numpy())
             if strides is None or (step.name == "ravel" and strides not in ((), (1,))):
                 return False
@@ -216,8 +216,8 @@ def even_strides(places: Any) -> tuple[int, ...] | None:
             line = [1] * places.ndim
             line[axis] = size
             expected = expected + strides[-1] * np.arange(size).reshape(line)
-    found = np.array_equal(np.broadcast_to(expected, places.shape), places)
-    return tuple(strides) if found else None
+    result = np.array_equal(np.broadcast_to(expected, places.shape), places)
+    return tuple(strides) if result else None
 
 
 named_writes: set[tuple[str, int]] = set()  # (file, line) of each that a warning told of

@@ -19,7 +19,9 @@ from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
 from glasshouse.tensor.parts import (
     NO_WRITE,
+    PROPERTIES,
     RESHAPING,
+    VIEWS,
     is_basic,
     links_at,
     shares_memory,
@@ -195,7 +197,7 @@ def parts_of(t) -> dict | None:
 
 
 class ViewCall(NamedTuple):
-    """A method or property that shows a tensor's elements, see `tensor.parts.View`."""
+    """A method or property that shows a tensor's elements, see `tensor.parts.TensorView`."""
 
     name: str
     inputs: list[Var]
@@ -216,6 +218,14 @@ def note_part(t, whole: Var, step, part: Var) -> None:
             parts[id(item)] = item, whole, step._replace(item=i)
     elif part is not whole:
         parts[id(part)] = part, whole, step
+
+
+def note_view(t, target, args: list[Var], kwargs: dict[str, Var], part: Var) -> None:
+    """`note_part` of the result of a call, if that is a method or a property that views a tensor."""
+    if target is getattr and args[1].value in PROPERTIES:
+        note_part(t, args[0], ViewCall(args[1].value, [], {}), part)
+    elif isinstance(target, str) and target in VIEWS:
+        note_part(t, args[0], ViewCall(target, args[1:], kwargs), part)
 
 
 def note_data(t, tensor: Var, data: Var) -> None:

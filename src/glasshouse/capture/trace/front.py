@@ -15,7 +15,7 @@ from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.operators import IN_PLACE
-from glasshouse.capture.rules.subscripts import ViewCall, note_part, put_back_first
+from glasshouse.capture.rules.subscripts import note_part, note_view, put_back_first
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
@@ -30,7 +30,6 @@ from glasshouse.capture.values.var import (
     constant,
 )
 from glasshouse.ir.node import IRNode
-from glasshouse.tensor.parts import PROPERTIES, VIEWS
 
 VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
@@ -354,10 +353,7 @@ class FrontEnd(HeldValues):
         wrapped = self.wrap(tracer, node, result, args, target)
         if args and is_in_place(target):
             put_back_first(tracer, args[0])
-        elif op == "call_method" and target in VIEWS:
-            note_part(tracer, args[0], ViewCall(target, args[1:], kwargs), wrapped)
-        elif fn is getattr and args[1].value in PROPERTIES:
-            note_part(tracer, args[0], ViewCall(args[1].value, [], {}), wrapped)
+        note_view(tracer, target, args, kwargs, wrapped)
         return wrapped
 
     def depends_on_varying(self, node: IRNode, fn) -> bool:
