@@ -87,7 +87,7 @@ def linked(whole: Any, key: Any, part: Any) -> Any:
 
 
 def link(whole: Any, step: Any, part: Any) -> Any:
-    """The part, which remembers the step, a key or a TensorView, that leads to it from the whole."""
+    """The part, which remembers the step (a key or a TensorView) from the whole to it."""
     if part is whole:
         if whole.cut_from is None:
             return part
@@ -166,7 +166,7 @@ def put_back(whole: Any, steps: list[Any], part: Any) -> None:
 
 
 def view_of(whole: Any, step: Any) -> Any:
-    """What a step, a key or a TensorView, shows of a tensor."""
+    """The part of a tensor that a step, a key or a TensorView, shows."""
     return step.of(whole) if type(step) is TensorView else whole[step]
 
 

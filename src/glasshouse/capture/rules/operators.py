@@ -489,3 +489,10 @@ def divides_by_constant(fn, args) -> bool:
 
 def method_name(fn) -> str:
     return f"__{fn.__name__.strip('_')}__"
+
+
+def is_in_place(target) -> bool:
+    """Whether a function or method writes to its operand, by its name: add_, not operator.and_."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    plain = getattr(target, "__module__", None) == "_operator"
+    return name.endswith("_") and not name.endswith("__") and not plain

@@ -221,7 +221,7 @@ def note_part(t, whole: Var, step, part: Var) -> None:
 
 
 def note_view(t, target, args: list[Var], kwargs: dict[str, Var], part: Var) -> None:
-    """`note_part` of the result of a call, if that is a method or a property that views a tensor."""
+    """`note_part` of the result of a call, if that is a method or property of a tensor's views."""
     if target is getattr and args[1].value in PROPERTIES:
         note_part(t, args[0], ViewCall(args[1].value, [], {}), part)
     elif isinstance(target, str) and target in VIEWS:

@@ -14,7 +14,7 @@ import numpy as np
 from glasshouse.base.errors import HiddenValueError
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.rules.constants import fix_inputs
-from glasshouse.capture.rules.operators import IN_PLACE
+from glasshouse.capture.rules.operators import IN_PLACE, is_in_place
 from glasshouse.capture.rules.subscripts import note_part, note_view, put_back_first
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.values.held_values import HeldValues
@@ -490,13 +490,6 @@ class FrontEnd(HeldValues):
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
         return Var(tracer.do(len, var.value))
-
-
-def is_in_place(target) -> bool:
-    """Whether a function or method writes to its operand, by its name: add_, not operator.and_."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    plain = getattr(target, "__module__", None) == "_operator"
-    return name.endswith("_") and not name.endswith("__") and not plain
 
 
 def is_number(node: IRNode) -> bool:
