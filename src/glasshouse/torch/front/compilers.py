@@ -21,8 +21,7 @@ from glasshouse.capture.compilers import printed
 from glasshouse.capture.programs.budget import BudgetCompiler
 from glasshouse.capture.programs.program_compiler import compile_to_program
 from glasshouse.capture.programs.recording_interpreter import eager
-from glasshouse.capture.rules.operators import IN_PLACE
-from glasshouse.capture.trace.front import is_in_place
+from glasshouse.capture.rules.operators import IN_PLACE, is_in_place
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import CAPTURED, tell
 from glasshouse.ir.graph_module import GraphModule
