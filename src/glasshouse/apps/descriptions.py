@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from glasshouse.base.errors import BackendError, CheckpointError
+from glasshouse.data.formats import read_lines
 
 LISTS = {"Packages": "*_Packages", "Translation-en": "*_Translation-en",
          "Translation-it": "*_Translation-it"}  # fmt: skip
@@ -45,14 +46,6 @@ def lists_from_apt(folder: Path) -> None:
                 raise CheckpointError("data", f"to write {name}", error, fix) from None
 
 
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fix = "Run glasshouse data translate, or pass --data FOLDER."
-        raise CheckpointError("train translate", f"text in {path}", error, fix) from None
-
-
 def described_packages(folder: Path) -> Iterator[tuple[str, str, str]]:
     """(source package, paragraph, its translation) of Debian's lists Packages, Translation-en and
     Translation-it."""
@@ -71,7 +64,7 @@ def key_of(stanza: dict[str, list[str]]) -> tuple[str, str]:
 
 def stanzas(path: Path) -> Iterator[dict[str, list[str]]]:
     """The lines of each field, by its name in small letters, of each stanza of a control file."""
-    for block in read_text(path).split("\n\n"):
+    for block in "\n".join(read_lines("train translate", path)).split("\n\n"):
         fields: dict[str, list[str]] = {}
         for line in block.splitlines():
             name, colon, value = line.partition(":")

@@ -31,13 +31,13 @@ OVERLAP = 0.4  # of two boxes that are drawn, at most
 class DetectRecipe(AppRecipe):
     """Options of a run."""
 
-    epochs: int = 20
-    lr: float = 2e-3
+    epochs: int = 60
+    lr: float = 3e-3
     batch_size: int = 16
     dataset: str = "stamps"  # or "trees"
     scenes: int = 1600  # composed, or cut out of photographs, for each epoch
-    held_out: int = 160
-    side: int = 128
+    held_out: int = 200
+    side: int = 96
     most: int = 3  # things in a scene
     width: int = 24
     channels: int = 48

@@ -16,11 +16,12 @@ import numpy as np
 import glasshouse as gh
 from glasshouse import nn, optim
 from glasshouse.apps.app import App, AppRecipe, Training
-from glasshouse.apps.descriptions import described_packages, read_text
+from glasshouse.apps.descriptions import described_packages
 from glasshouse.apps.pictures import new_figure
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
 from glasshouse.data import BucketBatchSampler, DataLoader, PadCollate
+from glasshouse.data.formats import read_lines
 from glasshouse.metrics import BLEU
 from glasshouse.nn.functional import cross_entropy
 from glasshouse.nn.generation.rows import padded
@@ -219,7 +220,9 @@ def template(text: str) -> str:
 
 
 def aligned_lines(folder: Path, part: str) -> list[tuple[str, str]]:
-    sides = [read_text(folder / f"{part}.{language}").splitlines() for language in ("en", "it")]
+    sides = [
+        read_lines("train translate", folder / f"{part}.{language}") for language in ("en", "it")
+    ]
     if len(sides[0]) != len(sides[1]) or not sides[0]:
         expected, got = f"as many lines in {part}.en and {part}.it", tuple(map(len, sides))
         raise CheckpointError("train translate", f"{expected} of {folder}", got, "Align them.")

@@ -23,6 +23,7 @@ from glasshouse.vision import assignment
 from glasshouse.vision.boxes import box_iou
 
 ZOOM = 1.28  # of an aerial photograph, whose pixels are about 10 cm, for the network
+ZOOMS = 0.6, 1.6  # of a tile's width, for trees of other regions are of another size
 LEAST_TREE = 4.0  # pixels; smaller parts of trees at the edge of a tile are ignored
 TREES_IN_A_TILE = 64  # at most
 LEAST_OVERLAP = 0.4  # of a box and a tree that it stands for, as deepforest counts
@@ -47,11 +48,13 @@ def read_trees(recipe: Any, folder: Path) -> tuple[Any, Any, Any, dict[str, Any]
         for part in (others, trees)
     )
     tile_side = round(recipe.side / ZOOM)
-    part = Compose(RandomCrop(tile_side), Resize(recipe.side), RandomFlip(), RandomFlip(0.5, True))
+    turns = Resize(recipe.side), RandomFlip(), RandomFlip(vertical=True)
     areas = np.array([x["image"].width * x["image"].height for x in photographs], float)
 
     def tile(_: int, rng: np.random.Generator) -> dict[str, Any]:
-        sample = part(photographs[rng.choice(len(areas), p=areas / areas.sum())], rng)
+        whole = photographs[rng.choice(len(areas), p=areas / areas.sum())]
+        cut = round(tile_side * rng.uniform(*ZOOMS))
+        sample = Compose(RandomCrop(min(cut, *whole["image"].size)), *turns)(whole, rng)
         return {**sample, "image": coloured(as_image(sample["image"]), rng)}
 
     train = ListDataset(range(recipe.scenes)).map(tile, seed=recipe.seed)

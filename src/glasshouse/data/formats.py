@@ -36,6 +36,18 @@ def read_bytes(where: str, path: str | Path) -> bytes:
         raise CheckpointError(where, f"a readable file {path}", error, fix) from None
 
 
+def read_lines(where: str, path: str | Path) -> list[str]:
+    """The lines of a text, unpacked if it is gzip's.
+
+    Raises: CheckpointError as read_bytes, or if it is not UTF-8.
+    """
+    try:
+        return read_bytes(where, path).decode().splitlines()
+    except UnicodeDecodeError as error:
+        fix = "Convert it, or fetch it again."
+        raise CheckpointError(where, f"{path} to be a text", error, fix) from None
+
+
 def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file, gzip'ed or not.
 

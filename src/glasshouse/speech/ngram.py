@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.base.errors import (
+    CheckpointError,
+    DTypeError,
+    OptionError,
+    optional,
+    type_name,
+)
+from glasshouse.data.formats import read_lines
 from glasshouse.ops.checks import check_integer, check_path
 
 __all__ = ["KenLM", "LanguageModel", "NGramModel", "load_language_model", "train_ngrams"]
@@ -150,7 +157,9 @@ class NGramModel:
         levels: dict[int, list[Gram]] = defaultdict(list)
         for gram in self.probabilities:
             levels[len(gram)].append(gram)
-        with opened("NGramModel.save_arpa", path, "wt") as file:
+        path = check_path("NGramModel.save_arpa", path)
+        opener: Any = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "wt", encoding="utf-8") as file:
             file.write("\\data\\\n")
             file.writelines(f"ngram {n}={len(levels[n])}\n" for n in sorted(levels))
             for n in sorted(levels):
@@ -180,42 +189,33 @@ def words_of(text: str | Sequence[str]) -> Sequence[str]:
     return text.split() if isinstance(text, str) else text
 
 
-def opened(where: str, path: str | Path, mode: str) -> Any:
-    path = check_path(where, path)
-    if mode == "rt" and not path.is_file():
-        raise CheckpointError(where, "a file", str(path), "Check the path.")
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    return opener(path, mode, encoding="utf-8")
-
-
 def arpa_lines(path: str | Path) -> Iterator[tuple[Gram, float, float | None]]:
     """(n-gram, log₁₀ p, log₁₀ of the backoff or None) of each line of an ARPA file."""
     order, promised, counts, ended = 0, Counter[int](), Counter[int](), False
-    with opened("NGramModel.from_arpa", path, "rt") as file:
-        for number, line in enumerate(file, 1):
-            line = line.strip()
-            parts = line.split()
-            try:
-                if not parts or line == "\\data\\":
-                    continue
-                if line == "\\end\\":
-                    ended = True
-                    break
-                if line.startswith("ngram ") and not order:
-                    size, count = line[6:].split("=")
-                    promised[int(size)] = int(count)
-                elif line.startswith("\\") and line.endswith("-grams:"):
-                    order = int(line[1:-7])
-                elif order:
-                    backoff = float(parts[order + 1]) if len(parts) > order + 1 else None
-                    if not order + 1 <= len(parts) <= order + 2:
-                        raise ValueError(f"{len(parts)} parts")
-                    counts[order] += 1
-                    yield tuple(parts[1 : order + 1]), float(parts[0]), backoff
-            except ValueError as error:
-                expected = f"an n-gram of {order} words in line {number} of {path}"
-                got, fix = f"{line:.60} ({error})", "Mend the line."
-                raise CheckpointError("NGramModel.from_arpa", expected, got, fix) from None
+    for number, line in enumerate(read_lines("NGramModel.from_arpa", path), 1):
+        line = line.strip()
+        parts = line.split()
+        try:
+            if not parts or line == "\\data\\":
+                continue
+            if line == "\\end\\":
+                ended = True
+                break
+            if line.startswith("ngram ") and not order:
+                size, count = line[6:].split("=")
+                promised[int(size)] = int(count)
+            elif line.startswith("\\") and line.endswith("-grams:"):
+                order = int(line[1:-7])
+            elif order:
+                backoff = float(parts[order + 1]) if len(parts) > order + 1 else None
+                if not order + 1 <= len(parts) <= order + 2:
+                    raise ValueError(f"{len(parts)} parts")
+                counts[order] += 1
+                yield tuple(parts[1 : order + 1]), float(parts[0]), backoff
+        except ValueError as error:
+            expected = f"an n-gram of {order} words in line {number} of {path}"
+            got, fix = f"{line:.60} ({error})", "Mend the line."
+            raise CheckpointError("NGramModel.from_arpa", expected, got, fix) from None
     if not ended or counts != promised:
         expected = f"{dict(promised)} n-grams by their lengths and \\end\\ in {path}"
         got, fix = f"{dict(counts)}", "Copy the file again: it is cut off."
@@ -225,18 +225,14 @@ def arpa_lines(path: str | Path) -> Iterator[tuple[Gram, float, float | None]]:
 class KenLM:
     """A model in a file of KenLM, ARPA or binary, through the package `kenlm`.
 
-    Raises: OptionError if the package is missing, CheckpointError if there is no such file.
+    Raises: BackendError if the package is missing, CheckpointError if there is no such file.
     Source: Heafield 2011, "KenLM: faster and smaller language model queries".
     """
 
     def __init__(self, path: str | Path) -> None:
         if not check_path("KenLM", path).is_file():
             raise CheckpointError("KenLM", "a file", str(path), "Check the path.")
-        try:
-            import kenlm
-        except ImportError:
-            fix = "Install it: pip install kenlm."
-            raise OptionError("KenLM", "kenlm to be installed", "none", fix) from None
+        kenlm = optional("KenLM", "the package kenlm", "kenlm", "kenlm")
         self.model, self.new_state = kenlm.Model(str(path)), kenlm.State
         self.order = self.model.order
 
@@ -268,7 +264,7 @@ class KenLM:
 def load_language_model(path: str | Path) -> NGramModel | KenLM:
     """The model of an ARPA file (.arpa, .arpa.gz, .lm); of another one as KenLM's binary.
 
-    Raises: CheckpointError for a missing file; OptionError if `kenlm` is needed and missing.
+    Raises: CheckpointError for a missing file; BackendError if `kenlm` is needed and missing.
     """
     name = check_path("load_language_model", path).name.removesuffix(".gz")
     return NGramModel.from_arpa(path) if name.endswith((".arpa", ".lm")) else KenLM(path)

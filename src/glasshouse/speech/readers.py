@@ -1,9 +1,7 @@
 """Recordings with their texts: files of sound, lists of them, and folders as data sets come."""
 
-import gzip
 import re
 import wave
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.base.errors import CheckpointError, optional
 from glasshouse.data.dataset import Dataset
+from glasshouse.data.formats import read_lines
 from glasshouse.data.index import check_index
 from glasshouse.ops.checks import check_option, check_path
 from glasshouse.speech.features import resample
@@ -38,7 +37,7 @@ def read_sound(path: str | Path) -> tuple[np.ndarray, int]:
 
     Units: hertz.
     Raises: CheckpointError with the file, and the place where there is one, if it is missing, cut
-        off, empty or has NaN; OptionError if soundfile is needed and missing.
+        off, empty or has NaN; BackendError if soundfile is needed and missing.
     """
     path = check_path("read_sound", path)
     if not path.is_file():
@@ -78,11 +77,7 @@ def read_wave(path: Path) -> tuple[np.ndarray, int]:
 
 
 def read_other(path: Path) -> tuple[np.ndarray, int]:
-    try:
-        import soundfile
-    except ImportError:
-        fix = "Install it: pip install soundfile."
-        raise OptionError("read_sound", f"soundfile, for {path.name}", "none", fix) from None
+    soundfile = optional("read_sound", f"soundfile, for {path.name}", "soundfile", "speech")
     try:
         return soundfile.read(str(path), dtype="float32", always_2d=True)
     except (RuntimeError, soundfile.LibsndfileError) as error:
@@ -138,18 +133,6 @@ class SpeechDataset(Dataset):
         return f"SpeechDataset({len(self)} utterances)"
 
 
-def lines_of(where: str, path: str | Path) -> list[str]:
-    path = check_path(where, path)
-    if not path.is_file():
-        raise CheckpointError(where, "a file", str(path), "Check the path.")
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            return file.read().splitlines()
-    except (EOFError, UnicodeDecodeError, gzip.BadGzipFile, zlib.error) as error:
-        raise CheckpointError(where, f"{path} to be a text", error, "Get it again.") from None
-
-
 def sound_file(folder: Path, name: str) -> Path:
     """The file of that name with an ending of sound, the first that is there."""
     paths = [folder / f"{name}{ending}" for ending in ENDINGS]
@@ -170,7 +153,7 @@ def read_list(path: str | Path) -> list[Utterance]:
     Source: Flashlight (and wav2letter), list files.
     """
     rows = []
-    for number, line in enumerate(lines_of("read_list", path), 1):
+    for number, line in enumerate(read_lines("read_list", path), 1):
         parts = line.split(maxsplit=3)
         if not parts:
             continue
@@ -192,7 +175,7 @@ def read_librispeech(root: str | Path) -> list[Utterance]:
     """
     rows = []
     for path in sorted(check_path("read_librispeech", root).rglob("*.trans.txt")):
-        for line in filter(None, lines_of("read_librispeech", path)):
+        for line in filter(None, read_lines("read_librispeech", path)):
             name, _, text = line.partition(" ")
             rows.append(Utterance(name, sound_file(path.parent, name), text))
     return some("read_librispeech", rows, root)
@@ -208,7 +191,7 @@ def read_asterisk(
     Raises: CheckpointError if there are none.
     """
     folder, rows = check_path("read_asterisk", sounds), []
-    for line in lines_of("read_asterisk", texts):
+    for line in read_lines("read_asterisk", texts):
         name, colon, text = line.partition(":")
         path = sound_file(folder, name.strip())
         is_tone = text.strip().startswith("[") and text.strip().endswith("]")
@@ -233,7 +216,7 @@ def read_fillets(root: str | Path, language: str) -> list[Utterance]:
     root, rows = check_path("read_fillets", root), []
     for path in sorted((root / "script").glob(f"*/dialogs_{language}.lua")):
         folder = root / "sound" / path.parent.name / language
-        for name, english, text in DIALOG.findall("\n".join(lines_of("read_fillets", path))):
+        for name, english, text in DIALOG.findall("\n".join(read_lines("read_fillets", path))):
             file = sound_file(folder, name)
             if file.is_file():
                 said = re.sub(r"\\(.)", r"\1", text or english)
