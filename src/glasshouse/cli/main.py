@@ -40,6 +40,7 @@ from glasshouse.cli.generate import generate_command
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
 from glasshouse.cli.profile import flops, profile
+from glasshouse.cli.serve import serve_command
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.show_program import explain, show
 from glasshouse.cli.train_digits import Diverged, TrainingRecipe, train, train_on_ranks
@@ -202,6 +203,7 @@ for command in (
     generate_command,
     launch_command,
     profile,
+    serve_command,
     show,
 ):
     main.add_command(command)

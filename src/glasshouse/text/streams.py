@@ -70,9 +70,8 @@ class TextStream:
             after = self.decode(self.tokens[self.start :])
             self.text += after[len(before) :].rstrip(BROKEN)
             self.decoded = len(self.tokens)
-            self.certain()
-        self.is_ended = True
-        result, self.shown = self.text[self.shown :], len(self.text)
+        result = self.certain() + self.text[self.shown :]
+        self.is_ended, self.shown = True, len(self.text)
         return result
 
 
@@ -104,14 +103,14 @@ def chat_prompt(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
         raise OptionError(where, "a model with a chat template", "one without", "Write a prompt.")
     sandbox = optional(where, "jinja2 to be installed", "jinja2.sandbox", "text")
     marks = {f"{name}_token": token_of(tokenizer, f"{name}_id") for name in ("bos", "eos")}
-    environment = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    jinja = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
 
     def refuse(text: str) -> None:
         raise OptionError(where, "messages that the template takes", text, "Change them.")
 
-    environment.globals["raise_exception"] = refuse
+    jinja.globals["raise_exception"] = refuse
     try:
-        compiled = environment.from_string(template)
+        compiled = jinja.from_string(template)
         return compiled.render(messages=messages, add_generation_prompt=True, **marks)
     except (OptionError, BackendError):
         raise

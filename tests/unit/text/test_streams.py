@@ -50,6 +50,13 @@ def test_a_text_that_ends_inside_of_a_character_lacks_it(tokenizer):
     assert "".join(stream.add(token) for token in tokens[:-1]) + stream.finish() == "5 "
 
 
+def test_the_whole_characters_before_a_broken_one_at_the_end_come(tokenizer):
+    tokens, stream = tokenizer.encode("5 Käs€").tokens[0], TextStream(tokenizer)
+    text = "".join(stream.add(token) for token in tokens[:3])
+    stream.tokens += [int(token) for token in tokens[3:-1]]  # as one token of several bytes
+    assert text + stream.finish() == "5 Käs"
+
+
 @pytest.mark.parametrize("stops", [[""], [5], 7])
 def test_stops_that_are_no_texts_are_an_error(tokenizer, stops):
     with pytest.raises(gh.DTypeError, match="stops as texts"):

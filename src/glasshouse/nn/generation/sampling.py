@@ -75,7 +75,7 @@ class TokenSampler:
         p[p < self.min_p * p.max()] = 0.0
         return p / p.sum()
 
-    def choose(self, scores: np.ndarray, before: Sequence[int], rng: np.random.Generator) -> int:
+    def choose(self, scores: np.ndarray, before: Sequence[int], rng: Any) -> int:
         """A token.
 
         Raises: OptionError for scores that are not numbers.

@@ -12,7 +12,7 @@ from glasshouse.base.errors import CheckpointError, ShapeError
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn.checks import check_positive
 from glasshouse.ops.index import scatter_set
-from glasshouse.tensor import Tensor, arange, asarray, minimum, take, take_along_axis, zeros
+from glasshouse.tensor import Tensor, arange, asarray, eval, minimum, take, take_along_axis, zeros
 
 __all__ = ["Prefix", "SlotCache", "SlotLayer", "states_at"]
 
@@ -150,6 +150,7 @@ class SlotCache:
         """The first positions of a slot, to be written to others."""
         shape = self.layers[0].shape
         parts = [reshape(getattr(*x), shape)[slot, :, :length] for x in self.buffers()]
+        eval(*parts)  # what waits would keep the buffers from being written in place
         return Prefix(tokens, parts)
 
     def write(self, slot: int, prefix: "Prefix", length: int | None = None) -> None:
