@@ -51,6 +51,7 @@ class TextRequest:
         self.rng = np.random.default_rng(seed)
         self.results: list[int] = []
         self.is_cancelled = False
+        self.stream: Any = None  # the text, once there is a slot
         self.start = time.perf_counter()
 
     def cancel(self) -> None:
@@ -81,11 +82,9 @@ class Engine:
         self.writer = Writer(model, slots, capacity, self.context)
         self.reader = Writer(model, 1, capacity, self.context)
         self.rows: list[TextRequest | None] = [None] * slots
-        self.streams: dict[int, TextStream] = {}
         self.waiting: deque[TextRequest] = deque()
         self.prefixes: deque[Prefix] = deque(maxlen=REMEMBERED)
-        self.counts: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.counts: Any = Counter()
         self.changed, self.is_closed = threading.Condition(), False
         self.copy = getattr(hooks, "optimize", lambda fn: fn)(copy_slot)
         self.thread = threading.Thread(target=self.work, name="glasshouse-serve", daemon=True)
@@ -150,11 +149,11 @@ class Engine:
                 request.tell("", "cancelled")
                 continue
             self.rows[slot] = request
-            self.streams[slot] = TextStream(self.tokenizer, request.stops)
             try:
+                request.stream = TextStream(self.tokenizer, request.stops)
                 scores = self.read(slot, request.tokens)
                 self.write(slot, scores)
-                self.seconds["first_token"] += time.perf_counter() - request.start
+                self.counts["first_token_seconds"] += time.perf_counter() - request.start
             except Exception as error:  # of this request alone
                 self.end(slot, error)
 
@@ -200,10 +199,11 @@ class Engine:
 
     def write(self, slot: int, scores: np.ndarray) -> None:
         """Choose a text's next token, and tell of it."""
-        row, stream = self.rows[slot], self.streams[slot]
+        row = self.rows[slot]
         if row is None or row.is_cancelled:
             self.end(slot, "cancelled")
             return
+        stream = row.stream
         if row.allowed is not None:
             scores = allowed_scores(scores, row.allowed(0, row.results))
         before = [*row.tokens, *row.results] if row.sampler.repetition_penalty != 1.0 else ()
@@ -225,7 +225,7 @@ class Engine:
             return
         if isinstance(reason, str):
             self.counts[{"stop": "finished", "length": "finished"}.get(reason, reason)] += 1
-            row.tell("" if reason == "cancelled" else self.streams[slot].finish(), reason)
+            row.tell("" if reason == "cancelled" else row.stream.finish(), reason)
         else:
             self.counts["failed"] += 1
             row.tell("", reason)
@@ -236,7 +236,7 @@ class Engine:
             "requests", "refused", "finished", "cancelled", "failed", "prompt_tokens",
             "written_tokens", "shared_tokens")}  # fmt: skip
         values = itertools.chain(numbers.items(), (
-            ("first_token_seconds_total", self.seconds["first_token"]),
+            ("first_token_seconds_total", self.counts["first_token_seconds"]),
             ("waiting", len(self.waiting)),
             ("slots", len(self.rows)),
             ("slots_in_use", sum(row is not None for row in self.rows)),
