@@ -204,8 +204,8 @@ def quantize(model: Any, kind: str = "int8", *, group: int = 32, skip: Sequence[
     Source: as QuantizedLinear's.
     Example:
         >>> net = gh.nn.Sequential(gh.nn.Linear(64, 8), gh.nn.ReLU(), gh.nn.Linear(8, 2))
-        >>> quantize(net, "int8", skip=["2"])[0].packed.dtype
-        uint8
+        >>> quantize(net, "int8", skip=["2"])[0].format
+        'int8:64'
     """
     where = "quantize"
     check_type(where, model, Module, "a Module", "Pass the model.")

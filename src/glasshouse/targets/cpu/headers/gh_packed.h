@@ -95,7 +95,7 @@ GH_FN gh_vector gh_numbers(const uint8_t *codes, const gh_blocks f, const int at
 #endif
 }
 
-GH_FN float gh_total(gh_vector v) {
+GH_FN float gh_packed_total(gh_vector v) {
 #ifdef __AVX512F__
   return _mm512_reduce_add_ps((__m512)v);
 #else
@@ -143,7 +143,7 @@ GH_FN void gh_packed_tile(const uint8_t *weights, const gh_blocks f, const float
   GH_UNROLL for (int o = 0; o < outs; o++) {
     const float last = whole ? gh_scale(weights + o * row, 1) : 1;
     GH_UNROLL for (int i = 0; i < ins; i++)
-      gh_store_one(y, at + i * y_row + o, gh_total(sum[o][i]) * last, brief);
+      gh_store_one(y, at + i * y_row + o, gh_packed_total(sum[o][i]) * last, brief);
   }
 }
 
