@@ -16,6 +16,7 @@ from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import parse_budget
 from glasshouse.bench.worker import CASES, Ours
 from glasshouse.cli.command import Command, echo, names_file, progress, script_file, user_function
+from glasshouse.cli.onnx_files import ENDING, OnnxCall, sizes_option
 from glasshouse.cli.show_program import as_main
 from glasshouse.compile.steps.work import DRAWS
 from glasshouse.estimate import fits
@@ -23,14 +24,30 @@ from glasshouse.estimate import fits
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
 
+class OneInput(gh.nn.Module):
+    """The network of an ONNX file as a model of its first input, with a loss."""
+
+    def __init__(self, call: OnnxCall) -> None:
+        super().__init__()
+        self.network, self.rest = call.network, call.inputs[1:]
+
+    def forward(self, x: Any) -> Any:
+        results = self.network(x, *self.rest)
+        results = results if isinstance(results, tuple) else (results,)
+        return sum((y.astype(gh.float32) ** 2).mean() for y in results)
+
+
 class AnalyzedModel:
     """A model with its inputs, loss and perhaps optimizer: a built-in one, what `module:function`
     returns, or what a script has under these names. It may be PyTorch's."""
 
-    def __init__(self, name: str, smoke: bool) -> None:
+    def __init__(self, name: str, smoke: bool, sizes: tuple[str, ...] = ()) -> None:
         self.optimizer = None
         with gh.meta():
-            if name.endswith(".py") and Path(name).is_file():
+            if name.endswith(ENDING):
+                call = OnnxCall("analyze", name, sizes)
+                self.take(name, (OneInput(call), call.inputs[:1], None))
+            elif name.endswith(".py") and Path(name).is_file():
                 self.take(name, in_script(Path(name)))
             elif ":" in name:
                 self.take(name, user_function("analyze", name)())
@@ -113,7 +130,8 @@ def show_fit(
 
 
 @click.command(cls=Command, short_help="Say what a MODEL costs without running it.")
-@click.argument("name", metavar="MODEL|SCRIPT|MODULE:FUNCTION")
+@click.argument("name", metavar="MODEL|SCRIPT|MODULE:FUNCTION|FILE.onnx")
+@sizes_option
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
 @click.option("--train", is_flag=True, help="A whole training step: peak memory, FLOPs, time.")
 @click.option("--optimizer", type=click.Choice(sorted(OPTIMIZERS)), default="sgd")
@@ -128,6 +146,7 @@ def show_fit(
 @click.option("--smoke", is_flag=True, help="A tiny model, to try the command.")
 def analyze(
     name: str,
+    sizes: tuple[str, ...],
     batch: int | None,
     train: bool,
     optimizer: str,
@@ -145,12 +164,14 @@ def analyze(
     what a script has. The function returns (model, inputs), and perhaps a loss and an optimizer;
     inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
     inputs, loss, optimizer under these names; it is imported, so __name__ is not "__main__".
+    Of an ONNX file: a training step, with the mean of the outputs' squares as its loss.
     Without --train: every node of the forward. Of a torch.nn.Module: a training step of PyTorch's
     own; with --convention exact of one that our backend compiles; with colossal, every node."""
     with progress(f"{name}: building"):
-        model = AnalyzedModel(name, smoke)
+        model = AnalyzedModel(name, smoke, sizes)
     inputs = model.with_batch(batch) if batch else model.inputs
     convention = convention or ("torch" if model.is_torch else "exact")
+    train = train or name.endswith(ENDING)
     if not (train or budget or device) and (not model.is_torch or convention == "colossal"):
         show_nodes(model, inputs, convention, sort, as_json)
         return

@@ -86,7 +86,12 @@ class Script(click.ParamType):
 
     name = "script"
 
+    def __init__(self, *endings: str) -> None:
+        self.endings = endings  # of other files that the command takes
+
     def convert(self, value: str, param: Any, ctx: Any) -> Any:
+        if self.endings and str(value).endswith(self.endings):
+            return existing_file(ctx.info_name, "a file", str(value))
         return script_file(ctx.info_name, str(value))
 
 

@@ -39,6 +39,7 @@ from glasshouse.cli.docs import docs
 from glasshouse.cli.generate import generate_command
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
+from glasshouse.cli.onnx_files import run_command
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.serve import serve_command
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
@@ -203,6 +204,7 @@ for command in (
     generate_command,
     launch_command,
     profile,
+    run_command,
     serve_command,
     show,
 ):

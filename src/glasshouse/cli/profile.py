@@ -21,6 +21,7 @@ from glasshouse.cli.command import (
     script_file,
     user_function,
 )
+from glasshouse.cli.onnx_files import ENDING, OnnxCall, sizes_option
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
 from glasshouse.profile.advice import advice
@@ -45,6 +46,9 @@ class ProfiledModel(Ours):
 
 def target_of(name: str, arguments: tuple[str, ...]) -> Path | Callable[[], object] | str:
     """A script, a function or a model; the options of one are an error beside the others."""
+    if name.endswith(ENDING):
+        context = click.get_current_context()
+        return OnnxCall(context.info_name, name, context.params["sizes"])
     if ":" in name and not Path(name).exists():
         return user_function(click.get_current_context().info_name, name)
     context = click.get_current_context()
@@ -104,8 +108,9 @@ def run_steps(
     context_settings={"ignore_unknown_options": True},
     short_help="Show where the time of a SCRIPT or MODEL goes, or of a TRACE.",
 )
-@click.argument("target", metavar="SCRIPT|MODULE:FUNCTION|MODEL|TRACE")
+@click.argument("target", metavar="SCRIPT|MODULE:FUNCTION|MODEL|FILE.onnx|TRACE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@sizes_option
 @click.option("--steps", type=click.IntRange(1), default=3, help="Steps of a MODEL.  [default: 3]")
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
@@ -123,6 +128,7 @@ def run_steps(
 def profile(
     target: str,
     arguments: tuple[str, ...],
+    sizes: tuple[str, ...],
     steps: int,
     batch: int | None,
     dtype: str,
@@ -139,7 +145,8 @@ def profile(
     smoke: bool,
 ) -> None:
     """Run a SCRIPT, a MODULE:FUNCTION or training steps of a MODEL, and show where time and memory
-    go. SCRIPT and function may be ours or PyTorch's; a function is called once a step.
+    go. SCRIPT and function may be ours or PyTorch's; a function, and the network of an ONNX file,
+    is called once a step.
     Prints modules, kernels, a step's parts, memory and advice; writes a page, a trace and JSON on
     request, also of a script that fails or is interrupted. A script's own options stand after
     `--`. With --against it compares the step time with another run's, and says whether the change
@@ -217,6 +224,7 @@ def show(
 )
 @click.argument("target", metavar="SCRIPT|MODULE:FUNCTION|MODEL")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@sizes_option
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
 @click.option("--all", "everything", is_flag=True, help="All primitives, not only products.")
@@ -225,6 +233,7 @@ def show(
 def flops(
     target: str,
     arguments: tuple[str, ...],
+    sizes: tuple[str, ...],
     batch: int | None,
     depth: int,
     everything: bool,

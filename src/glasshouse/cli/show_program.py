@@ -4,7 +4,7 @@ import runpy
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from glasshouse.base.flags import flags
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.sessions.dispatching import Capture
 from glasshouse.cli.command import Command, Script, echo, screen_columns
+from glasshouse.cli.onnx_files import ENDING, OnnxCall, sizes_option
 from glasshouse.compile.planning.plan import PASSES, describe_c, describe_steps, passes_of
 from glasshouse.compile.programs.executable import Program
 from glasshouse.compile.programs.program import plans_kept, programs
@@ -50,9 +51,14 @@ def as_main(path: Path, arguments: tuple[str, ...]) -> Iterator[Callable[..., An
         sys.argv, sys.path[:] = before
 
 
-def run_script(path: Path, arguments: list[str]) -> list[Program]:
-    with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
-        run()
+def run_script(path: Path, arguments: list[str], sizes: Iterable[str] = ()) -> list[Program]:
+    if path.suffix == ENDING:
+        call = OnnxCall("show", str(path), sizes)
+        with flags.override(compile="always"), plans_kept():
+            call()
+    else:
+        with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
+            run()
     compiled = (entry.program for entry in programs.values())
     return [program for program in compiled if program is not None and program.recorded is not None]
 
@@ -96,16 +102,18 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     context_settings={"ignore_unknown_options": True},
     short_help="Show the compiled Programs of a SCRIPT.",
 )
-@click.argument("script", type=Script())
+@click.argument("script", metavar="SCRIPT|FILE.onnx", type=Script(ENDING))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@sizes_option
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
 @click.option("--stage", metavar="STAGE", help=f"What to print of it: {', '.join(STAGES)}.")
-def show(script: Any, arguments: Any, number: Any, stage: Any) -> None:
-    """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
+def show(script: Any, arguments: Any, sizes: Any, number: Any, stage: Any) -> None:
+    """Run SCRIPT, or the network of an ONNX file, and show its compiled Programs: a table, or one of
+    them at one stage.
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
     memory; the C of the kernels."""
     console = Console(width=screen_columns())
-    programs = run_script(script, list(arguments))
+    programs = run_script(script, list(arguments), sizes)
     if not programs:
         fix = "Unset GH_BACKEND, and read a value, e.g. with .item()."
         raise BackendError("show", "a script that computes on the lazy backend", "no Program", fix)

@@ -48,6 +48,7 @@ class OnnxGraph:
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    taken: dict[str, tuple[int, tuple[int | str, ...]]] = field(default_factory=dict)  # of inputs
     declared: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # of outputs
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
@@ -147,6 +148,7 @@ class Builder:
         graph.inputs = tuple(i.name for i in proto.input if i.name not in has_value)
         if len(set(graph.inputs)) != len(graph.inputs) or "" in graph.inputs:
             raise CheckpointError("onnx", "inputs with names that differ", graph.inputs, AGAIN)
+        graph.taken = {i.name: taken(i) for i in proto.input if i.name in graph.inputs}
         graph.outputs = tuple(o.name for o in proto.output)
         graph.declared = [declared(o) for o in proto.output]
         self.fill(graph, proto.node, around)
@@ -157,7 +159,7 @@ class Builder:
         check_depth(around)
         names = {name for node in proto.node for name in node.output}.union(proto.input)
         outputs = tuple(name if name in names else "" for name in proto.output)
-        graph = OnnxGraph(tuple(proto.input), outputs, [(1, ())] * len(outputs))
+        graph = OnnxGraph(tuple(proto.input), outputs, declared=[(1, ())] * len(outputs))
         opsets = {**around.opsets, **versions(proto.opset_import)}
         values = {**{a.name: a for a in proto.attribute_proto}, **values}
         own = around._replace(names=(), opsets=opsets, trains=False, values=values)
@@ -306,6 +308,14 @@ def declared(info: Any) -> tuple[int, tuple[int, ...]]:
     """The type and sizes that a file declares; sizes that it leaves open are 0."""
     tensor = info.type.tensor_type
     return tensor.elem_type or 1, tuple(max(d.dim_value, 0) for d in tensor.shape.dim)
+
+
+def taken(info: Any) -> tuple[int, tuple[int | str, ...]]:
+    """The type and sizes that a file declares; sizes that it leaves open have a name, or "?"."""
+    tensor = info.type.tensor_type
+    return tensor.elem_type, tuple(
+        d.dim_value if d.dim_value > 0 else d.dim_param or "?" for d in tensor.shape.dim
+    )
 
 
 def versions(imports: Any) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The network of an ONNX file, as a module."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ from glasshouse.base.errors import DTypeError, OptionError, suggest
 from glasshouse.capture.api import allow_in_graph
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.nn.module import Module, ModuleBuffer, Parameter
+from glasshouse.onnx.dtypes import dtype_of
 from glasshouse.onnx.graph import Builder, OnnxGraph
 from glasshouse.onnx.running import NamedValues, run
+from glasshouse.tensor.random import normal
+from glasshouse.tensor.standard.creation import zeros
 
 
 class Runner:
@@ -48,6 +52,7 @@ class Network(Module):
                 self._parameters[key] = Parameter(array)
             else:
                 self._buffers[key] = ModuleBuffer(array)
+        self.taken = graph.taken
         self.weight_names = [*self._parameters, *self._buffers]
         builder.weights = {}
         self.run = Runner(graph, builder, self.weight_names)
@@ -74,6 +79,26 @@ class Network(Module):
         if missing:
             raise OptionError(self.name, f"inputs {list(names)}", f"no {missing}", "Pass all.")
         return [ready(x, self.name) for x in (*args, *(named[name] for name in names[len(args) :]))]
+
+    def examples(self, shapes: Mapping[str, Sequence[int]] | None = None) -> list[Any]:
+        """Random inputs of the declared types. Sizes that the file leaves open are 1 for a first
+        axis and 64 for others, unless `shapes` has the input's.
+
+        Raises: OptionError for a name that is no input; DTypeError for one of strings
+        """
+        wanted = dict(shapes or {})
+        for name in wanted:
+            if name not in self.input_names:
+                fix = suggest(name, self.input_names)
+                raise OptionError(self.name, "inputs by name", repr(name), fix)
+        results = []
+        for name, (code, sizes) in self.taken.items():
+            open_sizes = (1, *(64,) * len(sizes))
+            usual = [n if isinstance(n, int) else m for n, m in zip(sizes, open_sizes)]
+            shape, dtype = tuple(wanted.get(name, usual)), dtype_of(code)
+            is_real = dtype.is_floating
+            results.append(normal(shape).astype(dtype) if is_real else zeros(shape, dtype=dtype))
+        return results
 
     def extra_repr(self) -> str:
         nodes = len(self.run.graph.steps)
