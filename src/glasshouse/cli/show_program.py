@@ -108,8 +108,8 @@ def show_programs(console: Console, programs: list[Program]) -> None:
 @click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
 @click.option("--stage", metavar="STAGE", help=f"What to print of it: {', '.join(STAGES)}.")
 def show(script: Any, arguments: Any, sizes: Any, number: Any, stage: Any) -> None:
-    """Run SCRIPT, or the network of an ONNX file, and show its compiled Programs: a table, or one of
-    them at one stage.
+    """Run SCRIPT, or the network of an ONNX file, and show its compiled Programs: a table, or
+    one of them at one stage.
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
     memory; the C of the kernels."""
     console = Console(width=screen_columns())

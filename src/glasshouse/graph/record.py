@@ -10,6 +10,7 @@ import sys
 import threading
 from time import perf_counter_ns
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -70,13 +71,25 @@ class Recorder(threading.local):
         return describe(pending)
 
 
-def with_ancestors(roots: list[Node], limit: float = float("inf")) -> list[Node]:
-    """Nodes that wait and that `roots` need, in topological order; none for more than `limit`."""
+# Of a call with several results, what picks each. All that are still referred to are computed with
+# it: after that its operands are gone.
+picks_of: WeakKeyDictionary[Node, list[ref[Node]]] = WeakKeyDictionary()
+
+
+def with_ancestors(
+    roots: list[Node], limit: float = float("inf"), with_picks: bool = False
+) -> list[Node]:
+    """Nodes that wait and that `roots` need, in topological order, perhaps with the other results
+    of calls that have several; none for more than `limit`."""
     order, visited, stack = [], set(), [(node, False) for node in roots]
     while stack:
         node, expanded = stack.pop()
         if expanded:
             order.append(node)
+            if with_picks and isinstance(node.spec, tuple):
+                picks = [pick() for pick in picks_of.get(node, ())]
+                stack.extend((pick, False) for pick in picks if pick is not None)
+                picks = []  # a name is a reference too
         elif node.value is None and id(node) not in visited:
             visited.add(id(node))
             if len(visited) > limit:

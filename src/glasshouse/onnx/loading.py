@@ -42,13 +42,15 @@ def load(f: Any) -> Network:
         builder.functions[key] = function
     try:
         graph = builder.graph(model.graph, Around((), versions(model.opset_import)))
-        return Network(graph, builder, name)
+        network = Network(graph, builder, name)
     except Explained:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError,
             OverflowError, RuntimeError) as error:  # fmt: skip
         got = f"{type(error).__name__}: {error}"
         raise CheckpointError("onnx.load", f"a network in {name}", got, AGAIN) from error
+    network.metadata = {entry.key: entry.value for entry in model.metadata_props}
+    return network
 
 
 def contents(path: Path) -> bytes:

@@ -46,6 +46,7 @@ class Network(Module):
     def __init__(self, graph: OnnxGraph, builder: Builder, name: str) -> None:
         super().__init__()
         self.name = name
+        self.metadata: dict[str, str] = {}  # of the file, by key
         self.input_names, self.output_names = graph.inputs, graph.outputs
         for key, array in builder.weights.items():
             if array.dtype.kind == "f" or array.dtype.name == bfloat16.name:

@@ -266,3 +266,22 @@ def test_a_call_with_several_results_is_no_result_itself_though_something_holds_
     held = q.payload.inputs[0]  # as a collector of calls to be replayed does
     np.testing.assert_allclose((q @ r).numpy(), x.numpy(), atol=1e-6)
     assert isinstance(held.spec, tuple)
+
+
+SEVERAL = {
+    "scan": lambda x: gh.scan(lambda s, r: (s + r, s * r), x[0], x),
+    "slogdet": gh.linalg.slogdet,
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_results_of_one_call_are_read_one_by_one_also_when_nothing_waits_any_more(name):
+    def results():
+        x = gh.asarray([[2.0, 1.0], [1.0, 3.0]]) * 1.5  # an operand that is computed with the call
+        return tuple(SEVERAL[name](x))
+
+    expected = [y.numpy() for y in results()]
+    waiting = results()
+    gh.dispatch.backend.current().recorder.forget()
+    for y, value in zip(waiting, expected):
+        np.testing.assert_array_equal(y.numpy(), value)

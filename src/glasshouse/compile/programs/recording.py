@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -79,8 +80,10 @@ class RecordingBackend(TensorBackend):
             self.evaluate()
         if call.primitive.num_outputs == 1:
             return node
-        picks = [pick_call(call, i) for i in range(len(call.outs))]
-        return tuple([self.recorder.record(pick, (node,)) for pick in picks])
+        calls = [pick_call(call, i) for i in range(len(call.outs))]
+        picks = tuple([self.recorder.record(pick, (node,)) for pick in calls])
+        record.picks_of[node] = [ref(pick) for pick in picks]
+        return picks
 
     def check_indices(self, name: str, data: list[Node], attrs: dict[Any, Any]) -> None:
         """Check indices that are known, or follow from known values by little work.
@@ -138,7 +141,8 @@ class RecordingBackend(TensorBackend):
             self.execute(recording)
         missing = [node for node in payloads if node.value is None]
         if missing:  # recorded by another thread
-            self.execute(record.describe(record.with_ancestors(missing), missing))
+            nodes = record.with_ancestors(missing, with_picks=True)
+            self.execute(record.describe(nodes, missing))
 
     def execute(self, recording: Any) -> None:
         if flags.verify:
