@@ -53,6 +53,7 @@ NAMESPACES = {
     "glasshouse.jax.nn": "glasshouse.jax.nn",
     "glasshouse.jax.nn.initializers": "glasshouse.jax.nn.initializers",
     "glasshouse.jax.random": "glasshouse.jax.random",
+    "glasshouse.onnx": "gh.onnx",
     "glasshouse.vision": "gh.vision",
     "glasshouse.vision.models": "gh.vision.models",
     "glasshouse.vision.boxes": "gh.vision.boxes",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import glasshouse as gh
+from glasshouse.onnx.table import OPERATORS
 
 pytest.importorskip("onnx")
 TOOL = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "judges" / "onnx_node_tests.py"))
@@ -53,3 +54,10 @@ def test_all_operators_do_as_onnx_says(backend):
         failed = {case.name for case in mine if TOOL["fault"](case)}
     assert len(mine) > 1600
     assert failed <= {*FEW_BITS, *NOISE, *ABSENT}
+
+
+def test_the_page_of_operators_has_all_of_the_table():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "onnx_operators.md"
+    names = {line.split("`")[1] for line in page.read_text().splitlines() if line.startswith("| `")}
+    own = {f"{domain}:{name}".lstrip(":") for domain, name in OPERATORS}
+    assert own <= names, "Run python tools/documents/make_onnx_table.py."
