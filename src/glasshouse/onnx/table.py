@@ -13,6 +13,7 @@ import numpy as np
 import glasshouse as gh
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.dispatch.value import Value
+from glasshouse.tensor import Tensor
 
 OPSETS = range(1, 29)  # below 7 where a node has the attributes that it has in 7
 MOST_KNOWN = 1 << 16  # elements of an array that is still computed with NumPy
@@ -87,7 +88,7 @@ def namespace(*values: Any) -> Any:
 
 def as_array(x: Any) -> np.ndarray:
     """A value as a NumPy array; a tensor is computed, and read."""
-    return x.numpy() if isinstance(x, Value) else np.asarray(x)
+    return x.numpy() if isinstance(x, Tensor) else np.asarray(x)
 
 
 def lifted(x: Any) -> Any:

@@ -40,7 +40,7 @@ def tensors(values: Any) -> list[Any]:
 def branch(condition: Any, *, then_branch: Any, else_branch: Any) -> Any:
     if isinstance(condition, Value):
         try:
-            gate = condition.reshape(())
+            gate = gh.reshape(condition, ())
             then, other = (lambda b=b: tensors(b()) for b in (then_branch, else_branch))
             return tuple(gh.cond(gate, then, other))
         except NOT_HELD:

@@ -156,7 +156,7 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Any:
 
 for name, function in {
     "Erf": gh.erf, "HardSwish": functional.hardswish, "Mish": functional.mish, "Relu": gh.relu,
-    "Sigmoid": gh.sigmoid, "Softsign": functional.softsign,
+    "Sigmoid": functional.sigmoid, "Softsign": functional.softsign,
 }.items():  # fmt: skip
     operator(name)(lambda x, /, function=function: function(x))
 
@@ -211,7 +211,7 @@ def softplus(x: Any) -> Any:
 
 @operator("Swish")
 def swish(x: Any, *, alpha: float = 1.0) -> Any:
-    return x * gh.sigmoid(alpha * x)
+    return x * functional.sigmoid(alpha * x)
 
 
 @operator("ThresholdedRelu")

@@ -1,6 +1,7 @@
 """Operators on images: resizing, sampling at places, boxes."""
 
 import math
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
@@ -54,7 +55,7 @@ def kernel_of(distance: np.ndarray, mode: str, sharpness: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-ROUNDINGS = {
+ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
     "round_prefer_ceil": lambda x: np.floor(x + 0.5),
     "floor": np.floor,
@@ -291,7 +292,7 @@ def largest_sample(
 ) -> Any:
     """For each cell the largest weighed corner of its samples, as ONNX defines it."""
     h, w = rows.shape[0] // down, columns.shape[0] // across
-    best = None
+    best: Any = None
     for row in split_weights(rows):
         for column in split_weights(columns):
             a, b = (gh.asarray(m.astype(np.float32)).astype(image.dtype) for m in (row, column))

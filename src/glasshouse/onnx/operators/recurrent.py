@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "leakyrelu": lambda x, a, b: functional.leaky_relu(x, a),
     "relu": lambda x, a, b: gh.relu(x),
     "scaledtanh": lambda x, a, b: a * gh.tanh(b * x),
-    "sigmoid": lambda x, a, b: gh.sigmoid(x),
+    "sigmoid": lambda x, a, b: functional.sigmoid(x),
     "softplus": lambda x, a, b: functional.softplus(x),
     "softsign": lambda x, a, b: functional.softsign(x),
     "tanh": lambda x, a, b: gh.tanh(x),

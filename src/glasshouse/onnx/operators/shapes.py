@@ -245,7 +245,7 @@ def tile(x: Any, repeats: Any) -> Any:
     return gh.tile(x, tuple(integers(repeats)))
 
 
-def shifted(x: Any, axis: int, before: int, after: int, mode: str) -> Any:
+def shifted(x: Any, axis: int, before: int, after: int, mode: Any) -> Any:
     """x with an axis prolonged by its own elements."""
     index = np.pad(np.arange(x.shape[axis]), (before, after), mode)
     return gh.take(x, gh.asarray(index), axis=axis)

@@ -101,7 +101,8 @@ def same_border(size: int, span: int, step: int, lower: bool) -> tuple[int, int]
 def bordered(x: Any, ends: list[tuple[int, int]], value: float = 0) -> Any:
     if not any(a or b for a, b in ends):
         return x
-    return gh.pad(x, [(0, 0)] * (x.ndim - len(ends)) + ends, constant_values=value)
+    filling: Any = value
+    return gh.pad(x, [(0, 0)] * (x.ndim - len(ends)) + ends, constant_values=filling)
 
 
 @operator("Conv")
