@@ -131,7 +131,7 @@ def generate_command(
     tokens, ends = prompt_tokens(tokenizer, prompt, chat), end_tokens(model, tokenizer)
     options["top_k"] = options["top_k"] or None
     if regex is not None:
-        options["allowed"] = Grammar(tokenizer, regex=regex, end_token=(ends or [None])[0])
+        options["allowed"] = Grammar(tokenizer, regex=regex, end_token=ends[0] if ends else None)
     text, times = TextStream(tokenizer, stop), [time.perf_counter()]
 
     def show(row: int, token: int) -> bool:

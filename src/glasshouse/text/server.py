@@ -105,7 +105,7 @@ class ModelServer:
     async def chat(self, request: Any) -> Any:
         """Answer the last message of a chat."""
         body = await body_of(request)
-        tokens = self.encoded(chat_prompt(self.tokenizer, body.get("messages")), special=False)
+        tokens = self.encoded(chat_prompt(self.tokenizer, body.get("messages", "")), special=False)
         return await self.answered(request, body, tokens, "chat.completion")
 
     async def answered(self, request: Any, body: Mapping[str, Any], prompt: Any, kind: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
-from glasshouse.dispatch.value import Value
+from glasshouse.tensor import Tensor
 
 FIX = "Pass lists of integers, or (N, L) with an attention_mask."
 
@@ -19,7 +19,7 @@ def checked_rows(
     Raises: DTypeError for what are no integers; OptionError for an empty prompt or a token outside
         the vocabulary; ShapeError for a mask of another shape.
     """
-    if isinstance(tokens, Value):
+    if isinstance(tokens, Tensor):
         tokens = tokens.numpy()
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, (np.ndarray, Iterable)):
         raise DTypeError("generate", "tokens", type_name(tokens), FIX)
@@ -41,7 +41,7 @@ def checked_rows(
 
 
 def as_list(row: Any) -> list[int]:
-    if isinstance(row, Value):
+    if isinstance(row, Tensor):
         row = row.numpy()
     if isinstance(row, Sequence) and len(row) == 0:
         return []
@@ -53,7 +53,7 @@ def as_list(row: Any) -> list[int]:
 
 def masked(rows: list[list[int]], attention_mask: Any, is_single: bool) -> list[list[int]]:
     """The rows without padding."""
-    mask = attention_mask.numpy() if isinstance(attention_mask, Value) else attention_mask
+    mask = attention_mask.numpy() if isinstance(attention_mask, Tensor) else attention_mask
     mask = np.asarray(mask)
     mask = mask[None] if is_single and mask.ndim == 1 else mask
     if mask.ndim != 2 or [len(row) for row in rows] != [mask.shape[1]] * len(mask):

@@ -132,7 +132,8 @@ class Writer:
         if self.cache is None:
             return self.feed_whole(rows)
         self.make_room(rows)
-        scores, start, longest = None, 0, max(map(len, rows))
+        scores: Any = None
+        start, longest = 0, max(map(len, rows))
         chunks = [min(size, self.context or size) for size in CHUNKS]
         while start < longest:
             rest = longest - start
@@ -304,7 +305,8 @@ class Task:
         writer = Writer(self.model, len(self.rows) * beams, self.capacity, self.context)
         if self.memory is not None:
             cache = writer.cache
-            cache.memory, cache.memory_mask = repeated(*self.memory, beams)
+            memory, mask = self.memory
+            cache.memory, cache.memory_mask = repeated(memory, mask, beams)
         return writer
 
 

@@ -45,7 +45,8 @@ class FewRowProducts(HandwrittenKernels):
             return False
         target = lowering.buffer(node.spec, node=node)
         views = [a, b, target.view()]
-        planned = PlannedKernel(text_of(prod(a.shape[:-1]), *b.shape[-2:], along), views)
+        text = text_of(prod(a.shape[:-1]), b.shape[-2], b.shape[-1], along)
+        planned = PlannedKernel(text, views)
         lowering.add_step(self, node, views[:2], [target], planned)
         lowering.hand_out(node, [target])
         return True
