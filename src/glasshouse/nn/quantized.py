@@ -54,7 +54,7 @@ class QuantizedLinear(Linear):
         ((3, 2, 20), (2, 3))
     """
 
-    _shown = ("in_features", "out_features", "format", "bias")
+    _shown: tuple[str, ...] = ("in_features", "out_features", "format", "bias")  # type: ignore[assignment]
 
     def __init__(self, packed: Any, in_features: int, format: str, bias: Any = None) -> None:
         Module.__init__(self)

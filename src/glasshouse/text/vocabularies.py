@@ -102,7 +102,7 @@ def pieces(values: Mapping[str, Any], tokens: list[str]) -> Any:
     if not isinstance(scores, list) or len(scores) != len(tokens):
         raise damaged("a score for each token", type(scores).__name__)
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    pairs = []
+    pairs: list[Any] = []
     for token, i in vocabulary.items():
         cuts = ((token[:at], token[at:]) for at in range(1, len(token)))
         fits = [(a, b) for a, b in cuts if a in vocabulary and b in vocabulary]

@@ -79,8 +79,9 @@ class Unpacking(DerivativeRule):
         """This rule, which holds for any axes before the blocks."""
         return self
 
-    def compute(self, body: Body, blocks: np.ndarray) -> list[np.ndarray]:
+    def compute(self, body: Body, *operands: np.ndarray) -> list[Any]:
         """The numbers of blocks as arrays."""
+        (blocks,) = operands
         form, shape = self.form, blocks.shape[:-1]
         if form.bits is None:
             return body.compute([blocks])
@@ -215,8 +216,8 @@ def int8_rows(features: int) -> BlockFormat:
 def int4_groups(group: int) -> BlockFormat:
     """Groups with a scale and a shift, and a code of 4 bits for each number; groups of 32 are
     blocks of Q4_1."""
-    options = {"bits": 4, "header": 4, "is_shifted": True}
-    return BlockFormat(f"int4:{group}", group, 4 + group // 2, unpack_nibbles, **options)
+    nbytes = 4 + group // 2
+    return BlockFormat(f"int4:{group}", group, nbytes, unpack_nibbles, 4, header=4, is_shifted=True)
 
 
 def find_format(name: str) -> BlockFormat:
