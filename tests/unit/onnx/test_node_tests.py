@@ -10,7 +10,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.onnx.table import OPERATORS
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx", minversion="1.23")
 TOOL = runpy.run_path(str(Path(__file__).parents[3] / "tools" / "judges" / "onnx_node_tests.py"))
 
 MODULES = """add batch_normalization cast causal_conv_with_state concat conv convtranspose cumsum
