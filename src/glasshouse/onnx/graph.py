@@ -54,6 +54,7 @@ class OnnxGraph:
     weights: dict[str, str] = field(default_factory=dict)
     steps: list[NodeStep] = field(default_factory=list)
     free: set[str] = field(default_factory=set)  # names of outer graphs that are read
+    fixed: set[str] = field(default_factory=set)  # names that operators have to know: no weights
 
 
 class Around(NamedTuple):
@@ -96,7 +97,8 @@ class Builder:
             what = "tensors with names that differ"
             raise CheckpointError("onnx", what, f"{name!r} twice or empty", AGAIN)
         is_real = array.dtype.kind == "f" or array.dtype.name == "bfloat16"
-        is_weight = is_real and array.ndim > 0 or array.size > MOST_KNOWN
+        is_weight = is_real and array.ndim > 0 and name not in graph.fixed
+        is_weight = is_weight or array.size > MOST_KNOWN
         if around.trains and is_weight and array.dtype != object:
             whole = name if name not in self.weights else f"{around.label}/{name}"
             while whole in self.weights:
@@ -137,7 +139,7 @@ class Builder:
         Raises: CheckpointError for what is damaged, OptionError for an unknown operator
         """
         check_depth(around)
-        graph = OnnxGraph()
+        graph = OnnxGraph(fixed=fixed_names(proto.node, around.opsets))
         for tensor in proto.initializer:
             array = array_of(self.onnx, tensor, self.folder)
             self.enter(graph, tensor.name, array, around)
@@ -246,6 +248,19 @@ class Builder:
             fix = suggest(node.op_type, others)
             raise OptionError(where, "an operator that is known", got, fix)
         return NodeStep(entry, body, node, inside.opsets, *names, attributes, graphs, ())
+
+
+def fixed_names(nodes: Any, opsets: dict[str, int]) -> set[str]:
+    """Names at places that operators have to know, also through identities."""
+    names: set[str] = set()
+    for node in reversed(nodes):
+        domain = DOMAINS.get(node.domain, node.domain)
+        if node.op_type == "Identity" and names.intersection(node.output):
+            names.update(node.input)
+        entry = find_operator(domain, node.op_type, opsets.get(domain, 1))
+        if entry is not None and entry.static:
+            names.update(name for i, name in enumerate(node.input) if i in entry.static)
+    return names
 
 
 def check_depth(around: Around) -> None:

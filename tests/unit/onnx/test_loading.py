@@ -84,6 +84,17 @@ def test_a_network_trains_in_one_program():
     assert losses[-1] < losses[0] and step.hits >= 5
 
 
+def test_scales_of_a_resize_are_no_parameters_and_are_not_read():
+    node = helper.make_node
+    nodes = [node("Identity", ["s"], ["t"]), node("Resize", ["x", "", "t"], ["y"])]
+    scales = {"s": np.array([1, 1, 2, 2], np.float32)}
+    inputs, outputs = [("x", FLOAT, [1, 1, 2, 2])], [("y", FLOAT, [1, 1, 4, 4])]
+    network = gh.onnx.load(network_of(nodes, inputs, outputs, scales))
+    assert list(network.parameters()) == []
+    captured = gh.optimize(nopython=True)(network)
+    assert captured(gh.ones((1, 1, 2, 2))).shape == (1, 1, 4, 4)
+
+
 def test_inputs_that_are_missing_or_unknown_are_named():
     network = gh.onnx.load(dense())
     with pytest.raises(OptionError, match=r"no \['x'\]"):
