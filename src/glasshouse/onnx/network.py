@@ -28,7 +28,8 @@ class Runner:
         count = len(self.graph.inputs)
         weights = dict(zip(self.names, values[count:]))
         scope = NamedValues(None, self.builder, weights)
-        return [scope.tensor(x) for x in run(self.graph, values[:count], scope)]
+        inputs = [known_array(x) for x in values[:count]]
+        return [scope.tensor(x) for x in run(self.graph, inputs, scope)]
 
     def __deepcopy__(self, memo: Any) -> "Runner":
         return self
@@ -108,16 +109,22 @@ class Network(Module):
 
 def ready(x: Any, where: str) -> Any:
     """An input: a tensor, what is known, a sequence, or None for an empty optional."""
-    if x is None or isinstance(x, Value):
+    if x is None or isinstance(x, Value | bool | int | float):
         return x
     if isinstance(x, np.ndarray | np.generic):
         return as_value(x)
-    if isinstance(x, bool | int | float):
-        return np.asarray(x, {bool: np.bool_, int: np.int64, float: np.float32}[type(x)])
     if isinstance(x, list | tuple):
-        if any(isinstance(each, Value | np.ndarray) for each in x):
-            return [ready(each, where) for each in x]
-        array = np.asarray(x)
-        return array.astype(np.float32) if array.dtype == np.float64 else array
+        return [ready(each, where) for each in x]
     expected = "tensors, arrays, numbers or lists of them"
     raise DTypeError(where, expected, type(x).__name__, "Convert it.")
+
+
+def known_array(x: Any) -> Any:
+    """Numbers, and lists of numbers, as the arrays that a network knows before it runs."""
+    if x is None or isinstance(x, Value):
+        return x
+    is_sequence = isinstance(x, list) and all(isinstance(each, Value | list | None) for each in x)
+    if is_sequence:
+        return x
+    array = np.asarray(x)
+    return array.astype(np.float32) if array.dtype == np.float64 else array

@@ -133,6 +133,13 @@ def test_a_branch_is_chosen_by_a_value_or_captured(condition):
         assert captured(gh.asarray(x), gh.asarray(condition)).tolist() == expected
 
 
+def test_a_branch_on_a_number_is_captured_alone():
+    network = branches()
+    x = gh.asarray(np.array([2.0, 3.0], np.float32))
+    captured = gh.optimize(nopython=True)(lambda x: network(x, c=True))
+    assert captured(x).tolist() == [4, 9]
+
+
 def loop_network(condition):
     """Doubles x until a number of steps, or while it is below 100."""
     node = helper.make_node
