@@ -17,7 +17,7 @@ class TextStream:
     it do not belong to the text. `finish` gives the rest, without bytes that are no character.
 
     Example:
-        >>> tokenizer = Tokenizer.train(["a b. c"] * 2, vocab_size=262)
+        >>> tokenizer = gh.text.Tokenizer.train(["a b. c"] * 2, vocab_size=262)
         >>> stream = TextStream(tokenizer, stops=["."])
         >>> tokens = tokenizer.encode("a b. c").tokens[0]
         >>> "".join(stream.add(token) for token in tokens) + stream.finish(), stream.is_ended

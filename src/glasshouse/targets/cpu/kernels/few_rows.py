@@ -29,7 +29,7 @@ class FewRowProducts(HandwrittenKernels):
     """a (M, K) @ b (K, N), where the columns of b lie in memory in one piece each."""
 
     ops = ("matmul",)
-    label = "rows"
+    label = "few_rows"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         a, b = node.inputs
