@@ -60,8 +60,6 @@ def test_a_run_writes_what_a_resumed_run_continues(app_data, tmp_path):
 
 def test_a_training_step_is_captured_without_a_break(app_data):
     name, data, settings = app_data
-    if name == "lm":
-        pytest.skip("Llama computes its frequencies by NumPy in each forward pass")
     app = find_app(name)
     training = app.prepare(replace(app.recipe, **settings), data)
     run = FitRun(training.model, training.data, training.loss, training.optimizer,

@@ -238,6 +238,9 @@ class LlamaModel(parts.TextModel):
         self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config.num_hidden_layers))
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.known_frequencies: dict[int, tuple[Tensor, float]] = {}
+        self.has_frequencies_of_length = config.rope["rope_type"] in ("dynamic", "longrope")
+        if not self.has_frequencies_of_length:
+            self.frequencies(0)  # now, so that a captured step finds them
         parts.draw_weights(self, config.initializer_range)
 
     def forward(
@@ -275,9 +278,8 @@ class LlamaModel(parts.TextModel):
 
     def rotation(self, positions: Any, keys: int, x: Tensor) -> parts.Rotation:
         """Cosines and sines of the angles at the positions (L,) or (N, L)."""
-        config, at = self.config, cast(as_value(positions), float32)
-        depends = config.rope["rope_type"] in ("dynamic", "longrope")
-        frequencies, factor = self.frequencies(keys if depends else 0)
+        at = cast(as_value(positions), float32)
+        frequencies, factor = self.frequencies(keys if self.has_frequencies_of_length else 0)
         at = reshape(at, (*at.shape, 1)) * frequencies
         at = at if at.ndim == 2 else reshape(at, (at.shape[0], 1, *at.shape[1:]))
         return cast(cos(at) * factor, x.dtype), cast(sin(at) * factor, x.dtype)
