@@ -81,30 +81,6 @@ def data_command(name: str | None, to: Path | None) -> None:
     click.echo(f"In {folder}")
 
 
-@click.command("write", cls=Command)
-@click.argument("prompt")
-@click.option(
-    "--out",
-    type=FOLDER,
-    default=Path("runs/lm"),
-    show_default=True,
-    help="Folder of the trained run.",
-)
-@click.option("--count", type=click.IntRange(1), default=200, show_default=True, help="Tokens.")
-@click.option(
-    "--temperature",
-    type=click.FloatRange(0.01),
-    default=0.8,
-    show_default=True,
-    help="How bold the draws are.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the draws.")
-def write_command(prompt: str, out: Path, **options: Any) -> None:
-    """Continue PROMPT by the model of `train lm`."""
-    app: Any = find_app("lm")
-    click.echo(prompt + app.write(prompt, load_app(app, out), **options))
-
-
 @click.command("translate", cls=Command)
 @click.argument("texts", nargs=-1, required=True)
 @click.option("--out", type=FOLDER, default=Path("runs/translate"), show_default=True,

@@ -29,7 +29,6 @@ from glasshouse.cli.apps import (
     search_command,
     transcribe_command,
     translate_command,
-    write_command,
 )
 from glasshouse.cli.bench import bench
 from glasshouse.cli.build import build
@@ -197,7 +196,6 @@ for command in (
     search_command,
     transcribe_command,
     translate_command,
-    write_command,
     docs,
     explain,
     flops,
