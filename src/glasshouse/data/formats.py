@@ -15,6 +15,7 @@ from glasshouse.ops.checks import check_option
 # The third byte of an IDX file; numbers are stored with the largest byte first.
 IDX_DTYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 CIFAR_SIDE = 32
+GZIP = b"\x1f\x8b"  # the first bytes of a packed file
 CIFAR_FILES = {
     (10, "train"): [f"data_batch_{number}.bin" for number in range(1, 6)],
     (10, "test"): ["test_batch.bin"],
@@ -30,7 +31,7 @@ def read_bytes(where: str, path: str | Path) -> bytes:
     """
     try:
         data = Path(path).read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        return gzip.decompress(data) if data.startswith(GZIP) else data
     except (OSError, EOFError, zlib.error) as error:
         fix = "Check the path, or fetch the file again."
         raise CheckpointError(where, f"a readable file {path}", error, fix) from None
@@ -39,12 +40,17 @@ def read_bytes(where: str, path: str | Path) -> bytes:
 def read_lines(where: str, path: str | Path) -> list[str]:
     """The lines of a text, unpacked if it is gzip's.
 
-    Raises: CheckpointError as read_bytes, or if it is not UTF-8.
+    Raises: CheckpointError as read_bytes, or if it is not UTF-8, or ends in .gz and is not packed.
     """
+    fix = "Convert it, or fetch it again."
+    lines = read_bytes(where, path)
+    if Path(path).suffix == ".gz":
+        with open(path, "rb") as file:
+            if file.read(len(GZIP)) != GZIP:
+                raise CheckpointError(where, f"{path} to be a text in gzip's form", "none", fix)
     try:
-        return read_bytes(where, path).decode().splitlines()
+        return lines.decode().splitlines()
     except UnicodeDecodeError as error:
-        fix = "Convert it, or fetch it again."
         raise CheckpointError(where, f"{path} to be a text", error, fix) from None
 
 

@@ -128,7 +128,8 @@ def cast_like(value: Tensor, x: Tensor) -> Tensor:
 
 def lazy(name: str, becomes: type[Any], size_name: str, **changed: Any) -> type[Any]:
     """The class `name` of layers that become `becomes`; `changed` are defaults that differ."""
-    _, *parameters = inspect.signature(becomes).parameters.values()
+    # Before Python 3.11.4 the class's own signature is that of Module's __new__.
+    _, _, *parameters = inspect.signature(becomes.__init__).parameters.values()
     parameters = [p.replace(default=changed.get(p.name, p.default)) for p in parameters]
     about = f"""`nn.{becomes.__name__}` whose {size_name} is that of the first input.
 

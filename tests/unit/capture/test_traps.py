@@ -382,6 +382,7 @@ def test_14_the_hook_is_given_back_on_every_exit():
         assert native().get_mode() == 0
 
 
+@pytest.mark.filterwarnings("ignore:glasshouse. this writes to a part")
 def test_15_effects_happen_in_order():
     def views(x, out):
         y = x[1:]
