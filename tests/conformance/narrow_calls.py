@@ -237,10 +237,10 @@ hann_window iinfo initial_seed is_autocast_enabled is_complex is_conj is_floatin
 is_grad_enabled is_inference is_neg is_nonzero is_signed is_tensor isdtype kaiser_window lcm
 linspace list_compilers load logspace manual_seed mark_dynamic meta ones optimize promote_types
 compile range register_compiler reset result_type run save seed set_rng_state skip to_dlpack
-quantize tril_indices triu_indices typename unravel_index verify zeros checkpoint F.alibi_slopes F.and_masks
+tril_indices triu_indices typename unravel_index verify zeros checkpoint F.alibi_slopes F.and_masks
 F.create_block_mask F.create_mask F.noop_mask F.or_masks F.sinusoids F.sliding_window
 cartesian_prod allow_in_graph assume_constant_result disallow_in_graph is_same_size array_equal
-allclose""",
+quantize allclose""",
         PRODUCTS: """
 addmm addmv addr addbmm baddbmm chain_matmul linalg.multi_dot bilinear F.bilinear ormqr orgqr
 linalg.householder_product F.scaled_dot_product_attention F.flex_attention

@@ -118,6 +118,19 @@ def test_captured_chains_write_as_those_of_pytorch(seed):
         np.testing.assert_array_equal(result, expected(write, array, torch), text)
 
 
+def test_a_view_of_all_elements_of_other_sizes():
+    """Whose reshape may be the tensor itself."""
+
+    def doubled(x):
+        x = gh.concat([x, x]).reshape(-1)
+        x *= 2.0
+        return x
+
+    captured = gh.optimize(doubled, nopython=True)
+    for size in (2, 3, 4, 5):
+        assert captured(gh.ones(size)).tolist() == [2.0] * (2 * size)
+
+
 def bits_of_a_number(x):
     x.view(gh.int32)[0] = 0x40000000
 

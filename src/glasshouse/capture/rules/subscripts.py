@@ -216,7 +216,7 @@ def note_part(t, whole: Var, step, part: Var) -> None:
     if type(part.value) is tuple:
         for i, item in enumerate(t.sequence(part)):
             parts[id(item)] = item, whole, step._replace(item=i)
-    elif part is not whole:
+    elif part.value is not whole.value:  # which a view of all is
         parts[id(part)] = part, whole, step
 
 
