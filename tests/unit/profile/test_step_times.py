@@ -3,6 +3,7 @@
 import json
 import pickle
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -214,7 +215,9 @@ def test_workers_of_a_loader_tell_what_they_spend(kind):
     assert set(found.parts) <= {*LEAST, REST} and "transform" in found.parts
     assert "transform" in found.table_of_workers() and found.to_dict()["workers"] == found.workers
     told = next(x for x in advice(prof.trace) if x.cause == "waiting for data")
-    assert "2 workers spend the time on read samples" in told.text
+    spent = sum((Counter(times) for times in found.workers.values()), Counter())
+    most = max(spent, key=spent.__getitem__)  # to read samples, unless the machine is busy
+    assert f"2 workers spend the time on {most}" in told.text and "read samples" in told.text
 
 
 def test_workers_tell_nothing_where_nobody_watches(monkeypatch):
