@@ -109,7 +109,13 @@ def test_progress_is_shown_on_a_terminal_only(stream, monkeypatch):
     assert bool(shown) == (stream is Terminal)
 
 
-@pytest.mark.parametrize("words", ["profile bert --smoke --steps 1", "analyze bert --smoke"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param("profile bert --smoke --steps 1", marks=pytest.mark.slow),
+        "analyze bert --smoke",
+    ],
+)
 def test_long_commands_say_what_they_do(words, monkeypatch):
     said = []
 

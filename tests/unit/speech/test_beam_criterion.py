@@ -110,6 +110,7 @@ def test_the_loss_is_positive_where_the_target_is_not_in_the_beam():
     assert 60 < value < 130
 
 
+@pytest.mark.slow
 def test_a_recogniser_and_its_weights_learn():
     gh.random.seed(0)
     loss = speech.BeamCriterion(TOKENS, MODEL, beam_size=20)

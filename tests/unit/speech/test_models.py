@@ -89,6 +89,7 @@ def test_models_of_ctc_learn(name):
     assert losses[-1] < losses[0] / 3
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing_in_front_of_it():
     gh.random.seed(0)
     model = CTC_MODELS["Conformer"]().eval()

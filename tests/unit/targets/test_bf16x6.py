@@ -51,6 +51,7 @@ def test_products_of_whole_numbers_are_exact(everywhere, across):
     np.testing.assert_array_equal((first @ second).numpy(), a @ b)
 
 
+@pytest.mark.slow
 def test_a_bias_is_part_of_the_step(everywhere):
     rng = np.random.default_rng(2)
     a, b, bias = (rng.integers(-9, 9, s).astype(np.float32) for s in ((70, 1100), (1100, 45), 45))

@@ -122,6 +122,7 @@ def small(**options):
     return model
 
 
+@pytest.mark.slow
 def test_padding_on_either_side_changes_nothing():
     model, rows = small(), rows_of()
     expected = model.generate(rows, NEW)
@@ -163,6 +164,7 @@ def test_a_model_in_training_mode_writes_as_in_evaluation_mode_and_stays_in_it()
     assert model.training and not model.model.norm.training
 
 
+@pytest.mark.slow
 def test_a_draft_changes_nothing_but_the_number_of_calls(monkeypatch):
     model, rows = small(), rows_of()
     expected, told = model.generate(rows, 20, stop=[33]), []
@@ -174,6 +176,7 @@ def test_a_draft_changes_nothing_but_the_number_of_calls(monkeypatch):
     assert len(told) == 2 * sum(map(len, expected))
 
 
+@pytest.mark.slow
 def test_a_prefix_is_read_once_for_all(tmp_path):
     model, rows = small(), rows_of((4, 9))
     begin = rows_of((20,), seed=1)[0]

@@ -188,6 +188,7 @@ def test_a_decoder_with_a_cache_and_a_memory_gives_what_all_at_once_give(name):
     np.testing.assert_allclose(np.concatenate(steps, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_texts_of_unequal_lengths_go_into_one_cache():
     """Padding on the left, with positions that begin after it."""
     model = small_model("llama")

@@ -56,6 +56,7 @@ def tokens_of(engine, text):
     return engine.tokenizer.encode(text).tokens[0].tolist()
 
 
+@pytest.mark.slow
 def test_many_requests_get_the_texts_that_they_would_get_alone(engine):
     prompts = [tokens_of(engine, text) for text in ("the", "the cat sat", "dog ran to", "K")]
     prompts += [tokens_of(engine, "the cat sat. the dog ran to the Köln. " * 4)[: 40 + i]
