@@ -15,8 +15,10 @@ from glasshouse.dispatch.hooks import hooks
 from glasshouse.nn.generation import Prefix, SlotCache, TokenSampler, Writer
 from glasshouse.nn.generation.rows import checked_rows
 from glasshouse.nn.generation.sampling import allowed_scores
+from glasshouse.nn.generation.writer import computing
 from glasshouse.ops.index import scatter_set
 from glasshouse.tensor import asarray
+from glasshouse.tensor import eval as evaluate
 from glasshouse.text.streams import TextStream
 
 __all__ = ["Engine", "QueueFull", "TextRequest"]
@@ -78,6 +80,7 @@ class Engine:
         self.model, self.tokenizer, self.queue_size = model, tokenizer, queue_size
         self.context = min(model.context or capacity, capacity - 1)
         model.eval()
+        evaluate(*model.parameters(), *model.buffers())  # once, before several threads read them
         self.ends = {model.end_token, getattr(tokenizer, "eos_id", None)} - {None}
         self.writer = Writer(model, slots, capacity, self.context)
         self.reader = Writer(model, 1, capacity, self.context)
@@ -175,7 +178,7 @@ class Engine:
             self.prefixes.append(self.reader.cache.read(0, len(tokens), tokens))
         heads, capacity = self.writer.cache[0].shape[1:3]
         at = asarray(slot * heads * capacity + np.arange(heads * capacity))
-        with no_grad():
+        with computing, no_grad():
             self.copy(self.writer.cache, self.reader.cache, at)
         self.writer.lengths[slot] = len(tokens)
         self.counts["prompt_tokens"] += len(tokens)

@@ -12,6 +12,7 @@ import numpy as np
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, Explained, OptionError, optional, type_name
 from glasshouse.nn.generation import TokenSampler
+from glasshouse.nn.generation.writer import computing
 from glasshouse.ops.checks import check_integer
 from glasshouse.tensor import asarray
 from glasshouse.text.engine import Engine, QueueFull, TextRequest
@@ -77,7 +78,7 @@ class ModelServer:
             size = -(-len(row) // 16) * 16
             tokens = np.zeros((1, min(size, max(self.engine.context, len(row)))), np.int64)
             tokens[0, : len(row)] = row
-            with no_grad():
+            with computing, no_grad():
                 states = body(asarray(tokens)).numpy()[0, : len(row)]
             mean = states.mean(axis=0)
             results.append(mean / max(float(np.linalg.norm(mean)), 1e-12))

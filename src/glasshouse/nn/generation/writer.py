@@ -1,5 +1,6 @@
 """From prompts to tokens: what feeds a model, and the loop around it."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -100,6 +101,7 @@ class CapturedSteps:
 
 
 steps = CapturedSteps()
+computing = threading.RLock()  # one thread captures and computes with a model at a time
 
 
 class Writer:
@@ -168,17 +170,17 @@ class Writer:
         size = next((n for n in self.sizes if n >= longest), -(-longest // 64) * 64)
         at = np.array([[max(len(text) - 1, 0)] for text in texts])
         tokens, _ = padded(texts, size)
-        with no_grad():
+        with computing, no_grad():
             return steps(self.model, asarray(tokens), None, asarray(at)).numpy()[:, 0]
 
     def call(self, chunk: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
         """Scores after places of a chunk, which goes to the ends of the texts."""
         tokens, counts = chunk
-        self.cache.set_lengths(self.lengths)
-        with no_grad():
-            scores = steps(self.model, asarray(tokens), self.cache, asarray(at))
+        with computing, no_grad():
+            self.cache.set_lengths(self.lengths)
+            scores = steps(self.model, asarray(tokens), self.cache, asarray(at)).numpy()
         self.lengths = self.lengths + counts
-        return scores.numpy()
+        return scores
 
     def make_room(self, rows: Sequence[Sequence[int]]) -> None:
         """Double the cache's capacity until tokens fit; what is padded has the last place."""
