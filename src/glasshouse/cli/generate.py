@@ -71,14 +71,17 @@ def weight_bytes(model: Any) -> int:
     return sum({id(x): x.nbytes for x in (*model.parameters(), *model.buffers())}.values())
 
 
-@click.command("generate", cls=Command)
-@click.option(
+model_option = click.option(
     "--model",
     "path",
     type=click.Path(path_type=Path),
     required=True,
     help="A GGUF file, a folder of transformers, or a run of `train lm`.",
 )
+
+
+@click.command("generate", cls=Command)
+@model_option
 @click.option("--prompt", help="Text to continue.  [default: standard input]")
 @click.option("--chat", is_flag=True, help="The prompt is a message; answer by the template.")
 @click.option(
@@ -129,7 +132,6 @@ def generate_command(
     model, tokenizer = load_writer(path)
     prompt = sys.stdin.read() if prompt is None else prompt
     tokens, ends = prompt_tokens(tokenizer, prompt, chat), end_tokens(model, tokenizer)
-    options["top_k"] = options["top_k"] or None
     if regex is not None:
         options["allowed"] = Grammar(tokenizer, regex=regex, end_token=ends[0] if ends else None)
     text, times = TextStream(tokenizer, stop), [time.perf_counter()]

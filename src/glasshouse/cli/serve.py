@@ -6,19 +6,13 @@ import click
 
 from glasshouse.base.errors import optional
 from glasshouse.cli.command import Command
-from glasshouse.cli.generate import load_writer
+from glasshouse.cli.generate import load_writer, model_option
 from glasshouse.text.engine import Engine
 from glasshouse.text.server import make_server
 
 
 @click.command("serve", cls=Command)
-@click.option(
-    "--model",
-    "path",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="A GGUF file, a folder of transformers, or a run of `train lm`.",
-)
+@model_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option(
     "--port",
@@ -44,9 +38,7 @@ from glasshouse.text.server import make_server
 @click.option(
     "--queue", type=click.IntRange(1), default=64, show_default=True, help="Requests that may wait."
 )
-def serve_command(
-    path: Path, host: str, port: int, slots: int, context: int, queue: int
-) -> None:  # fmt: skip
+def serve_command(path: Path, host: str, port: int, slots: int, context: int, queue: int) -> None:
     """Serve a model by OpenAI's calls, under http://HOST:PORT/v1."""
     uvicorn = optional("serve", "uvicorn to be installed", "uvicorn", "serve")
     model, tokenizer = load_writer(path)
