@@ -319,7 +319,7 @@ def test_tensors_without_contents_run_through_a_compiled_function():
     torch.testing.assert_close(function(x), x + 1)
 
 
-def test_a_profile_lies_beside_the_prediction():
+def test_a_profile_lies_beside_the_prediction(own_memory):
     model, loss, optimizer, inputs = case("perceptron")
     found = gh.analyze.step(model, loss, optimizer, inputs)
     step = EagerStep(model, loss, optimizer, inputs, None)
