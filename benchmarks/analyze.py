@@ -18,7 +18,6 @@ import statistics
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 from harness import parse_arguments, save, show
@@ -385,7 +384,7 @@ def step_rows(smoke: bool) -> list[dict]:
             host.measure()
             for run in runs:
                 run.measure()
-    machine = replace(kernels, **host.costs())
+    machine = host.complete(kernels)
     rows = []
     for run in runs:
         options = {"machine": machine, "convention": run.case.convention}

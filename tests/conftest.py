@@ -81,3 +81,12 @@ def nothing_waits():
     record = sys.modules.get("glasshouse.graph.record")
     if record is not None:
         record.recorder.forget()
+
+
+@pytest.fixture
+def own_memory():
+    """A manager of memory that holds nothing of other tests."""
+    import glasshouse as gh
+
+    with gh.memory.use(type(gh.memory.current())()):
+        yield

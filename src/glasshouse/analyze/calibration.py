@@ -25,6 +25,7 @@ from glasshouse.analyze.machine import (
     calibrate_kernels,
 )
 from glasshouse.analyze.step import TrainingStep, whole_steps
+from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import SMALL_BYTES
 from glasshouse.dispatch import backend as backends
@@ -34,6 +35,7 @@ from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, w
 from glasshouse.tensor.standard import creation
 
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
+FEWEST_PRODUCTS = 8  # in a step that tells how long a product takes to start
 SWEPT = np.empty(SWEPT_BYTES, np.uint8)
 WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
 
@@ -202,12 +204,14 @@ class SyntheticStep:
         self.times: list[int] = []
         self.warm_times: list[int] = []
         self.kernel_times: list[int] = []
+        self.analysis: StepAnalysis | None = None
 
     def prepare(self) -> None:
         """Count Python's work, and run until all is compiled, and captured again after that."""
         for _ in range(WARM_STEPS):
             self.train()
-        self.work = self.step.analyse(2, CPU2).host_work
+        self.analysis = self.step.analyse(2, CPU2)
+        self.work = self.analysis.host_work
         for _ in range(WARM_STEPS):
             self.train()
 
@@ -233,6 +237,18 @@ class SyntheticStep:
         finally:
             watcher.unwatch()
         self.kernel_times.append(watcher.ns)
+
+    def product_starts(self, machine: MachineProfile) -> list[float]:
+        """The ns that each product takes beyond the estimate, if the step has many; else none."""
+        assert self.analysis is not None
+        plain_ns, started_ns = (
+            replace(self.analysis, machine=replace(machine, product_ns=ns)).kernel_ns
+            for ns in (0.0, 1.0)
+        )
+        products = round(started_ns - plain_ns)
+        if products < FEWEST_PRODUCTS:
+            return []
+        return [max(0.0, (median(self.kernel_times) - plain_ns) / products)]
 
     @property
     def host_ns(self) -> float:
@@ -264,6 +280,11 @@ class HostCalibration:
                 if len(step.kernel_times) < REPEATS:
                     step.measure_kernels()
 
+    def complete(self, machine: MachineProfile) -> MachineProfile:
+        """Add what these steps tell to a profile that has the rates of kernels."""
+        starts = [ns for step in self.steps for ns in step.product_starts(machine)]
+        return replace(machine, product_ns=median(starts), **self.costs())
+
     def costs(self) -> dict[str, Any]:
         """Costs in ns and the part of them while caches are warm, as a MachineProfile has them."""
         works = [step.work for step in self.steps]
@@ -292,4 +313,4 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     host = HostCalibration(smoke)
     for _ in range(host.rounds):
         host.measure()
-    return replace(calibrate_kernels(name, smoke), **host.costs())
+    return host.complete(calibrate_kernels(name, smoke))

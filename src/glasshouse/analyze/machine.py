@@ -79,6 +79,7 @@ class MachineProfile:
     captured_ns: float = 0.0  # of running a captured Program, beside its kernels
     handed_ns: float = 0.0  # of handing an array to a captured Program, or taking one from it
     warm: float = 1.0  # Python's time while its data is in a cache, as a part of the times above
+    product_ns: float = 0.0  # start of a product among other kernels: its code is in no cache
 
     def ns(self, info: StepInfo) -> float:
         """Ns of the step's kernels."""
@@ -97,7 +98,10 @@ class MachineProfile:
         """Seconds of computing: FLOPs, and those of products (name, FLOPs) beside them."""
         seconds = flops / self.elementwise
         for product, n in products:
-            seconds += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
+            name, dtype = product.rsplit(" ", 1)
+            seconds += time_at(self.rates(name, dtype), n)
+            if name not in (DRAWS, RESTS):
+                seconds += self.product_ns / 1e9
         return seconds
 
     def kernel_ns(self, seconds: float) -> float:
@@ -158,6 +162,13 @@ class MachineProfile:
             fix = f"{suggest(name, BUILT_IN)} Write one with `glasshouse calibrate`."
             raise OptionError("machine", expected, repr(name), fix)
         return cls(**json.loads(Path(path).read_text()))
+
+
+def time_at(points: list[tuple[float, float]], size: float) -> float:
+    """Seconds for a size: what is smaller than the smallest of a curve takes as long as that."""
+    if len(points) > 1:
+        size = max(size, points[0][0])
+    return size / rate_at(points, size)
 
 
 def rate_at(points: list[tuple[float, float]], size: float) -> float:

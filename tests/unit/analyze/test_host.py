@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 import pytest
@@ -162,9 +163,24 @@ def test_calibration_counts_synthetic_steps_and_finds_their_costs():
     captured = [own.work for own in host.steps if own.work.captured]
     assert all(min(own.work[:4]) > 0 for own in host.steps if not own.work.captured)
     assert captured and all(work.calls > 0 and work.handed > 0 == work.nodes for work in captured)
+    kernels = MachineProfile.load("cpu2")
+    starts = [ns for synthetic in host.steps for ns in synthetic.product_starts(kernels)]
+    assert host.complete(kernels).product_ns == median(starts) >= 0
     costs = host.costs()
     assert 0 < costs.pop("warm") <= 1
     assert set(costs) == set(HOST_COSTS) and min(costs.values()) >= 0 < sum(costs.values())
+
+
+def test_small_products_take_as_long_as_the_smallest_measured_and_a_start_each():
+    machine = MachineProfile.load("cpu2")
+    size, rate = machine.rates("matmul", "float32")[0]
+    tiny, smallest = (machine.computing_s(0, [("matmul float32", n)]) for n in (2, size))
+    assert tiny == smallest == size / rate
+    started = replace(machine, product_ns=3_000.0).computing_s(0, [("matmul float32", 2)])
+    assert started == pytest.approx(tiny + 3e-6)
+    draws = [("random_bits uint32", n) for n in (10, 20)]  # of which one rate is known
+    few, many = (machine.computing_s(0, [x]) for x in draws)
+    assert many == pytest.approx(2 * few)
 
 
 def test_python_takes_less_beside_kernels_that_leave_its_data_in_the_caches():

@@ -135,13 +135,6 @@ def test_predicts_what_a_compiled_step_takes_to_the_byte(name):
     assert found.peaks == measured(*given)
 
 
-@pytest.fixture
-def own_memory():
-    """A manager that holds nothing of other tests."""
-    with gh.memory.use(type(gh.memory.current())()):
-        yield
-
-
 @pytest.mark.parametrize("name", ["perceptron", "pictures", "words"])
 def test_a_profile_of_the_step_has_the_predicted_peak(name, own_memory):
     model, loss_of, optimizer, inputs = case(name)

@@ -86,10 +86,9 @@ def loss_of(output):
     return (output * output).mean()
 
 
-@pytest.fixture
-def own_memory():
-    """A manager that holds nothing of other tests."""
-    with gh.memory.use(type(gh.memory.current())()), flags.override(compile="always"):
+@pytest.fixture(autouse=True)
+def compiled_always():
+    with flags.override(compile="always"):
         yield
 
 
