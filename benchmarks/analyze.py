@@ -34,7 +34,7 @@ from glasshouse.analyze import (
     symbolic_trace,
 )
 from glasshouse.analyze.calibration import HostCalibration
-from glasshouse.analyze.machine import measure_all
+from glasshouse.analyze.kernel_rates import measure_all
 from glasshouse.analyze.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 from glasshouse.analyze.step import with_batch
 from glasshouse.base.errors import OptionError

@@ -16,14 +16,8 @@ import numpy as np
 
 from glasshouse import nn, optim
 from glasshouse.analyze.host import HostWork
-from glasshouse.analyze.machine import (
-    CPU2,
-    HOST_COSTS,
-    REPEATS,
-    SWEPT_BYTES,
-    MachineProfile,
-    calibrate_kernels,
-)
+from glasshouse.analyze.kernel_rates import REPEATS, calibrate_kernels
+from glasshouse.analyze.machine import CPU2, HOST_COSTS, SWEPT_BYTES, MachineProfile
 from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.base.flags import flags

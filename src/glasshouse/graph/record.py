@@ -8,9 +8,10 @@ since other ranks wait for it."""
 
 import sys
 import threading
+from collections.abc import Iterable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import numpy as np
 
@@ -40,11 +41,40 @@ class Recording(NamedTuple):
     donated: list[int]
 
 
+class ThreadNodes:
+    """Nodes of one thread that wait or are being computed. `lock` is held while they are numbered
+    and computed, by that thread or by another one that needs their values."""
+
+    def __init__(self, recorder_state: dict[str, Any]) -> None:
+        self.lock, self.state = threading.RLock(), recorder_state
+
+    def has_any(self, numbers: set[int]) -> bool:
+        """Whether a node with one of these ids is here."""
+        lists = [self.state["pending"], *self.state["taken"]]
+        return any(id(node) in numbers for nodes in lists for node in list(nodes))
+
+
+all_threads: WeakSet[ThreadNodes] = WeakSet()
+joining = threading.Lock()  # held while `all_threads` is read or changed
+
+
+def owners_of(nodes: Iterable[Node]) -> list[ThreadNodes]:
+    """The threads that recorded or compute these nodes, in the order in which to lock them."""
+    numbers = {id(node) for node in nodes if node.value is None}
+    with joining:
+        threads = list(all_threads)
+    return sorted((thread for thread in threads if thread.has_any(numbers)), key=id)
+
+
 class Recorder(threading.local):
     """The nodes of this thread that wait, oldest first."""
 
     def __init__(self) -> None:
         self.pending: list[Node] = []
+        self.taken: list[list[Node]] = []  # what is being computed
+        self.nodes = ThreadNodes(self.__dict__)
+        with joining:
+            all_threads.add(self.nodes)
         self.held_bytes = 0
         self.varying = False  # every scalar is an input of the Program, also one that rules know
         self.imported: list[Node] | None = None  # gets the nodes of arrays from outside, if a list
@@ -66,9 +96,25 @@ class Recorder(threading.local):
         self.pending, self.held_bytes = [], 0
 
     def take(self) -> Recording | None:
+        """The recording of what waits. Call `finish` once its results are there."""
         pending = self.pending
+        self.taken.append(pending)
         self.forget()
         return describe(pending)
+
+    def finish(self) -> None:
+        """Nothing of the last recording is being computed any more."""
+        self.taken.pop()
+
+    def strays(self) -> list[Node]:
+        """Nodes that those of this thread read and that are not among them, if there are other
+        threads: these may compute them just now."""
+        if len(all_threads) < 2 or not self.pending:
+            return []
+        with self.nodes.lock:
+            if hooks.mark_needed(self.pending, ()) is None:
+                return count_uses(self.pending)[1]
+        return []
 
 
 # Of a call with several results, what picks each. All that are still referred to are computed with

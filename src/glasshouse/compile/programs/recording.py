@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from weakref import ref
 
@@ -136,13 +137,40 @@ class RecordingBackend(TensorBackend):
 
     def evaluate(self, payloads: tuple[Node, ...] = ()) -> None:
         """Compute recorded calls of this thread that are still referred to, and `payloads`."""
-        recording = self.recorder.take()
-        if recording is not None:
-            self.execute(recording)
+        recorder = self.recorder
+        self.finish_elsewhere(recorder.strays())
+        with recorder.nodes.lock:
+            try:
+                recording = recorder.take()
+                if recording is not None:
+                    self.execute(recording)
+            finally:
+                recorder.finish()
         missing = [node for node in payloads if node.value is None]
         if missing:  # recorded by another thread
-            nodes = record.with_ancestors(missing, with_picks=True)
-            self.execute(record.describe(nodes, missing))
+            self.finish_elsewhere(missing)
+            with recorder.nodes.lock:
+                self.execute_nodes(missing)
+
+    def finish_elsewhere(self, nodes: list[Node]) -> None:
+        """Compute nodes that other threads recorded, or wait until these have computed them."""
+        own = self.recorder.nodes
+        while nodes := [node for node in nodes if node.value is None]:
+            owners = record.owners_of(record.with_ancestors(nodes))
+            if all(owner is own for owner in owners):
+                return
+            with ExitStack() as locks:
+                for owner in owners:
+                    locks.enter_context(owner.lock)
+                if all(x in owners for x in record.owners_of(record.with_ancestors(nodes))):
+                    self.execute_nodes(nodes)
+
+    def execute_nodes(self, nodes: list[Node]) -> None:
+        """Compute nodes that no thread computes meanwhile, and what they need."""
+        missing = [node for node in nodes if node.value is None]
+        order = record.with_ancestors(missing, with_picks=True)
+        if missing:
+            self.execute(record.describe(order, missing))
 
     def execute(self, recording: Any) -> None:
         if flags.verify:
