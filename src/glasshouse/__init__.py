@@ -117,6 +117,7 @@ from glasshouse.nn.functional import (
     triplet_margin_loss,
 )
 from glasshouse.profile import FlopCounter, record_function
+from glasshouse.targets import deterministic
 from glasshouse.tensor import (
     Tensor,
     cumprod,

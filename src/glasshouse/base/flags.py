@@ -85,6 +85,13 @@ declared = (
         "auto: Programs that recur or are large; always; never",
         ("auto", "always", "never"),
     ),
+    Flag(
+        "deterministic",
+        str,
+        "",
+        "batch: a row's results are the same bits in each batch, for products, norms and attention",
+        ("", "batch"),
+    ),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),

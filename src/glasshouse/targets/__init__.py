@@ -5,6 +5,7 @@ from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, Step
 from glasshouse.compile.lowering.target import (
     Target,
     current_target,
+    deterministic,
     use_lowerer,
     use_pass,
     use_target,

@@ -214,7 +214,7 @@ def test_a_token_is_one_program_whatever_the_length():
     model.generate(row, 56, stop=[])
     assert len(program.programs) == known
     steps = gh.nn.generation.writer.steps.functions
-    assert steps[(1, 1), (1, 1), 64, None].hits >= 50
+    assert steps[(1, 1), (1, 1), (64, 64), None, ""].hits >= 50
 
 
 BAD = {

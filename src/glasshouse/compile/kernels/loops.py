@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any
 
+from glasshouse.base.flags import flags
 from glasshouse.compile.steps.expr import Expr, parts_of
 from glasshouse.compile.steps.steps import FusedKernel, Root, kernel_order
 from glasshouse.compile.steps.view import View
@@ -82,6 +83,8 @@ class KernelLoops:
     @property
     def has_rows(self) -> bool:
         """Whether cores share the rows, and not the parts of a row."""
+        if flags.deterministic and self.inner_reduced:
+            return True  # a row is added up in one way, however many there are
         return prod([loop.size for loop in self.kept]) >= 4 or prod(self.domain) <= CHUNK
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 
 from glasshouse import memory
 from glasshouse.base import OptionError, having, type_name
+from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
 from glasshouse.compile.kernels.kernel_cache import CommonSizes, CompiledKernel, compile_kernels
 from glasshouse.compile.lowering.lowerer import Lowerer, identity_of
@@ -181,3 +182,30 @@ def use_pass(rewrite: Callable[[Graph], Graph]) -> Iterator[Any]:
         raise OptionError("use_pass", "a function", type_name(rewrite), fix)
     with use_target(current_target().with_pass(rewrite)) as target:
         yield target
+
+
+class deterministic(having):
+    """From now on, or inside, results are the same bits: with "batch", those of a row alone, among
+    others and at another place, in one chunk or in several. Products then add up each element in an
+    order of its own, and no sum is cut by the number of rows; None is the usual way again. It holds
+    for products, norms, attention and elementwise functions of the default backend on one
+    processor, not for convolutions.
+
+    Raises: OptionError for another mode.
+    Example:
+        >>> x, w = gh.random.normal((9, 40)), gh.random.normal((40, 5))
+        >>> with gh.deterministic("batch"):
+        ...     bool((x[3:4] @ w == (x @ w)[3:4]).all())
+        True
+    """
+
+    def __init__(self, mode: str | None = "batch") -> None:
+        fix = 'Pass "batch" or None.'
+        if mode not in ("batch", None):
+            raise OptionError("deterministic", '"batch" or None', repr(mode), fix)
+        backends.current().evaluate()
+        super().__init__(flags, deterministic=mode or "")
+
+    def __exit__(self, *exc_info: object) -> None:
+        backends.current().evaluate()
+        super().__exit__(*exc_info)

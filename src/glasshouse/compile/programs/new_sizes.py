@@ -24,7 +24,8 @@ class NewSizes:
         """Note a meeting with sizes that have no Program yet; whether to compile them now, which
         counts as a compilation. Under GH_COMPILE=always that is so each time."""
         self.met[sizes] += 1
-        if flags.compile != "always" and self.met[sizes] < meetings(self.compiled - self.at_once):
+        is_asked = flags.compile == "always" or flags.deterministic
+        if not is_asked and self.met[sizes] < meetings(self.compiled - self.at_once):
             if len(self.met) > MOST_MET:
                 self.met.clear()
             return False

@@ -326,8 +326,8 @@ def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
     """Whether this run should be compiled: it is long, or much work, also summed over all runs.
 
     The estimate depends on the recordings alone, so that equal programs run equally."""
-    if flags.compile != "auto":
-        return flags.compile == "always"
+    if flags.compile != "auto" or flags.deterministic:
+        return flags.compile != "never"
     if len(recording.nodes) >= store.LARGE_NODES:
         return True
     entry.spent_s += recording_s(recording)
@@ -339,7 +339,7 @@ def is_due(entry: ProgramEntry, recording: Recording) -> bool:
     backward pass, a large one waits to be met again if the Program of another with the same kinds
     of calls ran only once; a huge one (a loop that reads nothing) until its references have taken
     as long as compiling."""
-    if len(recording.nodes) < store.LARGE_NODES or flags.compile != "auto":
+    if len(recording.nodes) < store.LARGE_NODES or flags.compile != "auto" or flags.deterministic:
         return True
     if any(node.origin.phase == "backward" for node in recording.nodes):
         return True

@@ -19,7 +19,7 @@ __all__ = ["Prefix", "SlotCache", "SlotLayer", "states_at"]
 
 class SlotLayer:
     """The keys and values of a layer. `lengths` says how many positions of each slot are written;
-    new ones go after them, in place.
+    new ones go after them, in place. Attention reads the first `reach` positions.
 
     Shapes: keys and values (slots · heads · capacity, D), lengths (slots,).
     """
@@ -30,17 +30,18 @@ class SlotLayer:
         self.shape = (slots, heads, capacity, features)
         self.keys, self.values = (zeros((prod(self.shape[:3]), features), dtype) for _ in range(2))
         self.length = zeros((slots,), dtype="int64")
+        self.reach = capacity
 
     @property
     def max_length(self) -> int:
-        """How many positions a slot has."""
-        return self.shape[2]
+        """How many positions of a slot attention reads."""
+        return self.reach
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """(keys, values) of all positions, with the new ones written after each slot's length; what
-        goes beyond the capacity is written to the last position.
+        """(keys, values) within `reach`, with the new ones written after each slot's
+        length; what goes beyond the capacity is written to the last position.
 
-        Shapes: key and value (slots, heads, L, D) -> (slots, heads, capacity, D).
+        Shapes: key and value (slots, heads, L, D) -> (slots, heads, reach, D).
         Raises: ShapeError for other sizes.
         """
         slots, heads, capacity, features = self.shape
@@ -57,7 +58,10 @@ class SlotLayer:
             for buffer, x in ((self.keys, key), (self.values, value)):
                 rows = reshape(x.detach(), (total, features))
                 buffer.copy_(scatter_set(buffer.detach(), at, rows.astype(buffer.dtype), axis=0))
-        return reshape(self.keys, self.shape), reshape(self.values, self.shape)
+        keys, values = (reshape(x, self.shape) for x in (self.keys, self.values))
+        if self.reach < capacity:
+            keys, values = keys[:, :, : self.reach], values[:, :, : self.reach]
+        return keys, values
 
 
 def positions(lengths: Tensor, count: int) -> Tensor:
@@ -73,7 +77,8 @@ class SlotCache:
     begins at position 0 and is as long as `lengths` says; whoever feeds tokens raises it after
     each call. What is padded on the right is written too, and overwritten by what comes. The last
     position takes what goes beyond the capacity, so a text has at most `capacity - 1` tokens.
-    `memory` is what an encoder-decoder attends to beside.
+    Attention reads all positions, or the first ones, as `set_reach` said last. `memory` is what an
+    encoder-decoder attends to beside.
 
     Shapes: for each layer keys and values (slots, heads, capacity, D); lengths (slots,).
     Example:
@@ -117,6 +122,17 @@ class SlotCache:
         for layer in self.layers:
             layer.length = tensor
 
+    @property
+    def reach(self) -> int:
+        """How many positions attention reads."""
+        return self.layers[0].reach
+
+    def set_reach(self, count: int | None = None) -> None:
+        """Let attention read so many first positions, from now on; all if None."""
+        reach = self.capacity if count is None else min(count, self.capacity)
+        for layer in self.layers:
+            layer.reach = reach
+
     def positions(self, count: int) -> Tensor:
         """The positions of the next `count` tokens of each slot.
 
@@ -128,9 +144,9 @@ class SlotCache:
         """A mask for attention: where the next `count` tokens may attend, to themselves and to
         those before them, within the last `window`.
 
-        Shapes: -> (slots, 1, count, capacity).
+        Shapes: -> (slots, 1, count, reach).
         """
-        at, key = reshape(self.positions(count), (self.slots, 1, count, 1)), arange(self.capacity)
+        at, key = reshape(self.positions(count), (self.slots, 1, count, 1)), arange(self.reach)
         return key <= at if window is None else (key <= at) & (key > at - window)
 
     def buffers(self) -> list[tuple[SlotLayer, str]]:

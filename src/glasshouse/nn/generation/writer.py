@@ -10,6 +10,7 @@ import numpy as np
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.flags import flags
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.nn.generation.beams import search
 from glasshouse.nn.generation.drafts import write_with_draft
@@ -21,7 +22,8 @@ from glasshouse.tensor import Tensor, asarray, take
 
 __all__ = ["Generation", "Writer", "generate", "read_prefix"]
 
-CHUNKS = (1, 16, 128)  # tokens of a text that are fed at once: a Program each
+CHUNKS = (1, 16, 128, 512)  # tokens of a text that are fed at once: a Program each
+LEAST_REACH = 128  # tokens of a chunk whose attention reads only positions that are written by then
 FIRST_CAPACITY = 2048  # positions that a cache has room for at once; it doubles when they are full
 MOST_TOKENS = 1 << 16  # of a text whose model does not say how long one may be
 CAPTURED_FROM = 3  # the call of a chunk of several tokens from which on it is captured
@@ -89,7 +91,8 @@ class CapturedSteps:
 
     def __call__(self, model: Any, tokens: Tensor, cache: SlotCache | None, at: Tensor) -> Tensor:
         memory = None if cache is None or cache.memory is None else cache.memory[0][0].shape
-        key = (tokens.shape, at.shape, None if cache is None else cache.capacity, memory)
+        sizes = None if cache is None else (cache.capacity, cache.reach)
+        key = (tokens.shape, at.shape, sizes, memory, flags.deterministic)
         counts = self.counts.setdefault(model, Counter())
         counts[key] += 1
         is_step = cache is None or tokens.shape[1] == 1
@@ -139,7 +142,7 @@ class Writer:
         chunks = [min(size, self.context or size) for size in CHUNKS]
         while start < longest:
             rest = longest - start
-            size = next((n for n in chunks if n >= rest), chunks[-1])
+            size = chunk_size(rest, chunks)
             parts = [row[start : start + size] for row in rows]
             at = np.array([[max(len(part) - 1, 0)] for part in parts])
             part_scores = self.call(padded(parts, size), at)[:, 0]
@@ -176,8 +179,12 @@ class Writer:
     def call(self, chunk: tuple[np.ndarray, np.ndarray], at: np.ndarray) -> np.ndarray:
         """Scores after places of a chunk, which goes to the ends of the texts."""
         tokens, counts = chunk
+        size, reach = tokens.shape[1], LEAST_REACH
+        while reach < int(self.lengths.max()) + size:
+            reach *= 2
         with computing, no_grad():
             self.cache.set_lengths(self.lengths)
+            self.cache.set_reach(reach if size >= LEAST_REACH else None)
             scores = steps(self.model, asarray(tokens), self.cache, asarray(at)).numpy()
         self.lengths = self.lengths + counts
         return scores
@@ -193,6 +200,14 @@ class Writer:
             self.cache.memory, self.cache.memory_mask = old.memory, old.memory_mask
             for slot, length in enumerate(self.lengths):
                 self.cache.write(slot, old.read(slot, int(length)))
+
+
+def chunk_size(rest: int, chunks: Sequence[int]) -> int:
+    """The chunk for so many tokens: the first one that has room for them; a large one only if at
+    least three quarters of it are in use."""
+    at = next((i for i, n in enumerate(chunks) if n >= rest), len(chunks) - 1)
+    is_waste = chunks[at] > LEAST_REACH and 4 * rest < 3 * chunks[at]
+    return chunks[at - 1] if at and is_waste else chunks[at]
 
 
 def generate(

@@ -13,6 +13,7 @@ from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
+from glasshouse.targets.cpu.kernels.fixed_products import FixedProducts
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
 from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
@@ -36,7 +37,8 @@ class CpuTarget(Target):
 
     def settings(self) -> tuple[Any, ...]:
         switched_off = (name for name in ALGORITHMS if not getattr(flags, name))
-        return tuple(f"no {name}" for name in switched_off)
+        fixed = (f"{flags.deterministic} deterministic",) if flags.deterministic else ()
+        return (*(f"no {name}" for name in switched_off), *fixed)
 
     def variant(self) -> Any:
         usual = self is CPU and not self.settings()
@@ -47,8 +49,9 @@ CPU = CpuTarget(
     "cpu",
     [
         WinogradConvolutions(),
-        SymmetricProducts(),
         PackedProducts(),
+        FixedProducts(),
+        SymmetricProducts(),
         LoopProducts(),
         FewRowProducts(),
         SplitProducts(),

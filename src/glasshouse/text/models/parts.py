@@ -24,6 +24,7 @@ GELU_TANH = partial(functional.gelu, approximate="tanh")
 ACTIVATIONS = {"gelu": functional.gelu, "gelu_new": GELU_TANH, "gelu_pytorch_tanh": GELU_TANH,
                "relu": functional.relu, "silu": functional.silu, "swish": functional.silu,
                "tanh": functional.tanh}  # fmt: skip
+QUERIES = 128  # of a chunk whose scores are made at once
 Rotation = tuple[Tensor, Tensor]  # cosines and sines
 
 
@@ -291,11 +292,14 @@ class Attention(nn.Module):
         rotation: Rotation | None = None,
     ) -> Tensor:
         q, k, v = self.operands(x, memory, rotation)
-        if cache is not None:
-            k, v = cache.update(k, v)
         options = {"dropout_p": self.dropout if self.training else 0.0, "scale": self.scale}
         options["enable_gqa"] = self.heads != self.kv_heads
-        y = functional.scaled_dot_product_attention(q, k, v, **visible, **options)
+        if cache is not None:
+            k, v = cache.update(k, v)
+        if hasattr(cache, "reach"):
+            y = attend_chunk(q, k, v, visible["attn_mask"], options)
+        else:
+            y = functional.scaled_dot_product_attention(q, k, v, **visible, **options)
         y = reshape(permute(y, axes=(0, 2, 1, 3)), (*x.shape[:2], self.heads * self.head_dim))
         return self._modules[self.names[3]](y) if len(self.names) > 3 else y
 
@@ -307,6 +311,24 @@ class Attention(nn.Module):
         q, k, _ = self.operands(x, memory, None)
         k = repeat_heads(k, self.heads // self.kv_heads)
         return attention_weights("Attention.weights", q, k, visible["attn_mask"], self.scale)
+
+
+def attend_chunk(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, options: Any) -> Tensor:
+    """Causal attention of a chunk whose last token may be at the last key: some of its tokens at a
+    time, each time with the keys up to where the last of them may be.
+
+    Shapes: q (N, heads, L, D), k and v (N, kv_heads, S, D), mask (N, 1, L, S) -> as q.
+    """
+    length, later = q.shape[2], k.shape[2] - q.shape[2]
+    if length <= QUERIES:
+        return functional.scaled_dot_product_attention(q, k, v, mask, **options)
+    parts = []
+    for start in range(0, length, QUERIES):
+        end = min(start + QUERIES, length)
+        keys = min(-(-(later + end) // 16) * 16, k.shape[2])  # in whole vectors
+        operands = q[:, :, start:end], k[:, :, :keys], v[:, :, :keys], mask[:, :, start:end, :keys]
+        parts.append(functional.scaled_dot_product_attention(*operands, **options))
+    return concat(parts, axis=2)
 
 
 def draw_weights(model: nn.Module, std: float) -> None:

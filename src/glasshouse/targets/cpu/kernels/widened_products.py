@@ -6,6 +6,7 @@ floats is. The casts are fused with what makes the operands and with what reads 
 backward pass widens again what the forward pass made: narrow values wait for it, not wide ones."""
 
 from glasshouse.base import float32
+from glasshouse.base.flags import flags
 from glasshouse.compile.lowering.lowerer import GraphUsers
 from glasshouse.graph.graph import Graph, Node, is_backward, transform
 from glasshouse.targets.cpu.kernels.depthwise import is_supported as is_supported_depthwise
@@ -92,6 +93,8 @@ def is_widened(node: Node) -> bool:
     """Whether oneDNN would compute a product but for its dtype, and no kernel of ours does."""
     if node.op not in PRODUCTS or node.host is not None or not is_narrow(node):
         return False
+    if flags.deterministic:
+        return True
     return onednn.lacks(node.dtype) and not (is_supported(node) or is_supported_depthwise(node))
 
 
