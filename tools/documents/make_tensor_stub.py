@@ -30,6 +30,7 @@ def in_class(module) -> set[str]:
     tree = ast.parse(Path(module.__file__).read_text())
     body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Tensor").body
     names = {n.name for n in body if isinstance(n, ast.FunctionDef)}
+    names |= {n.target.id for n in body if isinstance(n, ast.AnnAssign)}
     return names | {t.id for n in body if isinstance(n, ast.Assign) for t in n.targets}
 
 

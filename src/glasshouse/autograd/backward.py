@@ -66,7 +66,7 @@ def backward(
         return True
 
     outputs, walk = as_tuple(outputs), Walk(retain_graph, create_graph)
-    ends: dict = {}  # each once, in the order in which they were met
+    ends: dict[Any, Any] = {}  # each once, in the order in which they were met
     with leaves_visited_early(outputs):
         pull("backward", outputs, gradients, walk, arrive)
     for end in ends:
@@ -93,7 +93,7 @@ def held_gradients(
     return tuple(leaf_gradients.values())
 
 
-told_early: weakref.WeakSet = weakref.WeakSet()  # leaves with hooks for afterwards
+told_early: weakref.WeakSet[Any] = weakref.WeakSet()  # leaves with hooks for afterwards
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def leaves_visited_early(outputs: tuple[Value, ...]) -> Iterator[None]:
 def oldest_uses(outputs: Any) -> tuple[dict[Any, Any], float]:
     """({leaf: the number of the oldest entry that uses it}, that of the oldest entry whose uses
     are unknown)."""
-    oldest: dict = {}
+    oldest: dict[Any, Any] = {}
     floor = float("inf")
     stack = [y.tape_entry for y in outputs if isinstance(y, Value) and y.tape_entry is not None]
     visited = set(stack)
@@ -221,7 +221,7 @@ def pull_back(
 ) -> list[Any]:
     targets = {x.tape_entry for x in inputs}
     walk = Walk(retain_graph, create_graph, leading_to(outputs, targets))
-    arrived: dict = {}
+    arrived: dict[Any, Any] = {}
 
     def arrive(node, slots) -> bool:
         if node in targets:

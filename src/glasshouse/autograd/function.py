@@ -34,6 +34,7 @@ class FunctionEntry(TapeEntry):
     specs: list[Any]
     out_specs: list[Any]
     out_data: Any
+    parents: tuple[Any, ...]
 
     def pull(self, cotangents: Any, create_graph: bool) -> list[tuple[tuple[Any, ...], Value]]:
         self.ctx.saved = tuple(map(self.relink, self.ctx.saved))
@@ -70,7 +71,8 @@ class FunctionEntry(TapeEntry):
         return [g if mode is None or g.mode is mode else mode.constant(g) for g in gs]
 
     def release(self) -> None:
-        self.freed, self.ctx = True, None
+        self.freed: bool = True
+        self.ctx = None
         self.parents = self.out_data = ()
 
 

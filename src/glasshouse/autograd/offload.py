@@ -17,7 +17,7 @@ class Parked:
     __slots__ = ("tensor",)
 
     def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+        self.tensor: Any = tensor
 
     def move(self, host: Any) -> None:
         """Put the value into memory of the host; the device's is free when nobody else has it."""

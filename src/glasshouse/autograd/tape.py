@@ -20,7 +20,7 @@ from glasshouse.dispatch.hooks import Tape
 
 __all__ = ["enable_grad", "is_grad_enabled", "no_grad", "saved_tensors_hooks", "set_grad_enabled"]
 
-sequence = itertools.count()
+sequence: "itertools.count[int]" = itertools.count()
 # Keys in place of a slot: hooks called when `.grad` has been added to; at the end of the pass.
 AFTERWARDS, AT_END = None, -1
 
@@ -34,7 +34,8 @@ class Leaf:
     grad_hooks: Any
 
     def __init__(self, tensor: Any) -> None:
-        self.tensor, self.seq = weakref.ref(tensor), next(sequence)
+        self.tensor: weakref.ref[Any] = weakref.ref(tensor)
+        self.seq = next(sequence)
         self.grad_hooks = None
 
     def accumulate(self, cotangent: Any) -> None:
@@ -72,6 +73,7 @@ class CallEntry(TapeEntry):
     saved: tuple[Any, ...]  # payloads of operands, or None
     saved_out: tuple[Any, ...]  # payloads of results, or None
     backend: Any
+    parents: tuple[Any, ...]
 
     @property
     def out_specs(self) -> tuple[Any, ...]:
@@ -175,7 +177,8 @@ class Packed:
     __slots__ = ("packed", "unpack")
 
     def __init__(self, packed: Any, unpack: Any) -> None:
-        self.packed, self.unpack = packed, unpack
+        self.packed: Any = packed
+        self.unpack: Any = unpack
 
     def payload(self, backend: Any) -> Any:
         tensor = self.unpack(self.packed)
@@ -222,7 +225,7 @@ class Walk:
     def __init__(
         self, retain_graph: bool | None, create_graph: bool, useful: set[Any] | None = None
     ) -> None:
-        self.retain_graph = create_graph if retain_graph is None else retain_graph
+        self.retain_graph: bool = create_graph if retain_graph is None else retain_graph
         self.create_graph = create_graph
         self.useful = useful  # entries that lead to a target, or None for all
         self.heap: list[Any] = []

@@ -78,7 +78,7 @@ def family(kind: str, *bits: int) -> list[DType]:
     return [DType(f"{kind}{n}", kind, f"{kind}{n}") for n in bits]
 
 
-bool_ = DType("bool", "bool", np.bool_)
+bool_: DType = DType("bool", "bool", np.bool_)
 int8: DType
 int16: DType
 int32: DType
@@ -95,10 +95,10 @@ complex128: DType
 int8, int16, int32, int64 = family("int", 8, 16, 32, 64)
 uint8, uint16, uint32, uint64 = family("uint", 8, 16, 32, 64)
 float16, float32, float64 = family("float", 16, 32, 64)
-bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
+bfloat16: DType = DType("bfloat16", "float", ml_dtypes.bfloat16)
 complex64, complex128 = family("complex", 64, 128)
 
-all_dtypes = (
+all_dtypes: tuple[Any, ...] = (
     bool_,
     int8,
     int16,
@@ -115,11 +115,13 @@ all_dtypes = (
     complex64,
     complex128,
 )
-by_name = {d.name: d for d in all_dtypes}
-by_numpy = {d.np: d for d in all_dtypes}
+by_name: dict[str, DType] = {d.name: d for d in all_dtypes}
+by_numpy: dict[Any, DType] = {d.np: d for d in all_dtypes}
 
-default_float, default_int, default_complex = float32, int64, complex64
-default_of_kind = {
+default_float: DType = float32
+default_int: DType = int64
+default_complex: DType = complex64
+default_of_kind: dict[str, DType] = {
     "bool": bool_,
     "int": int64,
     "uint": int64,
@@ -127,7 +129,12 @@ default_of_kind = {
     "complex": complex64,
 }
 # Keyed by the type itself: DType compares equal to np.float64, so one dict of objects would mix.
-by_python_type = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
+by_python_type: dict[Any, DType] = {
+    bool: bool_,
+    int: default_int,
+    float: default_float,
+    complex: default_complex,
+}
 
 
 def as_dtype(x: Any) -> DType:

@@ -17,6 +17,9 @@ from glasshouse.base.units import ByteCount
 class having(AbstractContextManager):
     """Give attributes of `target` these values; as a context, until its end."""
 
+    target: Any
+    before: dict[str, Any]
+
     def __init__(self, target: Any, **values: Any) -> None:
         self.target, self.before = target, {name: getattr(target, name) for name in values}
         for name, value in values.items():
@@ -63,7 +66,7 @@ class Flag:
         raise OptionError(self.variable, expected, repr(text), fix)
 
 
-declared = (
+declared: tuple[Any, ...] = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("bf16x6", bool, True, "float32 products as six of bfloat16, on processors with AMX"),
     Flag("amx", bool, True, "bfloat16 products by kernels of ours, on processors with AMX"),
@@ -159,7 +162,7 @@ class Flags(SimpleNamespace):
     """The current settings; attributes named as in `declared`."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        self.by_name = {flag.name: flag for flag in declared}
+        self.by_name: dict[str, Flag] = {flag.name: flag for flag in declared}
         for flag in declared:
             text = environ.get(flag.variable)
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
@@ -183,4 +186,4 @@ class Flags(SimpleNamespace):
         return having(self, **settings)
 
 
-flags = Flags()
+flags: Flags = Flags()

@@ -11,7 +11,8 @@ class ImportWatch(importlib.abc.MetaPathFinder):
     """Finds one module as others do, and calls back when it has run."""
 
     def __init__(self, name: str, tell: Callable[..., Any]) -> None:
-        self.name, self.tell = name, tell
+        self.name = name
+        self.tell = tell
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         """The spec of the one module; None for all others."""

@@ -26,7 +26,7 @@ came: list[int] = []  # signals whose handlers wait
 class Held:
     """The context inside which signals wait; for the main thread, which alone runs handlers."""
 
-    depth = 0  # of holds within holds
+    depth: int = 0  # of holds within holds
     handlers: dict[int, Callable[..., Any]] = {}  # in whose place `note` is
 
     def __enter__(self) -> None:
@@ -88,8 +88,9 @@ class Living(dict):
         return iter([x for ref in list(self.values()) if (x := ref()) is not None])
 
 
-held = Held()
-hold, release = held.__enter__, held.__exit__
+held: Held = Held()
+hold: Callable[..., None] = held.__enter__
+release: Callable[..., None] = held.__exit__
 
 
 def note(number: int, frame: Any) -> None:
@@ -116,7 +117,7 @@ class let_through:
     """The context inside a hold in which signals do not wait."""
 
     def __enter__(self) -> None:
-        self.depth = held.depth if get_ident() == threading.main_thread().ident else 0
+        self.depth: int = held.depth if get_ident() == threading.main_thread().ident else 0
         if self.depth:
             held.depth = 0
             try:

@@ -20,7 +20,9 @@ class AbsentNameError(AttributeError):
 
     def __init__(self, owner: str, missing: str, names: Callable[[], Iterable[str]]) -> None:
         super().__init__(owner, missing, name=missing, obj=None)
-        self.owner, self.missing, self.names = owner, missing, names
+        self.owner = owner
+        self.missing = missing
+        self.names = names
 
     def __str__(self) -> str:
         text = f"{self.owner} has no attribute {self.missing!r}"

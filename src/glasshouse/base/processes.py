@@ -35,7 +35,7 @@ class variables(AbstractContextManager):
         self.values = values
 
     def __enter__(self) -> None:
-        self.before = {name: os.environ.get(name) for name in self.values}
+        self.before: dict[str, str | None] = {name: os.environ.get(name) for name in self.values}
         os.environ.update(self.values)
 
     def __exit__(self, *exc_info: object) -> None:

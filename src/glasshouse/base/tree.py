@@ -64,7 +64,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
         >>> flatten({"b": 3, "a": (1, 2)})[0]
         [1, 2, 3]
     """
-    leaves: list = []
+    leaves: list[Any] = []
     return leaves, flatten_into(tree, leaves, is_leaf)
 
 
@@ -212,7 +212,7 @@ def tree_map(fn: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
 def broadcast_prefix(where: str, prefix: Any, treedef: TreeDef) -> list[Any]:
     """One entry of `prefix` per leaf: a prefix tree whose leaves stand for whole subtrees."""
-    out: list = []
+    out: list[Any] = []
 
     def walk(prefix, treedef):
         if treedef.kind is None or not isinstance(prefix, (tuple, list, dict)):

@@ -4,12 +4,16 @@ Each card says its policy in `autocast`: "lower" means that float32 operands are
 stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 from contextlib import ContextDecorator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import cast
+
+if TYPE_CHECKING:
+    from glasshouse.base.dtype import DType
+
 
 KINDS = ("cpu", "cuda", "hip", "meta", "mps", "mtia", "xla", "xpu")  # of devices, PyTorch's
 
@@ -45,8 +49,9 @@ class autocast(KeyedMode, ContextDecorator):
             dtype = device_type
         elif dtype is None:
             dtype = float16 if str(device_type).startswith("cuda") else bfloat16
-        self.dtype, self.enabled = as_dtype(dtype), bool(enabled)
-        self.key = f"autocast {self.dtype.name}" if enabled else "no autocast"
+        self.dtype: DType = as_dtype(dtype)
+        self.enabled: bool = bool(enabled)
+        self.key: str = f"autocast {self.dtype.name}" if enabled else "no autocast"
         if self.dtype not in (bfloat16, float16):
             fix = "Other types need no autocast: cast the model with .to(dtype)."
             raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name), fix)

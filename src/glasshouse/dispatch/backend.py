@@ -44,7 +44,7 @@ class Quiet(threading.local):
         self.run = context.run
 
 
-quiet = Quiet()
+quiet: Quiet = Quiet()
 
 
 class Kernels(dict):
@@ -66,14 +66,17 @@ class TensorBackend:
     called with payloads and the card's attrs. A card without a method runs on its NumPy reference;
     `fallbacks` counts those runs and lists them, and `strict` makes one an error."""
 
+    device: str
+    kernels: Kernels
+
     name = "abstract"
     replays: dict[Any, Any] | None = None  # where calls are recorded: how they are replayed
     computes = True  # False: only plans, so that no value can be read and nothing falls back
 
     def __init__(self, device: str = "cpu") -> None:
         self.device, self.kernels = device, Kernels(self)
-        self.fallbacks = FallbackCounter()
-        self.strict = flags.strict
+        self.fallbacks: FallbackCounter = FallbackCounter()
+        self.strict: Any = flags.strict
 
     def run(self, call: "Call", data: list[Spec | np.ndarray], attrs: dict[Any, Any]) -> Any:
         """The payload (or tuple of payloads) of a call, whose result has the spec `call.out`. The
@@ -206,7 +209,9 @@ class Replacement(AbstractContextManager):
     """Undoes a `replace`, once."""
 
     def __init__(self, kernels: dict[str, Any], name: str, before: Any) -> None:
-        self.kernels, self.name, self.before = kernels, name, before
+        self.kernels = kernels
+        self.name = name
+        self.before = before
 
     def undo(self) -> None:
         """Put the former kernel back."""
@@ -219,7 +224,7 @@ class Replacement(AbstractContextManager):
 
 
 loaded: dict[str, TensorBackend] = {}
-load_lock = threading.Lock()
+load_lock: "threading.Lock" = threading.Lock()
 
 
 class Default:
@@ -343,8 +348,8 @@ class use_backend(AbstractContextManager):
         if not isinstance(backend, (str, TensorBackend)):
             fix = f"Names: {', '.join(available())}."
             raise BackendError("use", "a backend or its name", repr(backend), fix)
-        self.backend = load(backend) if isinstance(backend, str) else backend
-        self.before = state.backend, Default.backend
+        self.backend: TensorBackend = load(backend) if isinstance(backend, str) else backend
+        self.before: tuple[Any, TensorBackend | None] = state.backend, Default.backend
         state.backend = Default.backend = self.backend
 
     def __enter__(self) -> TensorBackend:

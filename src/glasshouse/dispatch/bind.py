@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from glasshouse.dispatch.backend import TensorBackend
 
 
-thread_numbers = itertools.count()
+thread_numbers: "itertools.count[int]" = itertools.count()
 
 
 class Watchers(NamedTuple):
@@ -50,13 +50,13 @@ class State(threading.local):
         self.region: Any = None  # of a checkpoint: its number
         self.region_contexts: tuple[Any, ...] = ()  # of a checkpoint's second run, by its function
         self.saved_hooks: Any = None  # (pack(tensor, entry), unpack) of what the tape saves
-        self.thread = next(thread_numbers)  # unlike idents, never given again
+        self.thread: int = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated
         self.values_hidden = False  # while capture traces: a look at a value is an error
-        self.watchers = Watchers(watchers, timers)
+        self.watchers: Watchers = Watchers(watchers, timers)
 
 
-state = State()
+state: State = State()
 
 
 def bind(primitive: Any, args: Sequence[Any], attrs: dict[str, Any]) -> Any:

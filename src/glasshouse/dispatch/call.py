@@ -63,11 +63,17 @@ class NamedPrimitive:
     """A placeholder primitive for calls without a card: an operator of a `library`, or one that was
     read from a trace. It has no rules and no cost model."""
 
-    num_outputs, vjp, exact_flops, complex_flops = 1, None, None, 1
-    parts, traits = None, frozenset[str]()
+    num_outputs: int = 1
+    vjp: Any = None
+    exact_flops: Any = None
+    complex_flops: int = 1
+    parts: Any = None
+    traits: frozenset[str] = frozenset[str]()
 
     def __init__(self, name: str, kind: str, library: str = "") -> None:
-        self.name, self.kind, self.library = name, kind, library
+        self.name = name
+        self.kind = kind
+        self.library = library
 
     def flops(self, *specs: Any, **attrs: Any) -> int:
         """0: such a call carries its own cost, if it has one."""
@@ -92,7 +98,7 @@ class PseudoPrimitive(NamedPrimitive):
 
 INPUT = PseudoPrimitive("input", None)
 PICK = PseudoPrimitive("pick", lambda results, *, number: results[number])
-pseudo_primitives = {"input": INPUT, "pick": PICK}
+pseudo_primitives: dict[str, PseudoPrimitive] = {"input": INPUT, "pick": PICK}
 
 
 def find_pseudo_primitive(name: str) -> PseudoPrimitive:
@@ -111,6 +117,9 @@ class Call:
         "__weakref__"
     ).split()
 
+    primitive: Any
+    name: Any
+
     def __init__(
         self,
         primitive: Any,
@@ -120,10 +129,13 @@ class Call:
         host: "ReplacingKernel | None" = None,
     ) -> None:
         self.primitive, self.name = primitive, primitive.name
-        self.specs, self.attrs, self.out, self.host = specs, attrs, out, host
-        self.outs = out if isinstance(out, tuple) else (out,)
-        self.is_collective = bool(attrs) and involves_others(primitive, attrs)
-        self.number = next(numbers)
+        self.specs = specs
+        self.attrs = attrs
+        self.out = out
+        self.host = host
+        self.outs: tuple[Any, ...] | tuple[Any] = out if isinstance(out, tuple) else (out,)
+        self.is_collective: bool = bool(attrs) and involves_others(primitive, attrs)
+        self.number: int = next(numbers)
         self.reads: dict[tuple[bool, ...], tuple[Any, ...]] = {}  # by which operands are tracked
         self.pulls: dict[
             Any, Any
@@ -155,7 +167,7 @@ class Call:
         return f"{self.name}({', '.join(map(repr, self.specs))})"
 
 
-numbers = itertools.count()
+numbers: "itertools.count[int]" = itertools.count()
 
 
 def involves_others(primitive: "Primitive | PseudoPrimitive", attrs: dict[Any, Any]) -> bool:

@@ -51,7 +51,7 @@ class Hooks:
 
 
 REPLAY = ("run", "compose", "pull", "mark_needed", "release", "events")
-hooks = Hooks()
+hooks: Hooks = Hooks()
 
 
 class PythonReplay:

@@ -31,7 +31,7 @@ class Mode:
         return below(primitive, args, attrs)
 
     def __enter__(self) -> Self:
-        self.entered = (*getattr(self, "entered", ()), state.modes)
+        self.entered: tuple[Any, ...] = (*getattr(self, "entered", ()), state.modes)
         state.modes = (*state.modes, self)
         return self
 

@@ -96,10 +96,13 @@ class Rule:
 
     __slots__ = ("fn", "reads_y", "reads")
 
+    reads: tuple[bool, ...] | bool
+
     def __init__(
         self, fn: Callable[..., Any], reads_y: bool, reads: tuple[bool, ...] | bool
     ) -> None:
-        self.fn, self.reads_y = fn, reads_y
+        self.fn: Callable[..., Any] = fn
+        self.reads_y: bool = reads_y
         self.reads = reads  # tuple of bool per operand, or one bool for all
 
     @classmethod
@@ -247,7 +250,7 @@ def card(kind: str, **fields: Any) -> Callable[[Callable[..., Any]], Primitive]:
 
     The docstring says what it computes, and after "Why:" why it is needed; the rest is notes."""
 
-    def make(ref: Callable) -> Primitive:
+    def make(ref: Callable[..., Any]) -> Primitive:
         doc, _, rest = inspect.cleandoc(ref.__doc__ or "").partition("\n\nWhy: ")
         why = " ".join(rest.partition("\n\n")[0].split()).rstrip(".")
         name = ref.__name__.rstrip("_")

@@ -48,8 +48,13 @@ class Scope:
 
     __slots__ = ("module", "parent", "kind", "full_name", "inner", "origins", "__weakref__")
 
+    parent: "Scope | None"
+    kind: str
+
     def __init__(self, module: Any, parent: "Scope | None") -> None:
-        self.module = weakref.ref(module, partial(forget, weakref.ref(self), id(module)))
+        self.module: weakref.ref[Any] = weakref.ref(
+            module, partial(forget, weakref.ref(self), id(module))
+        )
         self.parent, self.kind = parent, type(module).__name__
         self.full_name: str | None = None
         self.inner: dict[int, Scope] = {}
@@ -66,8 +71,8 @@ class Scope:
 
 outermost: dict[int, Scope] = {}
 # Copies that run in the place of a module, which have its name: a weak reference to the module.
-originals: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-outside = Origins("")
+originals: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+outside: Origins = Origins("")
 
 
 def origin_of(scope: Scope | None, phase: str) -> Origin:

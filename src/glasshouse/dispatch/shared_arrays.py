@@ -62,4 +62,4 @@ class SharedArrays:
             raise SharedMemoryError(call, expected, "other contents", fix)
 
 
-shared_arrays = SharedArrays()
+shared_arrays: SharedArrays = SharedArrays()

@@ -91,7 +91,9 @@ class TwoMeanings:
     or are refused if `refuses`, since NumPy means something else by them."""
 
     def __init__(self, standard: Callable[..., Any], positions: int, refuses: bool) -> None:
-        self.standard, self.positions, self.refuses = standard, positions, refuses
+        self.standard = standard
+        self.positions = positions
+        self.refuses = refuses
         self.of_pytorch: Callable[..., Any] = standard
         self.fix = ""
 

@@ -87,7 +87,8 @@ class Watcher:
     # ("alloc") and take back ("free"), and what was there before ("existed"), with its shape.
     wants_allocations = False
     # Whether a library shall note what its operators call; how to read that, in the end.
-    wants_inner_operators, read_inner_operators = False, None
+    wants_inner_operators: bool = False
+    read_inner_operators: Any = None
     unwatched_threads: Any = ()  # names of threads whose calls of a library no watcher sees
 
     def watch(self) -> None:
@@ -139,7 +140,7 @@ class Tally:
 
     def __init__(self, counts: list[Any] | bytes) -> None:
         self.call_counts: Any = counts
-        self.runs = defaultdict(int)  # type: ignore[var-annotated]
+        self.runs: defaultdict[Any, int] = defaultdict(int)  # type: ignore[var-annotated]
         tallies.add(self)
         for since in tuple(kept.values()):
             since.setdefault(self, 0)
@@ -152,7 +153,7 @@ class Tally:
         return self.call_counts
 
 
-tallies = Living()
+tallies: Living = Living()
 kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on to, and since when
 
 
@@ -217,7 +218,9 @@ class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
     def __init__(self, fn: Callable[..., Any], every: int) -> None:
-        self.fn, self.every, self.remaining = fn, every, every
+        self.fn = fn
+        self.every = every
+        self.remaining: int = every
         self.watch()
 
     def op(self, call: Any, result: Any, begin_ns: Any) -> None:
@@ -226,7 +229,7 @@ class OpCallback(Watcher, AbstractContextManager):
             self.remaining = self.every
             self.fn(OpCall(call, begin_ns, perf_counter_ns()))
 
-    remove = Watcher.unwatch
+    remove: Callable[..., None] = Watcher.unwatch
 
     def __exit__(self, *exc_info: object) -> None:
         self.remove()

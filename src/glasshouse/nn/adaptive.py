@@ -52,6 +52,12 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         ((3,), (), (3, 20))
     """
 
+    cutoffs: list[int]
+    div_value: float
+    head_bias: bool
+    shortlist_size: int
+    n_clusters: int
+
     def __init__(
         self,
         in_features: int,
@@ -70,13 +76,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         if not fits or any(a >= b for a, b in pairwise(cutoffs)):
             expected = f"cutoffs that rise, from 1 to {n_classes - 1}"
             raise OptionError(where, expected, repr(cutoffs), "Sort them.")
-        self.in_features, self.n_classes = in_features, n_classes
+        self.in_features = in_features
+        self.n_classes = n_classes
         self.cutoffs, self.div_value, self.head_bias = [*cutoffs, n_classes], div_value, head_bias
         self.shortlist_size, self.n_clusters = cutoffs[0], len(cutoffs)
-        self.head_size = self.shortlist_size + self.n_clusters
+        self.head_size: int = self.shortlist_size + self.n_clusters
         placed = {"device": device, "dtype": dtype}
-        self.head = Linear(in_features, self.head_size, bias=head_bias, **placed)
-        self.tail = ModuleList()
+        self.head: Linear = Linear(in_features, self.head_size, bias=head_bias, **placed)
+        self.tail: ModuleList = ModuleList()
         for i, (low, high) in enumerate(pairwise(self.cutoffs)):
             hidden = int(in_features // div_value ** (i + 1))
             self.tail.append(
@@ -218,11 +225,14 @@ class LinearCrossEntropyLoss(Module):
         if weight is not None:
             weight = check_like(where, "weight", as_value(weight, where=where), (num_classes,))
         self.register_buffer("weight", weight)
-        self.num_classes, self.out_features = num_classes, tuple(out_features)
-        self.reduction, self.ignore_index = reduction, ignore_index
-        self.label_smoothing, self.options = label_smoothing, options
+        self.num_classes = num_classes
+        self.out_features: tuple[int, ...] = tuple(out_features)
+        self.reduction = reduction
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.options = options
         outputs = math.prod(self.out_features, start=num_classes)
-        self.linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
+        self.linear: Linear = Linear(in_features, outputs, bias=bias, device=device, dtype=dtype)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         outputs = (self.num_classes, *self.out_features)

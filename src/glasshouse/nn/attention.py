@@ -30,6 +30,10 @@ class MultiheadAttention(Module):
     Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2.
     """
 
+    embed_dim: int
+    num_heads: int
+    head_dim: int
+
     def __init__(
         self,
         embed_dim: int,
@@ -49,8 +53,11 @@ class MultiheadAttention(Module):
         check_divides("MultiheadAttention", "embed_dim", embed_dim, "num_heads", num_heads)
         check_probability("MultiheadAttention", dropout)
         self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
-        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
-        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+        self.kdim: int = kdim or embed_dim
+        self.vdim: int = vdim or embed_dim
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.add_zero_attn = add_zero_attn
 
         def add(is_needed: bool, name: str, *shape):
             add_parameters(self, device, dtype, **{name: shape if is_needed else None})
@@ -63,7 +70,7 @@ class MultiheadAttention(Module):
         add(bias, "in_proj_bias", 3 * embed_dim)
         add(add_bias_kv, "bias_k", 1, 1, embed_dim)
         add(add_bias_kv, "bias_v", 1, 1, embed_dim)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.out_proj: Linear = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

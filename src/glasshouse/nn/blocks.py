@@ -38,6 +38,10 @@ class Residual(Sequential):
         [-1.0, 4.0]
     """
 
+    count: int
+    shortcuts: dict[Any, Any]
+    scales: dict[Any, Any]
+
     def __init__(self, *layers: Module) -> None:
         super().__init__(*layers)
         self.shortcuts, self.scales, self.count = {}, {}, len(self._modules)
@@ -97,11 +101,11 @@ class SqueezeExcitation(Module):
         scale_activation: Callable[..., Any] = Sigmoid,
     ) -> None:
         super().__init__()
-        self.avgpool = AdaptiveAvgPool2d(1)
-        self.fc1 = Conv2d(input_channels, squeeze_channels, 1)
-        self.fc2 = Conv2d(squeeze_channels, input_channels, 1)
-        self.activation = activation()
-        self.scale_activation = scale_activation()
+        self.avgpool: Any = AdaptiveAvgPool2d(1)
+        self.fc1: Any = Conv2d(input_channels, squeeze_channels, 1)
+        self.fc2: Any = Conv2d(squeeze_channels, input_channels, 1)
+        self.activation: Any = activation()
+        self.scale_activation: Any = scale_activation()
 
     def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="SqueezeExcitation")
@@ -140,13 +144,16 @@ class SeparableConv(Module):
         inner = in_channels * depth_multiplier
         conv = partial(CONVS[self.n], padding_mode=padding_mode, device=device, dtype=dtype)
         options = (kernel_size, stride, padding, dilation)
-        self.depthwise = conv(in_channels, inner, *options, groups=in_channels, bias=False)
-        self.pointwise = conv(inner, out_channels, 1, bias=bias)
+        self.depthwise: Any = conv(in_channels, inner, *options, groups=in_channels, bias=False)
+        self.pointwise: Any = conv(inner, out_channels, 1, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return self.pointwise(self.depthwise(input))
 
 
+SeparableConv3d: type[Any]
+SeparableConv2d: type[Any]
+SeparableConv1d: type[Any]
 SeparableConv1d, SeparableConv2d, SeparableConv3d = by_axes(SeparableConv)
 
 
@@ -184,7 +191,8 @@ class AsymmetricConv1d(Conv1d):
         half = total // 2
         less = half - int(abs(1 - 2 * future_part) * half)
         sides = (total - less, less) if future_part < 0.5 else (less, total - less)
-        self.future_part, self.sides = future_part, sides
+        self.future_part = future_part
+        self.sides = sides
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(pad(as_value(input, where="AsymmetricConv1d"), self.sides))

@@ -182,15 +182,15 @@ class NamedMembers(Module):
         for name, member in dict(members).items():
             self[name] = member
 
-    keys = of_members(dict.keys, "The names.")
-    values = of_members(dict.values, "The members.")
-    items = of_members(dict.items, "(name, member) pairs.")
-    pop = of_members(dict.pop, "The member of a name, taken out.")
-    clear = of_members(dict.clear, "Take all members out.")
-    __len__ = of_members(dict.__len__)
-    __iter__ = of_members(dict.__iter__)
-    __contains__ = of_members(dict.__contains__)
-    __delitem__ = of_members(dict.__delitem__)
+    keys: Any = of_members(dict.keys, "The names.")
+    values: Any = of_members(dict.values, "The members.")
+    items: Any = of_members(dict.items, "(name, member) pairs.")
+    pop: Any = of_members(dict.pop, "The member of a name, taken out.")
+    clear: Any = of_members(dict.clear, "Take all members out.")
+    __len__: Any = of_members(dict.__len__)
+    __iter__: Any = of_members(dict.__iter__)
+    __contains__: Any = of_members(dict.__contains__)
+    __delitem__: Any = of_members(dict.__delitem__)
 
 
 class ModuleDict(NamedMembers):
@@ -259,8 +259,8 @@ class ParameterDict(NamedMembers):
         self.update(other)
         return self
 
-    popitem = of_members(dict.popitem, "The last (name, parameter) pair, taken out.")
-    __reversed__ = of_members(dict.__reversed__)
+    popitem: Any = of_members(dict.popitem, "The last (name, parameter) pair, taken out.")
+    __reversed__: Any = of_members(dict.__reversed__)
 
     def extra_repr(self) -> str:
         shown = (described(p) for p in self.values())

@@ -60,13 +60,19 @@ class Conv(Module):
         check_divides(name, "in_channels", in_channels, "groups", groups)
         check_divides(name, "out_channels", out_channels, "groups", groups)
         check_option(name, "padding_mode", padding_mode, PADDING_MODES)
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = int_tuple(name, "kernel_size", kernel_size, n, 1)
-        self.stride = int_tuple(name, "stride", stride, n, 1)
-        self.dilation = int_tuple(name, "dilation", dilation, n, 1)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.groups = groups
+        self.kernel_size: tuple[int, ...] = int_tuple(name, "kernel_size", kernel_size, n, 1)
+        self.stride: tuple[int, ...] = int_tuple(name, "stride", stride, n, 1)
+        self.dilation: tuple[int, ...] = int_tuple(name, "dilation", dilation, n, 1)
         self.padding_mode = padding_mode
-        self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
-        self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
+        self.widths: tuple[tuple[int, int], ...] = conv_padding(
+            name, padding, self.kernel_size, self.stride, self.dilation
+        )
+        self.padding: str | tuple[int, ...] = (
+            padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
+        )
         shapes = {"weight": self.weight_shape(), "bias": (out_channels,) if bias else None}
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
@@ -105,6 +111,9 @@ class Conv(Module):
         return with_unusual(shown, vars(self) | {"bias": self.bias is not None}, defaults)
 
 
+Conv3d: type[Any]
+Conv2d: type[Any]
+Conv1d: type[Any]
 Conv1d, Conv2d, Conv3d = by_axes(Conv)
 
 
@@ -140,7 +149,9 @@ class ConvTranspose(Conv):
             raise OptionError(name, "padding as numbers, of zeros", got, fix)
         options = (stride, padding, dilation, groups, bias, padding_mode, device, dtype)
         super().__init__(in_channels, out_channels, kernel_size, *options)
-        self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
+        self.output_padding: tuple[int, ...] = int_tuple(
+            name, "output_padding", output_padding, self.n
+        )
 
     def weight_shape(self) -> tuple[int, ...]:
         return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
@@ -165,4 +176,7 @@ class ConvTranspose(Conv):
         return extra
 
 
+ConvTranspose3d: type[Any]
+ConvTranspose2d: type[Any]
+ConvTranspose1d: type[Any]
 ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(ConvTranspose)

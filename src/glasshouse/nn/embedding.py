@@ -54,7 +54,8 @@ class EmbeddingBag(Embedding):
         super().__init__(
             num_embeddings, embedding_dim, *options, _weight=_weight, device=device, dtype=dtype
         )
-        self.mode, self.include_last_offset = mode, include_last_offset
+        self.mode = mode
+        self.include_last_offset = include_last_offset
 
     @classmethod
     def from_pretrained(
@@ -129,14 +130,16 @@ class AdaptiveEmbedding(Module):
         super().__init__()
         where = "AdaptiveEmbedding"
         check_positive(where, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.cutoffs, self.div_value = tuple(cutoffs), div_value
-        self.bounds = (0, *self.cutoffs, num_embeddings)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.cutoffs: tuple[int, ...] = tuple(cutoffs)
+        self.div_value = div_value
+        self.bounds: tuple[Any, ...] = (0, *self.cutoffs, num_embeddings)
         if any(b <= a for a, b in pairwise(self.bounds)):
             expected = f"cutoffs that rise from 1 to {num_embeddings - 1}"
             got = list(self.cutoffs)
             raise OptionError(where, expected, got, "Sort them, and leave out others.")
-        self.clusters = ModuleList()
+        self.clusters: ModuleList = ModuleList()
         for i, (low, high) in enumerate(pairwise(self.bounds)):
             features = int(embedding_dim // div_value**i)
             if features < 1:

@@ -28,7 +28,9 @@ REGISTRATIONS = ("parameter", "buffer", "module")
 global_hooks: dict[str, OrderedDict[Any, Any]] = {
     kind: OrderedDict() for kind in (*CALL_KINDS, *REGISTRATIONS)
 }
-call_hooks = OrderedDict()  # hooks in `global_hooks` that calls of modules look for
+call_hooks: OrderedDict[Any, Any] = (
+    OrderedDict()
+)  # hooks in `global_hooks` that calls of modules look for
 
 
 class CallHook(NamedTuple):
@@ -133,7 +135,7 @@ class BackwardHooks:
     def __init__(self, module: "Module") -> None:
         self.module = module
         self.grad_output: tuple[Any, ...] | None = None
-        self.inputs = 0
+        self.inputs: int = 0
         self.tracked: list[int] = []
 
     def marked_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -325,6 +327,6 @@ def registration_hook(kind: str) -> Any:
     return register
 
 
-register_module_parameter_registration_hook = registration_hook("parameter")
-register_module_buffer_registration_hook = registration_hook("buffer")
-register_module_module_registration_hook = registration_hook("module")
+register_module_parameter_registration_hook: Any = registration_hook("parameter")
+register_module_buffer_registration_hook: Any = registration_hook("buffer")
+register_module_module_registration_hook: Any = registration_hook("module")

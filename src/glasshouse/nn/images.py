@@ -1,6 +1,6 @@
 """Layers of images and signals: padding, resizing, shuffling, and pooling that is not the usual."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -26,13 +26,16 @@ __all__ = ["ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", 
 class PaddingLayer(Module):
     """Base of padding layers: `padding` has (low, high) of the last axis, then the one before …"""
 
-    n, mode = 0, "constant"
-    value = 0.0
+    n: int = 0
+    mode: str = "constant"
+    value: float = 0.0
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
         least = -(2**63)  # negative widths crop
-        self.padding = int_tuple(type(self).__name__, "padding", padding, 2 * self.n, least)
+        self.padding: tuple[int, ...] = int_tuple(
+            type(self).__name__, "padding", padding, 2 * self.n, least
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where=type(self).__name__)
@@ -55,11 +58,11 @@ class ConstantPad(PaddingLayer):
     """
 
     _shown = ("padding", "value")
-    extra_repr = Module.extra_repr
+    extra_repr: Callable[..., str] = Module.extra_repr
 
     def __init__(self, padding: int | Sequence[int], value: int) -> None:
         super().__init__(padding)
-        self.value = value
+        self.value: int = value
 
 
 class ZeroPad(PaddingLayer):
@@ -103,10 +106,25 @@ class CircularPad(PaddingLayer):
     mode = "circular"
 
 
+ConstantPad3d: type[Any]
+ConstantPad2d: type[Any]
+ConstantPad1d: type[Any]
 ConstantPad1d, ConstantPad2d, ConstantPad3d = by_axes(ConstantPad)
+ZeroPad3d: type[Any]
+ZeroPad2d: type[Any]
+ZeroPad1d: type[Any]
 ZeroPad1d, ZeroPad2d, ZeroPad3d = by_axes(ZeroPad)
+ReflectionPad3d: type[Any]
+ReflectionPad2d: type[Any]
+ReflectionPad1d: type[Any]
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = by_axes(ReflectionPad)
+ReplicationPad3d: type[Any]
+ReplicationPad2d: type[Any]
+ReplicationPad1d: type[Any]
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = by_axes(ReplicationPad)
+CircularPad3d: type[Any]
+CircularPad2d: type[Any]
+CircularPad1d: type[Any]
 CircularPad1d, CircularPad2d, CircularPad3d = by_axes(CircularPad)
 
 
@@ -163,13 +181,13 @@ class UpsamplingBilinear2d(
     """
 
     mode = "bilinear"
-    argument_names = ("size", "scale_factor", "mode", "align_corners")
+    argument_names: tuple[str, ...] = ("size", "scale_factor", "mode", "align_corners")
     align_corners = True
 
 
-PixelShuffle = layer("PixelShuffle", functional.pixel_shuffle)
-PixelUnshuffle = layer("PixelUnshuffle", functional.pixel_unshuffle)
-ChannelShuffle = layer("ChannelShuffle", functional.channel_shuffle)
+PixelShuffle: type[Any] = layer("PixelShuffle", functional.pixel_shuffle)
+PixelUnshuffle: type[Any] = layer("PixelUnshuffle", functional.pixel_unshuffle)
+ChannelShuffle: type[Any] = layer("ChannelShuffle", functional.channel_shuffle)
 
 
 class LPPoolLayer(PoolLayer):
@@ -180,23 +198,26 @@ class LPPoolLayer(PoolLayer):
 
 
 DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
-LPPool = layer(
+LPPool: type[Any] = layer(
     "LPPool",
     unpool.lp_pool,
     "norm_type kernel_size stride ceil_mode",
     base=LPPoolLayer,
     __doc__=DOC,
 )
+LPPool3d: type[Any]
+LPPool2d: type[Any]
+LPPool1d: type[Any]
 LPPool1d, LPPool2d, LPPool3d = by_axes(LPPool)
 
 
 class FractionalMaxPoolLayer(PoolLayer):
     """A PoolLayer that shows nothing."""
 
-    shown = ()
+    shown: tuple[()] = ()
 
 
-FractionalMaxPool = layer(
+FractionalMaxPool: type[Any] = layer(
     "FractionalMaxPool",
     unpool.fractional_max_pool,
     "kernel_size output_size output_ratio return_indices _random_samples",
@@ -204,6 +225,9 @@ FractionalMaxPool = layer(
     tensors=("_random_samples",),
     __doc__=DOC,
 )
+FractionalMaxPool3d: type[Any]
+FractionalMaxPool2d: type[Any]
+_: type[Any]
 _, FractionalMaxPool2d, FractionalMaxPool3d = by_axes(FractionalMaxPool)
 
 
@@ -215,6 +239,10 @@ class MaxUnpool(Module):
         or more away.
     Source: Zeiler & Fergus 2013, arXiv:1311.2901, sec. 2.1.
     """
+
+    kernel_size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
 
     n = 0
     _shown = ("kernel_size", "stride", "padding")
@@ -229,4 +257,7 @@ class MaxUnpool(Module):
         return unpool.max_unpool(type(self).__name__, self.n, input, indices, *options)
 
 
+MaxUnpool3d: type[Any]
+MaxUnpool2d: type[Any]
+MaxUnpool1d: type[Any]
 MaxUnpool1d, MaxUnpool2d, MaxUnpool3d = by_axes(MaxUnpool)

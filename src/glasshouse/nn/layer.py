@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from typing import Any
+from typing import Any, ClassVar
 
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn.checks import wrong_arguments
@@ -14,7 +14,7 @@ from glasshouse.tensor import Tensor
 class Layer(Module):
     """A function as a module; its options are attributes of the same names."""
 
-    function = staticmethod(lambda input: input)
+    function: ClassVar[Callable[..., Any]] = staticmethod(lambda input: input)
     options: tuple[str, ...] = ()
     argument_names: tuple[str, ...] = ()  # options of the function, and `training` if it takes it
     shown: tuple[str, ...] | None = None  # options in the repr; all of them unless given

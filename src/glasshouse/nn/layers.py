@@ -28,30 +28,34 @@ CELU = layer("CELU", functional.celu)
 ELU = layer("ELU", functional.elu)
 GLU = layer("GLU", functional.glu)
 GEGLU = layer("GEGLU", functional.geglu)
-ReGLU = layer("ReGLU", functional.reglu)
-SwiGLU = layer("SwiGLU", functional.swiglu)
-Hardshrink = layer("Hardshrink", functional.hardshrink, extra_repr=lambda self: str(self.lambd))
-Hardsigmoid = layer("Hardsigmoid", functional.hardsigmoid)
-Hardswish = layer("Hardswish", functional.hardswish)
-Hardtanh = layer("Hardtanh", functional.hardtanh)
-LeakyReLU = layer("LeakyReLU", functional.leaky_relu)
-LogSigmoid = layer("LogSigmoid", functional.logsigmoid)
-LogSoftmax = layer("LogSoftmax", functional.log_softmax, "dim")
-Mish = layer("Mish", functional.mish)
-ReLU = layer("ReLU", functional.relu)
-ReLU6 = layer("ReLU6", functional.relu6)
-RReLU = layer("RReLU", functional.rrelu, "lower upper inplace")
+ReGLU: type[Any] = layer("ReGLU", functional.reglu)
+SwiGLU: type[Any] = layer("SwiGLU", functional.swiglu)
+Hardshrink: type[Any] = layer(
+    "Hardshrink", functional.hardshrink, extra_repr=lambda self: str(self.lambd)
+)
+Hardsigmoid: type[Any] = layer("Hardsigmoid", functional.hardsigmoid)
+Hardswish: type[Any] = layer("Hardswish", functional.hardswish)
+Hardtanh: type[Any] = layer("Hardtanh", functional.hardtanh)
+LeakyReLU: type[Any] = layer("LeakyReLU", functional.leaky_relu)
+LogSigmoid: type[Any] = layer("LogSigmoid", functional.logsigmoid)
+LogSoftmax: type[Any] = layer("LogSoftmax", functional.log_softmax, "dim")
+Mish: type[Any] = layer("Mish", functional.mish)
+ReLU: type[Any] = layer("ReLU", functional.relu)
+ReLU6: type[Any] = layer("ReLU6", functional.relu6)
+RReLU: type[Any] = layer("RReLU", functional.rrelu, "lower upper inplace")
 SELU = layer("SELU", functional.selu)
-Sigmoid = layer("Sigmoid", functional.sigmoid)
-SiLU = layer("SiLU", functional.silu)
-Softmax = layer("Softmax", functional.softmax, "dim")
-Softmin = layer("Softmin", functional.softmin, "dim")
-Softplus = layer("Softplus", functional.softplus)
-Softshrink = layer("Softshrink", functional.softshrink, extra_repr=lambda self: str(self.lambd))
-Softsign = layer("Softsign", functional.softsign)
-Tanh = layer("Tanh", functional.tanh)
-Tanhshrink = layer("Tanhshrink", functional.tanhshrink)
-Threshold = layer("Threshold", functional.threshold)
+Sigmoid: type[Any] = layer("Sigmoid", functional.sigmoid)
+SiLU: type[Any] = layer("SiLU", functional.silu)
+Softmax: type[Any] = layer("Softmax", functional.softmax, "dim")
+Softmin: type[Any] = layer("Softmin", functional.softmin, "dim")
+Softplus: type[Any] = layer("Softplus", functional.softplus)
+Softshrink: type[Any] = layer(
+    "Softshrink", functional.softshrink, extra_repr=lambda self: str(self.lambd)
+)
+Softsign: type[Any] = layer("Softsign", functional.softsign)
+Tanh: type[Any] = layer("Tanh", functional.tanh)
+Tanhshrink: type[Any] = layer("Tanhshrink", functional.tanhshrink)
+Threshold: type[Any] = layer("Threshold", functional.threshold)
 
 
 class GELU(layer("GELU", functional.gelu)):
@@ -93,7 +97,8 @@ class PReLU(Module):
     ) -> None:
         super().__init__()
         check_positive("PReLU", num_parameters=num_parameters)
-        self.num_parameters, self.init = num_parameters, init
+        self.num_parameters = num_parameters
+        self.init = init
         add_parameters(self, device, dtype, weight=(num_parameters,))
         self.reset_parameters()
 
@@ -116,13 +121,13 @@ class Dropping(Layer):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-dropping = partial(layer, options="p inplace", base=Dropping)
-Dropout = dropping("Dropout", functional.dropout)
-Dropout1d = dropping("Dropout1d", functional.dropout1d)
-Dropout2d = dropping("Dropout2d", functional.dropout2d)
-Dropout3d = dropping("Dropout3d", functional.dropout3d)
-AlphaDropout = dropping("AlphaDropout", functional.alpha_dropout)
-FeatureAlphaDropout = dropping("FeatureAlphaDropout", functional.feature_alpha_dropout)
+dropping: partial[type[Any]] = partial(layer, options="p inplace", base=Dropping)
+Dropout: type[Any] = dropping("Dropout", functional.dropout)
+Dropout1d: type[Any] = dropping("Dropout1d", functional.dropout1d)
+Dropout2d: type[Any] = dropping("Dropout2d", functional.dropout2d)
+Dropout3d: type[Any] = dropping("Dropout3d", functional.dropout3d)
+AlphaDropout: type[Any] = dropping("AlphaDropout", functional.alpha_dropout)
+FeatureAlphaDropout: type[Any] = dropping("FeatureAlphaDropout", functional.feature_alpha_dropout)
 
 
 class DropPath(layer("DropPath", functional.drop_path, "p mode")):
@@ -153,30 +158,42 @@ class PoolLayer(Layer):
 
 
 DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
-pool = partial(layer, base=PoolLayer, __doc__=DOC)
-MaxPool = pool(
+pool: partial[type[Any]] = partial(layer, base=PoolLayer, __doc__=DOC)
+MaxPool: type[Any] = pool(
     "MaxPool",
     pooling.max_pool,
     "kernel_size stride padding dilation return_indices ceil_mode",
     shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
 )
-AvgPool = pool(
+AvgPool: type[Any] = pool(
     "AvgPool",
     pooling.avg_pool,
     "kernel_size stride padding ceil_mode count_include_pad divisor_override",
     shown=("kernel_size", "stride", "padding"),
 )
-AdaptiveAvgPool = pool("AdaptiveAvgPool", pooling.adaptive_avg_pool, "output_size")
-AdaptiveMaxPool = pool(
+AdaptiveAvgPool: type[Any] = pool("AdaptiveAvgPool", pooling.adaptive_avg_pool, "output_size")
+AdaptiveMaxPool: type[Any] = pool(
     "AdaptiveMaxPool",
     pooling.adaptive_max_pool,
     "output_size return_indices",
     shown=("output_size",),
 )
 
+MaxPool3d: type[Any]
+MaxPool2d: type[Any]
+MaxPool1d: type[Any]
 MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool)
+AvgPool3d: type[Any]
+AvgPool2d: type[Any]
+AvgPool1d: type[Any]
 AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool)
+AdaptiveAvgPool3d: type[Any]
+AdaptiveAvgPool2d: type[Any]
+AdaptiveAvgPool1d: type[Any]
 AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(AdaptiveAvgPool)
+AdaptiveMaxPool3d: type[Any]
+AdaptiveMaxPool2d: type[Any]
+AdaptiveMaxPool1d: type[Any]
 AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(AdaptiveMaxPool)
-Unfold = layer("Unfold", functional.unfold)
-Fold = layer("Fold", functional.fold)
+Unfold: type[Any] = layer("Unfold", functional.unfold)
+Fold: type[Any] = layer("Fold", functional.fold)

@@ -149,18 +149,24 @@ def lazy(name: str, becomes: type[Any], size_name: str, **changed: Any) -> type[
     )
 
 
-LazyLinear = lazy("LazyLinear", Linear, "in_features")
-LazyConv1d = lazy("LazyConv1d", conv.Conv1d, "in_channels")
-LazyConv2d = lazy("LazyConv2d", conv.Conv2d, "in_channels")
-LazyConv3d = lazy("LazyConv3d", conv.Conv3d, "in_channels")
-LazyConvTranspose1d = lazy("LazyConvTranspose1d", conv.ConvTranspose1d, "in_channels")
-LazyConvTranspose2d = lazy("LazyConvTranspose2d", conv.ConvTranspose2d, "in_channels")
-LazyConvTranspose3d = lazy("LazyConvTranspose3d", conv.ConvTranspose3d, "in_channels")
-LazyBatchNorm1d = lazy("LazyBatchNorm1d", norm.BatchNorm1d, "num_features")
-LazyBatchNorm2d = lazy("LazyBatchNorm2d", norm.BatchNorm2d, "num_features")
-LazyBatchNorm3d = lazy("LazyBatchNorm3d", norm.BatchNorm3d, "num_features")
+LazyLinear: type[Any] = lazy("LazyLinear", Linear, "in_features")
+LazyConv1d: type[Any] = lazy("LazyConv1d", conv.Conv1d, "in_channels")
+LazyConv2d: type[Any] = lazy("LazyConv2d", conv.Conv2d, "in_channels")
+LazyConv3d: type[Any] = lazy("LazyConv3d", conv.Conv3d, "in_channels")
+LazyConvTranspose1d: type[Any] = lazy("LazyConvTranspose1d", conv.ConvTranspose1d, "in_channels")
+LazyConvTranspose2d: type[Any] = lazy("LazyConvTranspose2d", conv.ConvTranspose2d, "in_channels")
+LazyConvTranspose3d: type[Any] = lazy("LazyConvTranspose3d", conv.ConvTranspose3d, "in_channels")
+LazyBatchNorm1d: type[Any] = lazy("LazyBatchNorm1d", norm.BatchNorm1d, "num_features")
+LazyBatchNorm2d: type[Any] = lazy("LazyBatchNorm2d", norm.BatchNorm2d, "num_features")
+LazyBatchNorm3d: type[Any] = lazy("LazyBatchNorm3d", norm.BatchNorm3d, "num_features")
 
-changed = {"affine": True, "track_running_stats": True}  # as in PyTorch
-LazyInstanceNorm1d = lazy("LazyInstanceNorm1d", norm.InstanceNorm1d, "num_features", **changed)
-LazyInstanceNorm2d = lazy("LazyInstanceNorm2d", norm.InstanceNorm2d, "num_features", **changed)
-LazyInstanceNorm3d = lazy("LazyInstanceNorm3d", norm.InstanceNorm3d, "num_features", **changed)
+changed: dict[str, bool] = {"affine": True, "track_running_stats": True}  # as in PyTorch
+LazyInstanceNorm1d: type[Any] = lazy(
+    "LazyInstanceNorm1d", norm.InstanceNorm1d, "num_features", **changed
+)
+LazyInstanceNorm2d: type[Any] = lazy(
+    "LazyInstanceNorm2d", norm.InstanceNorm2d, "num_features", **changed
+)
+LazyInstanceNorm3d: type[Any] = lazy(
+    "LazyInstanceNorm3d", norm.InstanceNorm3d, "num_features", **changed
+)

@@ -54,7 +54,8 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         check_positive("Linear", in_features=in_features, out_features=out_features)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
@@ -91,7 +92,8 @@ class TransposedLinear(Module):
         super().__init__()
         sizes = {"in_features": in_features, "out_features": out_features}
         check_positive("TransposedLinear", **sizes)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         shapes = {"weight": (in_features, out_features), "bias": (out_features,) if bias else None}
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
@@ -127,7 +129,8 @@ class Bilinear(Module):
         super().__init__()
         sizes = {"in1_features": in1_features, "in2_features": in2_features}
         check_positive("Bilinear", **sizes, out_features=out_features)
-        self.in1_features, self.in2_features = in1_features, in2_features
+        self.in1_features = in1_features
+        self.in2_features = in2_features
         self.out_features = out_features
         weight = (out_features, in1_features, in2_features)
         add_parameters(self, device, dtype, weight=weight, bias=(out_features,) if bias else None)
@@ -159,7 +162,8 @@ class Flatten(Module):
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
+        self.start_dim = start_dim
+        self.end_dim = end_dim
 
     def forward(self, input: Tensor) -> Tensor:
         return flatten(input, self.start_dim, self.end_dim)
@@ -175,7 +179,8 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim = dim
+        self.unflattened_size: tuple[int, ...] = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="Unflatten")
@@ -213,15 +218,17 @@ class Embedding(Module):
         super().__init__()
         refuse_sparse("Embedding", sparse)
         check_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = check_padding_idx("Embedding", padding_idx, num_embeddings)
-        self.max_norm, self.norm_type = max_norm, norm_type
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx: int | None = check_padding_idx("Embedding", padding_idx, num_embeddings)
+        self.max_norm = max_norm
+        self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         if _weight is None:
             add_parameters(self, device, dtype, weight=(num_embeddings, embedding_dim))
             self.reset_parameters()
         else:
-            self.weight = Parameter(_weight)
+            self.weight: Parameter = Parameter(_weight)
         self.weight.requires_grad_(not _freeze)
 
     @classmethod

@@ -36,9 +36,12 @@ class LowRankAdapter(Module):
 
     def __init__(self, layer: Module, rank: int, alpha: float, dropout: float) -> None:
         super().__init__()
-        self.rank, self.alpha, self.dropout = rank, alpha, dropout
-        self.is_table, self.merged = isinstance(layer, Embedding), False
-        self.is_turned = isinstance(layer, TURNED)
+        self.rank = rank
+        self.alpha = alpha
+        self.dropout = dropout
+        self.is_table: bool = isinstance(layer, Embedding)
+        self.merged: bool = False
+        self.is_turned: bool = isinstance(layer, TURNED)
         rows, rest = layer.weight.shape[0], layer.weight.size // layer.weight.shape[0]
         outer, inner = (rest, rows) if self.is_turned else (rows, rest)
         add_parameters(self, None, layer.weight.dtype, A=(rank, inner), B=(outer, rank))
@@ -218,7 +221,7 @@ def parameters(model: Module) -> list[Parameter]:
 
 def state_dict(model: Module) -> dict[Any, Any]:
     """The state of the adapters alone, by dotted name."""
-    state: dict = {}
+    state: dict[Any, Any] = {}
     for name, layer in adapted(model):
         layer.lora.state_dict(state, prefix=f"{name}.lora." if name else "lora.")
     return state

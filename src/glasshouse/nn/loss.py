@@ -23,7 +23,8 @@ __all__ = ["ASGLoss", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "ContrastiveLos
 class Loss(Layer):
     """Base of losses: a function, its options as attributes, its tensors as buffers."""
 
-    shown, tensors = (), ("weight", "pos_weight")
+    shown: tuple[()] = ()
+    tensors: tuple[str, ...] = ("weight", "pos_weight")
     reductions: tuple[str, ...] = REDUCTIONS
 
     def __init__(self, options: dict[Any, Any]) -> None:
@@ -81,85 +82,93 @@ class LossWithNegatives(Loss):
 class Distance(Layer):
     """A number for each pair of vectors of two inputs."""
 
-    shown = ()
+    shown: tuple[()] = ()
 
     def forward(self, x1: Any, x2: Any) -> Tensor:
         return self.function(x1, x2, **self.chosen())
 
 
-CosineSimilarity = layer("CosineSimilarity", functional.cosine_similarity, "dim eps", Distance)
-PairwiseDistance = layer(
+CosineSimilarity: type[Any] = layer(
+    "CosineSimilarity", functional.cosine_similarity, "dim eps", Distance
+)
+PairwiseDistance: type[Any] = layer(
     "PairwiseDistance", functional.pairwise_distance, "p eps keepdim", Distance
 )
 
-loss = partial(layer, base=Loss)
-MSELoss = loss("MSELoss", functional.mse_loss, "* reduction")
-L1Loss = loss("L1Loss", functional.l1_loss, "* reduction")
-SmoothL1Loss = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
-HuberLoss = loss("HuberLoss", functional.huber_loss, "reduction delta")
-BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
-BCEWithLogitsLoss = loss(
+loss: partial[type[Any]] = partial(layer, base=Loss)
+MSELoss: type[Any] = loss("MSELoss", functional.mse_loss, "* reduction")
+L1Loss: type[Any] = loss("L1Loss", functional.l1_loss, "* reduction")
+SmoothL1Loss: type[Any] = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
+HuberLoss: type[Any] = loss("HuberLoss", functional.huber_loss, "reduction delta")
+BCELoss: type[Any] = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
+BCEWithLogitsLoss: type[Any] = loss(
     "BCEWithLogitsLoss",
     functional.binary_cross_entropy_with_logits,
     "weight * reduction pos_weight",
 )
-NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
-CrossEntropyLoss = loss(
+NLLLoss: type[Any] = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
+CrossEntropyLoss: type[Any] = loss(
     "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"
 )
-KLDivLoss = loss(
+KLDivLoss: type[Any] = loss(
     "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
 )
 
 
-GaussianNLLLoss = layer(
+GaussianNLLLoss: type[Any] = layer(
     "GaussianNLLLoss", functional.gaussian_nll_loss, "* full eps reduction", LossWithVariance
 )
-PoissonNLLLoss = loss(
+PoissonNLLLoss: type[Any] = loss(
     "PoissonNLLLoss", functional.poisson_nll_loss, "log_input full * eps reduction"
 )
-SoftMarginLoss = loss("SoftMarginLoss", functional.soft_margin_loss, "* reduction")
-HingeEmbeddingLoss = loss(
+SoftMarginLoss: type[Any] = loss("SoftMarginLoss", functional.soft_margin_loss, "* reduction")
+HingeEmbeddingLoss: type[Any] = loss(
     "HingeEmbeddingLoss", functional.hinge_embedding_loss, "margin * reduction"
 )
-MultiMarginLoss = loss(
+MultiMarginLoss: type[Any] = loss(
     "MultiMarginLoss", functional.multi_margin_loss, "p margin weight * reduction"
 )
-MultiLabelMarginLoss = loss(
+MultiLabelMarginLoss: type[Any] = loss(
     "MultiLabelMarginLoss", functional.multilabel_margin_loss, "* reduction"
 )
-MultiLabelSoftMarginLoss = loss(
+MultiLabelSoftMarginLoss: type[Any] = loss(
     "MultiLabelSoftMarginLoss", functional.multilabel_soft_margin_loss, "weight * reduction"
 )
-LabelSmoothingLoss = loss(
+LabelSmoothingLoss: type[Any] = loss(
     "LabelSmoothingLoss",
     functional.label_smoothing_loss,
     "smoothing ignore_index reduction",
 )
-SigmoidFocalLoss = loss("SigmoidFocalLoss", functional.sigmoid_focal_loss, "alpha gamma reduction")
-FocalLoss = loss("FocalLoss", functional.focal_loss, "weight gamma ignore_index reduction")
-DiceLoss = loss("DiceLoss", functional.dice_loss, "smooth reduction")
+SigmoidFocalLoss: type[Any] = loss(
+    "SigmoidFocalLoss", functional.sigmoid_focal_loss, "alpha gamma reduction"
+)
+FocalLoss: type[Any] = loss(
+    "FocalLoss", functional.focal_loss, "weight gamma ignore_index reduction"
+)
+DiceLoss: type[Any] = loss("DiceLoss", functional.dice_loss, "smooth reduction")
 
-between = partial(layer, base=LossOfTwo, options="margin * reduction")
-MarginRankingLoss = between("MarginRankingLoss", functional.margin_ranking_loss)
-CosineEmbeddingLoss = between("CosineEmbeddingLoss", functional.cosine_embedding_loss)
-ContrastiveLoss = between("ContrastiveLoss", functional.contrastive_loss)
-TripletMarginLoss = layer(
+between: partial[type[Any]] = partial(layer, base=LossOfTwo, options="margin * reduction")
+MarginRankingLoss: type[Any] = between("MarginRankingLoss", functional.margin_ranking_loss)
+CosineEmbeddingLoss: type[Any] = between("CosineEmbeddingLoss", functional.cosine_embedding_loss)
+ContrastiveLoss: type[Any] = between("ContrastiveLoss", functional.contrastive_loss)
+TripletMarginLoss: type[Any] = layer(
     "TripletMarginLoss",
     functional.triplet_margin_loss,
     "margin p eps swap * reduction",
     LossOfThree,
 )
-TripletMarginWithDistanceLoss = layer(
+TripletMarginWithDistanceLoss: type[Any] = layer(
     "TripletMarginWithDistanceLoss",
     functional.triplet_margin_with_distance_loss,
     "* distance_function margin swap reduction",
     LossByDistance,
 )
-InfoNCELoss = layer(
+InfoNCELoss: type[Any] = layer(
     "InfoNCELoss", functional.info_nce_loss, "temperature reduction", LossWithNegatives
 )
-NTXentLoss = layer("NTXentLoss", functional.nt_xent_loss, "temperature reduction", LossOfViews)
+NTXentLoss: type[Any] = layer(
+    "NTXentLoss", functional.nt_xent_loss, "temperature reduction", LossOfViews
+)
 
 
 class NLLLoss2d(NLLLoss):
@@ -195,7 +204,7 @@ class ASGLoss(Loss):
     def __init__(self, num_classes: Any, reduction: str = "mean") -> None:
         super().__init__({"reduction": reduction})
         check_positive("ASGLoss", num_classes=num_classes)
-        self.transitions = Parameter(zeros((num_classes, num_classes)))
+        self.transitions: Parameter = Parameter(zeros((num_classes, num_classes)))
 
     def forward(self, input: Tensor, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
         operands = (input, targets, input_lengths, target_lengths, self.transitions)

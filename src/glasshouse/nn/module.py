@@ -89,6 +89,11 @@ class Module(Hooked, Stateful):
     """
 
     training: bool
+    float: Any
+    double: Any
+    half: Any
+    bfloat16: Any
+
     _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
     _shown: tuple[str, ...] = ()  # … and those with their names
 

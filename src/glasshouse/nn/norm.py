@@ -1,7 +1,7 @@
 """Normalisation layers."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.base.dtype import DTypeLike
@@ -16,6 +16,10 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.creation import ones, zeros
+
+if TYPE_CHECKING:
+    from glasshouse.base.shape import Shape
+
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",
            "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LocalResponseNorm",
@@ -64,8 +68,11 @@ class RunningNorm(Norm):
     ) -> None:
         super().__init__()
         check_positive(type(self).__name__, num_features=num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
         size, track = (num_features,), track_running_stats
         self.add_affine(size, affine, bias, device, dtype)
         count = zeros((), dtype="int64", device=device) if track else None
@@ -140,6 +147,9 @@ class BatchNorm(RunningNorm):
         return functional.batch_norm(x, *running, *options, _where=type(self).__name__)
 
 
+BatchNorm3d: type[Any]
+BatchNorm2d: type[Any]
+BatchNorm1d: type[Any]
 BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 
 
@@ -234,6 +244,9 @@ class InstanceNorm(RunningNorm):
         return functional.instance_norm(batch, *tensors, *options, _where=name).reshape(x.shape)
 
 
+InstanceNorm3d: type[Any]
+InstanceNorm2d: type[Any]
+InstanceNorm1d: type[Any]
 InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(InstanceNorm)
 
 
@@ -257,8 +270,9 @@ class LayerNorm(Norm):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.normalized_shape: Shape = check_shape(type(self).__name__, normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
         self.add_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
         self.reset_parameters()
 
@@ -274,7 +288,9 @@ class RMSNorm(Norm):
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
 
-    _shown_first, _shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
+    _shown_first = ("normalized_shape",)
+    _shown = ("eps", "elementwise_affine")
+    bias: Any = None
 
     def __init__(
         self,
@@ -285,8 +301,9 @@ class RMSNorm(Norm):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = check_shape("RMSNorm", normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.normalized_shape: Shape = check_shape("RMSNorm", normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
         shape = self.normalized_shape if elementwise_affine else None
         add_parameters(self, device, dtype, weight=shape)
         self.reset_parameters()
@@ -320,8 +337,10 @@ class GroupNorm(Norm):
         super().__init__()
         check_positive("GroupNorm", num_channels=num_channels)
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
         self.add_affine((num_channels,), affine, bias, device, dtype)
         self.reset_parameters()
 
@@ -342,12 +361,15 @@ class LocalResponseNorm(Module):
     """
 
     _shown_first, _shown = ("size",), ("alpha", "beta", "k")
-    function = staticmethod(functional.local_response_norm)
+    function: ClassVar[Callable[..., Any]] = staticmethod(functional.local_response_norm)
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
         check_positive(type(self).__name__, size=size)
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+        self.size = size
+        self.alpha = alpha
+        self.beta = beta
+        self.k = k
 
     def forward(self, input: Tensor) -> Tensor:
         return self.function(input, self.size, self.alpha, self.beta, self.k)
@@ -360,7 +382,7 @@ class CrossMapLRN2d(LocalResponseNorm):
     Source: Krizhevsky et al. 2012, sec. 3.3.
     """
 
-    function = staticmethod(functional.cross_map_lrn2d)
+    function: ClassVar[Callable[..., Any]] = staticmethod(functional.cross_map_lrn2d)
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)

@@ -67,7 +67,8 @@ class LearnedPositionEmbedding(Module):
     ) -> None:
         super().__init__()
         check_positive("LearnedPositionEmbedding", max_length=max_length, features=features)
-        self.max_length, self.features = max_length, features
+        self.max_length = max_length
+        self.features = features
         add_parameters(self, device, dtype, weight=(max_length, features))
         self.reset_parameters()
 
@@ -103,7 +104,8 @@ class RotaryEmbedding(Module):
 
     def __init__(self, base: float = positions.BASE, interleaved: bool = False) -> None:
         super().__init__()
-        self.base, self.interleaved = base, interleaved
+        self.base = base
+        self.interleaved = interleaved
 
     def forward(self, input: Tensor, offset: Tensor | float = 0) -> Tensor:
         x = check_floating("RotaryEmbedding", input)
@@ -177,9 +179,13 @@ class RelativePositionBias(RelativeBias):
     ) -> None:
         super().__init__()
         check_positive("RelativePositionBias", num_heads=num_heads, num_buckets=num_buckets // 2)
-        self.num_heads, self.num_buckets = num_heads, num_buckets
-        self.max_distance, self.bidirectional = max_distance, bidirectional
-        self.relative_attention_bias = Embedding(num_buckets, num_heads, device=device, dtype=dtype)
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.bidirectional = bidirectional
+        self.relative_attention_bias: Embedding = Embedding(
+            num_buckets, num_heads, device=device, dtype=dtype
+        )
 
     def bias_at(self, head: Any, relative: Any) -> Any:
         options = (self.num_buckets, self.max_distance, self.bidirectional)

@@ -1,6 +1,7 @@
 """Recurrent layers: RNN, LSTM and GRU over whole sequences, and their cells for single steps."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.dtype import DTypeLike
@@ -50,10 +51,15 @@ class RNNBase(Module):
         if proj_size and (mode != "LSTM" or not 0 < proj_size < hidden_size):
             expected = "proj_size of an LSTM, from 1 to hidden_size - 1, or 0 for none"
             raise OptionError(name, expected, f"{proj_size!r}", "Change proj_size.")
-        self.mode, self.input_size, self.hidden_size = mode, input_size, hidden_size
-        self.num_layers, self.bias, self.batch_first = num_layers, bias, batch_first
-        self.dropout = check_probability(name, dropout)
-        self.bidirectional, self.proj_size = bidirectional, proj_size
+        self.mode = mode
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout: float = check_probability(name, dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
         out, gates = self.output_size, GATES[mode] * hidden_size
         for layer in range(num_layers):
             size = input_size if layer == 0 else out * (1 + bidirectional)
@@ -154,7 +160,7 @@ class RNNBase(Module):
 
     def run(self, x: Tensor, state: tuple[Any, ...], running: Any = None) -> Any:
         """(outputs, last states) over (T, B, I)."""
-        last: list[tuple] = []
+        last: list[tuple[Any, ...]] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 x = dropout(x, self.dropout, self.training)
@@ -255,7 +261,9 @@ class RNNCellBase(Module):
         super().__init__()
         name = type(self).__name__
         check_positive(name, input_size=input_size, hidden_size=hidden_size)
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
         self.mode = mode
         gates = GATES[mode] * hidden_size
         shapes = {"weight_ih": (gates, input_size), "weight_hh": (gates, hidden_size)}
@@ -263,7 +271,7 @@ class RNNCellBase(Module):
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
-    reset_parameters = RNNBase.reset_parameters
+    reset_parameters: Callable[..., None] = RNNBase.reset_parameters
 
     def forward(self, input: Tensor, hx: ArrayLike | None = None) -> Any:
         """The next state, of the state hx, or of zeros."""

@@ -1,7 +1,7 @@
 """Small layers of Flashlight: they move, cast or scale, or are a function of the user."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import ShapeError, as_dtype, check_axis
 from glasshouse.base.dtype import DTypeLike
@@ -12,6 +12,10 @@ from glasshouse.nn.functional.norm import norm
 from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, log, permute_dims, reshape, where
+
+if TYPE_CHECKING:
+    from glasshouse.base.dtype import DType
+
 
 __all__ = ["Log", "Normalize", "PrecisionCast", "Reorder", "Swish", "ThresholdReLU", "Transform",
            "View"]  # fmt: skip
@@ -86,7 +90,7 @@ NORMALIZE = """value · x / max(‖x‖ₚ, eps), the norm over one axis or seve
         >>> Normalize(-1, value=5.0)(gh.asarray([3.0, 4.0])).tolist()
         [3.0, 4.0]
     """
-Normalize = layer("Normalize", scaled_to_norm, __doc__=NORMALIZE)
+Normalize: type[Any] = layer("Normalize", scaled_to_norm, __doc__=NORMALIZE)
 
 
 class PrecisionCast(Module):
@@ -100,7 +104,7 @@ class PrecisionCast(Module):
 
     def __init__(self, dtype: DTypeLike) -> None:
         super().__init__()
-        self.dtype = as_dtype(dtype)
+        self.dtype: DType = as_dtype(dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         return cast(as_value(input, where="PrecisionCast"), self.dtype)
@@ -118,7 +122,9 @@ class Reorder(Module):
 
     def __init__(self, *axes: int) -> None:
         super().__init__()
-        self.axes = tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        self.axes: tuple[Any, ...] | tuple[int, ...] | tuple[int] = (
+            tuple(axes[0]) if len(axes) == 1 and not isinstance(axes[0], int) else axes
+        )
 
     def forward(self, input: Tensor) -> Tensor:
         return permute_dims(as_value(input, where="Reorder"), self.axes)
@@ -141,7 +147,7 @@ VIEW = """The input in another shape; 0 keeps the size of an axis, -1 is reckone
         >>> View((0, -1))(gh.ones((2, 3, 4))).shape
         (2, 12)
     """
-View = layer("View", view, __doc__=VIEW)
+View: type[Any] = layer("View", view, __doc__=VIEW)
 
 
 class Transform(Module):
@@ -161,7 +167,7 @@ class Transform(Module):
         super().__init__()
         check_callable("Transform", "function", function)
         self.function = function
-        self.name = getattr(function, "__name__", "function") if name is None else name
+        self.name: Any = getattr(function, "__name__", "function") if name is None else name
 
     def forward(self, *args: Tensor, **kwargs: Any) -> Tensor:
         return self.function(*args, **kwargs)

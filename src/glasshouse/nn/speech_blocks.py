@@ -43,7 +43,8 @@ class ScalarLayerNorm(Module):
         dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
-        self.axes, self.eps = tuple(axes), eps
+        self.axes: tuple[int, ...] = tuple(axes)
+        self.eps = eps
         add_parameters(self, device, dtype, weight=(), bias=())
         init.ones_(self.weight)
         init.zeros_(self.bias)
@@ -86,16 +87,18 @@ class TDSBlock(Module):
             expected = f"right_padding from 0 to {total}, or -1"
             fix = "Lower it, or enlarge kernel_size."
             raise OptionError("TDSBlock", expected, right_padding, fix)
-        self.channels, self.width = channels, width
+        self.channels = channels
+        self.width = width
         convolution = Conv2d(channels, channels, (1, kernel_size))
         padding = ZeroPad2d((total - ahead, ahead, 0, 0))
-        self.conv = Sequential(padding, convolution, ReLU(), Dropout(dropout))
+        self.conv: Sequential = Sequential(padding, convolution, ReLU(), Dropout(dropout))
         size = channels * width
         inner = inner_linear_dim or size
         first, last = Linear(size, inner), Linear(inner, size)
-        self.fc = Sequential(first, ReLU(), Dropout(dropout), last, Dropout(dropout))
+        self.fc: Sequential = Sequential(first, ReLU(), Dropout(dropout), last, Dropout(dropout))
         axes = (1, 2, 3) if norm_includes_time else (1, 2)
-        self.norm1, self.norm2 = ScalarLayerNorm(axes), ScalarLayerNorm(axes)
+        self.norm1: ScalarLayerNorm = ScalarLayerNorm(axes)
+        self.norm2: ScalarLayerNorm = ScalarLayerNorm(axes)
 
     def forward(self, input: Tensor) -> Tensor:
         x = as_value(input, where="TDSBlock")
@@ -122,6 +125,10 @@ class Conformer(Module):
         convolution's part).
     """
 
+    query: Linear
+    key: Linear
+    value: Linear
+
     def __init__(
         self,
         model_dim: int,
@@ -137,22 +144,30 @@ class Conformer(Module):
         sizes = {"model_dim": model_dim, "head_dim": head_dim, "mlp_dim": mlp_dim, "heads": heads}
         check_positive("Conformer", **sizes, kernel_size=kernel_size)
         check_probability("Conformer", layer_dropout)
-        self.model_dim, self.head_dim, self.heads = model_dim, head_dim, heads
-        self.pos_context, self.layer_dropout = pos_context, layer_dropout
+        self.model_dim = model_dim
+        self.head_dim = head_dim
+        self.heads = heads
+        self.pos_context = pos_context
+        self.layer_dropout = layer_dropout
         positions = (2 * pos_context - 1, head_dim) if pos_context else None
         add_parameters(self, None, None, positions=positions)
         if pos_context:
             init.uniform_(self.positions, -0.1, 0.1)
-        self.ff1 = feed_forward(model_dim, mlp_dim, dropout)
-        self.ff2 = feed_forward(model_dim, mlp_dim, dropout)
+        self.ff1: Sequential = feed_forward(model_dim, mlp_dim, dropout)
+        self.ff2: Sequential = feed_forward(model_dim, mlp_dim, dropout)
         inner = head_dim * heads
-        self.norm_attention = LayerNorm(model_dim)
+        self.norm_attention: LayerNorm = LayerNorm(model_dim)
         self.query, self.key, self.value = (Linear(model_dim, inner) for _ in range(3))
-        self.out, self.dropout = Linear(inner, model_dim), Dropout(dropout)
-        self.norm_conv1, self.norm_conv2 = LayerNorm(model_dim), LayerNorm(model_dim)
-        self.conv1 = Linear(model_dim, 2 * model_dim)
-        self.depthwise = Conv1d(model_dim, model_dim, kernel_size, padding="same", groups=model_dim)
-        self.conv2, self.norm = Linear(model_dim, model_dim), LayerNorm(model_dim)
+        self.out: Linear = Linear(inner, model_dim)
+        self.dropout: Any = Dropout(dropout)
+        self.norm_conv1: LayerNorm = LayerNorm(model_dim)
+        self.norm_conv2: LayerNorm = LayerNorm(model_dim)
+        self.conv1: Linear = Linear(model_dim, 2 * model_dim)
+        self.depthwise: Any = Conv1d(
+            model_dim, model_dim, kernel_size, padding="same", groups=model_dim
+        )
+        self.conv2: Linear = Linear(model_dim, model_dim)
+        self.norm: LayerNorm = LayerNorm(model_dim)
 
     def forward(self, input: Tensor, padding_mask: Any = None) -> Any:
         x = check_floating("Conformer", input)

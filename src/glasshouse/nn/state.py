@@ -111,7 +111,7 @@ class Stateful:
         expected = [*current, *extra]
         missing += [name for name in expected if name not in tensors]
         unexpected += [name for name in tensors if name not in current and name not in extra]
-        loaded: dict = {}
+        loaded: dict[Any, Any] = {}
         for name, x in current.items():
             if name in tensors:
                 check_loaded(name, x, tensors[name], loaded, wrong, assign)
@@ -131,9 +131,9 @@ class Stateful:
 
     def _call_load_pre_hooks(self, modules, tensors: dict[Any, Any], strict: bool):
         """(missing, unexpected, wrong) as the hooks before loading leave them."""
-        missing: list = []
-        unexpected: list = []
-        wrong: list = []
+        missing: list[Any] = []
+        unexpected: list[Any] = []
+        wrong: list[Any] = []
         for path, module in modules:
             for hook in module._hooks("_load_state_dict_pre_hooks"):
                 prefix = prefix_of(path)

@@ -55,16 +55,16 @@ class TransformerLayer(Module):
         for name in self.attentions:
             options = {"batch_first": batch_first, **factory}
             self.add_module(name, MultiheadAttention(d_model, nhead, dropout, bias, **options))
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **factory)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **factory)
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, **factory)
+        self.dropout: Any = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, **factory)
         self.norm_first = norm_first
         parts = range(1, len(self.attentions) + 2)
         for i in parts:
             self.add_module(f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, **factory))
         for i in parts:
             self.add_module(f"dropout{i}", Dropout(dropout))
-        self.activation = activation if callable(activation) else ACTIVATIONS[activation]
+        self.activation: Any = activation if callable(activation) else ACTIVATIONS[activation]
 
     def attend(
         self,
@@ -102,7 +102,7 @@ class TransformerEncoderLayer(TransformerLayer):
         (norm_first).
     """
 
-    attentions = ("self_attn",)
+    attentions: tuple[str, ...] = ("self_attn",)
 
     def forward(
         self,
@@ -121,7 +121,7 @@ class TransformerDecoderLayer(TransformerLayer):
     Source: as TransformerEncoderLayer's.
     """
 
-    attentions = ("self_attn", "multihead_attn")
+    attentions: tuple[str, ...] = ("self_attn", "multihead_attn")
 
     def forward(
         self,
@@ -147,8 +147,9 @@ class Stack(Module):
         name = type(self).__name__
         check_positive(name, num_layers=num_layers)
         check_type(name, layer, Module, "a layer to copy", "Pass a Module.")
-        self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
-        self.num_layers, self.norm = num_layers, norm
+        self.layers: ModuleList = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.num_layers = num_layers
+        self.norm = norm
 
     def forward(self, x: Tensor, *options: Any, **named: Any) -> Tensor:
         for layer in self.layers:
@@ -252,8 +253,11 @@ class EncoderDecoder(Module):
         if decoder is None:
             layer = TransformerDecoderLayer(*options)
             decoder = TransformerDecoder(layer, num_decoder_layers, LayerNorm(*norm))
-        self.encoder, self.decoder = encoder, decoder
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        self.encoder = encoder
+        self.decoder = decoder
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -329,7 +333,8 @@ class LayerDrop(Module):
     def __init__(self, module: Module, p: float = 0.1) -> None:
         super().__init__()
         check_type("LayerDrop", module, Module, "a layer", "Pass a Module.")
-        self.module, self.p = module, check_probability("LayerDrop", p)
+        self.module = module
+        self.p: float = check_probability("LayerDrop", p)
 
     def forward(self, input: Any, *args: Any, **kwargs: Any) -> Any:
         y = self.module(input, *args, **kwargs)
@@ -349,7 +354,7 @@ class LayerDropSequential(Sequential):
 
     def __init__(self, *modules: Any, p: float = 0.1) -> None:
         super().__init__(*modules)
-        self.p = check_probability("LayerDropSequential", p)
+        self.p: float = check_probability("LayerDropSequential", p)
 
     def _like(self, values):
         return type(self)(*values, p=self.p)

@@ -16,9 +16,9 @@ class MomentRule(Optimizer):
     """Base of rules with two running moments of the gradient, its mean and mean square."""
 
     ranges = MOMENT_RANGES
-    pairs = ("betas",)
-    buffers = ("exp_avg", "exp_avg_sq")
-    never_negative = ("exp_avg_sq",)
+    pairs: tuple[str, ...] = ("betas",)
+    buffers: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    never_negative: tuple[str, ...] = ("exp_avg_sq",)
 
     def moments(
         self, grad: Tensor, state: dict[str, Any], group: dict[str, Any]
@@ -52,8 +52,8 @@ class Adam(MomentRule):
         [0.5]
     """
 
-    optional = ("max_exp_avg_sq",)
-    never_negative = ("exp_avg_sq", "max_exp_avg_sq")
+    optional: tuple[str, ...] = ("max_exp_avg_sq",)
+    never_negative: tuple[str, ...] = ("exp_avg_sq", "max_exp_avg_sq")
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class Adamax(MomentRule):
     Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 2.
     """
 
-    buffers = ("exp_avg", "exp_inf")
-    never_negative = ("exp_inf",)
+    buffers: tuple[str, ...] = ("exp_avg", "exp_inf")
+    never_negative: tuple[str, ...] = ("exp_inf",)
 
     def __init__(
         self,
@@ -161,8 +161,8 @@ class NAdam(MomentRule):
     Source: Dozat 2016, "Incorporating Nesterov momentum into Adam"; 0.96 as in PyTorch.
     """
 
-    ranges = MOMENT_RANGES | non_negative("momentum_decay")
-    numbers = ("mu_product",)
+    ranges: dict[str, tuple[float, float]] = MOMENT_RANGES | non_negative("momentum_decay")
+    numbers: tuple[str, ...] = ("mu_product",)
 
     def __init__(
         self,
@@ -251,7 +251,9 @@ class SparseAdam(MomentRule):
         [[1.0, 1.0], [1.500000238418579, 1.500000238418579]]
     """
 
-    ranges = {name: MOMENT_RANGES[name] for name in ("lr", "betas", "eps")}
+    ranges: dict[str, tuple[float, float]] = {
+        name: MOMENT_RANGES[name] for name in ("lr", "betas", "eps")
+    }
 
     def __init__(
         self,

@@ -47,11 +47,14 @@ class GradScaler:
             expected = "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1"
             got = f"{init_scale}, {growth_factor}, {backoff_factor}"
             raise OptionError("GradScaler", expected, got, "Change them.")
-        self.factor, self.enabled = float(init_scale), enabled
-        self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
-        self.growth_interval, self.good_steps = growth_interval, 0
+        self.factor: float = float(init_scale)
+        self.enabled = enabled
+        self.growth_factor = growth_factor
+        self.backoff_factor = backoff_factor
+        self.growth_interval = growth_interval
+        self.good_steps: int = 0
         self.overflow_of: dict[int, object] = {}  # by optimizer: a boolean tensor, or None
-        self.overflowed = False
+        self.overflowed: bool = False
 
     def get_scale(self) -> float:
         """The factor by which losses are multiplied now."""

@@ -26,7 +26,7 @@ def layerwise_groups(
     lr = check_range(where, "lr", lr, 0, float("inf"))
     decay = check_range(where, "decay", decay, 0, float("inf"))
     check_type(where, model, Module, "a Module as model", "Pass the model, not its parameters.")
-    layers: dict = {}
+    layers: dict[Any, Any] = {}
     for name, p in model.named_parameters():
         key = name.rpartition(".")[0] if layer_of is None else layer_of(name)
         if layer_of is not None and (not isinstance(key, int) or key < 0):

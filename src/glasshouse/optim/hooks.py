@@ -26,28 +26,28 @@ class OptimizerHooks:
 
     hooks: dict[str, OrderedDict[Any, Any]]
 
-    register_step_pre_hook = registering(
+    register_step_pre_hook: Any = registering(
         "step_pre",
         "hook(optimizer, args, kwargs)",
         "before each step; it returns None, or other (args, kwargs)",
     )
-    register_step_post_hook = registering(
+    register_step_post_hook: Any = registering(
         "step_post", "hook(optimizer, args, kwargs)", "after each step"
     )
-    register_state_dict_pre_hook = registering(
+    register_state_dict_pre_hook: Any = registering(
         "state_dict_pre", "hook(optimizer)", "before `state_dict` is made"
     )
-    register_state_dict_post_hook = registering(
+    register_state_dict_post_hook: Any = registering(
         "state_dict_post",
         "hook(optimizer, state_dict)",
         "on what `state_dict` made; it returns None, or another",
     )
-    register_load_state_dict_pre_hook = registering(
+    register_load_state_dict_pre_hook: Any = registering(
         "load_state_dict_pre",
         "hook(optimizer, state_dict)",
         "on a shallow copy of what is to be loaded; it returns None, or another",
     )
-    register_load_state_dict_post_hook = registering(
+    register_load_state_dict_post_hook: Any = registering(
         "load_state_dict_post", "hook(optimizer)", "after a state was loaded"
     )
 

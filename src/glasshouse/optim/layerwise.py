@@ -43,8 +43,10 @@ class LARS(Optimizer):
     Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1.
     """
 
-    ranges = non_negative("lr momentum weight_decay trust_coefficient eps")
-    optional = ("momentum_buffer",)
+    ranges: dict[str, tuple[float, float]] = non_negative(
+        "lr momentum weight_decay trust_coefficient eps"
+    )
+    optional: tuple[str, ...] = ("momentum_buffer",)
     counts_steps = False
     decays_itself = True
 
@@ -128,8 +130,8 @@ class NovoGrad(Optimizer):
     """
 
     ranges = MOMENT_RANGES
-    pairs = ("betas",)
-    buffers = ("exp_avg",)
+    pairs: tuple[str, ...] = ("betas",)
+    buffers: tuple[str, ...] = ("exp_avg",)
     counts_steps = False
     decays_itself = True
 

@@ -72,8 +72,12 @@ class LineSearch:
     def __init__(
         self, evaluate: Callable[..., Any], start: Point, size: float, tolerance: float, most: int
     ) -> None:
-        self.evaluate, self.start, self.size = evaluate, start, size
-        self.tolerance, self.most, self.count = tolerance, most, 0
+        self.evaluate = evaluate
+        self.start = start
+        self.size = size
+        self.tolerance = tolerance
+        self.most = most
+        self.count: int = 0
 
     def at(self, t: float) -> Point:
         self.count += 1
@@ -164,7 +168,7 @@ class LBFGS(Optimizer):
     """
 
     by_parts = False
-    ranges = non_negative("lr tolerance_grad tolerance_change")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr tolerance_grad tolerance_change")
 
     def __init__(
         self,

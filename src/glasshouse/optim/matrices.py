@@ -36,7 +36,7 @@ class Adafactor(Optimizer):
     """
 
     by_parts = False
-    ranges = non_negative("lr weight_decay")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr weight_decay")
     ranges |= {"beta2_decay": (-math.inf, 2**-1074), "d": (1.0, math.inf)}
     decoupled = True
     takes_complex = False
@@ -110,8 +110,8 @@ class Muon(Optimizer):
     """
 
     by_parts = False
-    ranges = non_negative("lr weight_decay momentum eps")
-    buffers = ("momentum_buffer",)
+    ranges: dict[str, tuple[float, float]] = non_negative("lr weight_decay momentum eps")
+    buffers: tuple[str, ...] = ("momentum_buffer",)
     counts_steps = False
     decoupled = True
     takes_complex = False
@@ -237,8 +237,10 @@ class Shampoo(Optimizer):
     """
 
     by_parts = False
-    ranges = non_negative("lr momentum weight_decay") | {"eps": (2**-1022, math.inf)}
-    optional = ("momentum_buffer",)
+    ranges: dict[str, tuple[float, float]] = non_negative("lr momentum weight_decay") | {
+        "eps": (2**-1022, math.inf)
+    }
+    optional: tuple[str, ...] = ("momentum_buffer",)
     takes_complex = False
 
     def __init__(

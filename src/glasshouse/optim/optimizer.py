@@ -9,7 +9,7 @@ import numbers
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from glasshouse.ops.checks import check_option
 from glasshouse.optim import checks
 from glasshouse.optim.hooks import OptimizerHooks
 from glasshouse.tensor import Tensor, asarray, zeros_like
+
+if TYPE_CHECKING:
+    from collections import OrderedDict
+
 
 # Options of PyTorch's that choose how it computes a step; here, all parameters are updated at once.
 CHOICES = {
@@ -68,7 +72,7 @@ class Optimizer(OptimizerHooks):
             dict
         )  # as programs of PyTorch use it
         self.param_groups: list[dict[Any, Any]] = []
-        self.hooks = {}
+        self.hooks: dict[str, OrderedDict[Any, Any]] = {}
         for group in checks.list_groups(self.where, params):
             self.add_checked(group)
 

@@ -29,8 +29,10 @@ class SGD(Optimizer):
         [0.800000011920929]
     """
 
-    ranges = non_negative("lr momentum weight_decay") | {"dampening": (-math.inf, math.inf)}
-    optional = ("momentum_buffer",)
+    ranges: dict[str, tuple[float, float]] = non_negative("lr momentum weight_decay") | {
+        "dampening": (-math.inf, math.inf)
+    }
+    optional: tuple[str, ...] = ("momentum_buffer",)
     counts_steps = False
 
     def __init__(
@@ -78,9 +80,11 @@ class RMSprop(Optimizer):
     Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
     """
 
-    ranges = non_negative("lr eps weight_decay momentum") | {"alpha": FRACTION}
-    buffers = ("square_avg",)
-    optional = ("momentum_buffer", "grad_avg")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr eps weight_decay momentum") | {
+        "alpha": FRACTION
+    }
+    buffers: tuple[str, ...] = ("square_avg",)
+    optional: tuple[str, ...] = ("momentum_buffer", "grad_avg")
 
     def __init__(
         self,
@@ -123,8 +127,10 @@ class Adagrad(Optimizer):
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1.
     """
 
-    ranges = non_negative("lr lr_decay weight_decay initial_accumulator_value eps")
-    buffers = ("sum",)
+    ranges: dict[str, tuple[float, float]] = non_negative(
+        "lr lr_decay weight_decay initial_accumulator_value eps"
+    )
+    buffers: tuple[str, ...] = ("sum",)
 
     def __init__(
         self,
@@ -162,8 +168,10 @@ class Adadelta(Optimizer):
     Source: Zeiler 2012, arXiv:1212.5701, algorithm 1.
     """
 
-    ranges = non_negative("lr eps weight_decay") | {"rho": (0.0, 1.0 + 2**-52)}
-    buffers = ("square_avg", "acc_delta")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr eps weight_decay") | {
+        "rho": (0.0, 1.0 + 2**-52)
+    }
+    buffers: tuple[str, ...] = ("square_avg", "acc_delta")
 
     def __init__(
         self,
@@ -199,9 +207,9 @@ class Rprop(Optimizer):
     Source: Riedmiller & Braun 1993, "A direct adaptive method for faster backpropagation learning".
     """
 
-    ranges = non_negative("lr etas step_sizes")
-    pairs = ("etas", "step_sizes")
-    buffers = ("prev", "step_size")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr etas step_sizes")
+    pairs: tuple[str, ...] = ("etas", "step_sizes")
+    buffers: tuple[str, ...] = ("prev", "step_size")
 
     def __init__(
         self,
@@ -251,9 +259,9 @@ class ASGD(Optimizer):
         2011, arXiv:1107.2490, sec. 2.
     """
 
-    ranges = non_negative("lr weight_decay lambd alpha t0")
-    buffers = ("ax",)
-    numbers = ("eta", "mu")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr weight_decay lambd alpha t0")
+    buffers: tuple[str, ...] = ("ax",)
+    numbers: tuple[str, ...] = ("eta", "mu")
 
     def __init__(
         self,

@@ -28,9 +28,9 @@ class Lion(Optimizer):
         [0.75, -1.75]
     """
 
-    ranges = non_negative("lr weight_decay") | {"betas": FRACTION}
-    pairs = ("betas",)
-    buffers = ("exp_avg",)
+    ranges: dict[str, tuple[float, float]] = non_negative("lr weight_decay") | {"betas": FRACTION}
+    pairs: tuple[str, ...] = ("betas",)
+    buffers: tuple[str, ...] = ("exp_avg",)
     counts_steps = False
     decoupled = True
 
@@ -64,12 +64,12 @@ class Sophia(Optimizer):
     Source: Liu et al. 2024, arXiv:2305.14342, algorithm 3.
     """
 
-    ranges = non_negative("lr rho weight_decay")
+    ranges: dict[str, tuple[float, float]] = non_negative("lr rho weight_decay")
     ranges |= {"betas": FRACTION, "eps": (2**-1022, math.inf)}
-    pairs = ("betas",)
-    buffers = ("exp_avg",)
-    optional = ("hessian",)
-    never_negative = ("hessian",)
+    pairs: tuple[str, ...] = ("betas",)
+    buffers: tuple[str, ...] = ("exp_avg",)
+    optional: tuple[str, ...] = ("hessian",)
+    never_negative: tuple[str, ...] = ("hessian",)
     counts_steps = False
     decoupled = True
 

@@ -90,11 +90,13 @@ class AveragedModel(Module):
         if avg_fn is not None and multi_avg_fn is not None:
             fix = "Leave one of them out."
             raise OptionError("AveragedModel", "avg_fn or multi_avg_fn", "both", fix)
-        self.module = deepcopy(model)
+        self.module: Module = deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
         self.register_buffer("n_averaged", asarray(0, dtype="int64"))
-        self.avg_fn, self.multi_avg_fn, self.use_buffers = avg_fn, multi_avg_fn, use_buffers
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)

@@ -1,7 +1,7 @@
 """Optimizers around another: look-ahead, and steps of several batches."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
@@ -12,6 +12,9 @@ from glasshouse.optim.optimizer import Optimizer, evaluate_step
 from glasshouse.tensor import asarray
 from glasshouse.tensor.gradients import sharded_as
 
+if TYPE_CHECKING:
+    from collections import OrderedDict
+
 
 class OptimizerWrapper(Optimizer):
     """An optimizer whose groups and state are another's, so that schedules work on either. Its own
@@ -19,7 +22,9 @@ class OptimizerWrapper(Optimizer):
 
     def __init__(self, optimizer: Optimizer) -> None:
         check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
-        self.inner, self.hooks, self.count = optimizer, {}, 0
+        self.inner = optimizer
+        self.hooks: dict[str, OrderedDict[Any, Any]] = {}
+        self.count: int = 0
 
     @property
     def defaults(self) -> dict[Any, Any]:
@@ -92,8 +97,8 @@ class Lookahead(OptimizerWrapper):
 
     def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
         super().__init__(optimizer)
-        self.k = check_integer("Lookahead", "k", k, 1)
-        self.alpha = check_range("Lookahead", "alpha", alpha, 0, 1)
+        self.k: int = check_integer("Lookahead", "k", k, 1)
+        self.alpha: float = check_range("Lookahead", "alpha", alpha, 0, 1)
         self.slow: dict[Any, Any] = {}
 
     def advance(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -145,7 +150,7 @@ class GradientAccumulation(OptimizerWrapper):
 
     def __init__(self, optimizer: Optimizer, steps: int) -> None:
         super().__init__(optimizer)
-        self.steps = check_integer("GradientAccumulation", "steps", steps, 1)
+        self.steps: int = check_integer("GradientAccumulation", "steps", steps, 1)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, or set them to zeros, if the last step used them."""

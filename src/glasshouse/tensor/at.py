@@ -27,7 +27,8 @@ class Updates:
     """
 
     def __init__(self, x: Tensor, key: Any) -> None:
-        self.x, self.key = x, key
+        self.x = x
+        self.key = key
 
     def set(self, values: ArrayLike, **options: Any) -> Tensor:
         """x with `values` there.

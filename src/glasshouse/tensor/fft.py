@@ -200,36 +200,48 @@ def along_axes(
 
 
 # fmt: off
-fft = along_axis("fft", complex_transform, False,
+fft: Any = along_axis("fft", complex_transform, False,
                  "The discrete Fourier transform along an axis: y_k = Σ_j x_j exp(-2πi·jk/n).",
                  "(..., m, ...) -> (..., n, ...)",
                  ("[1.0, 0.0, 0.0]", "[(1+0j), (1+0j), (1+0j)]"))
-ifft = along_axis("ifft", complex_transform, True,
+ifft: Any = along_axis("ifft", complex_transform, True,
                   "The inverse of `fft`: x_j = 1/n Σ_k y_k exp(2πi·jk/n).",
                   "(..., m, ...) -> (..., n, ...)")
-rfft = along_axis("rfft", of_real, False,
+rfft: Any = along_axis("rfft", of_real, False,
                   "The frequencies 0 to n // 2 of a real signal; the others are their conjugates.",
                   "(..., m, ...) -> (..., n // 2 + 1, ...)",
                   ("[1.0, 1.0, 1.0, 1.0]", "[(4+0j), 0j, 0j]"))
-irfft = along_axis("irfft", to_real, True,
+irfft: Any = along_axis("irfft", to_real, True,
                    "The real signal of n elements, by default 2(m - 1), with the frequencies x.",
                    "(..., m, ...) -> (..., n, ...)")
-hfft = along_axis("hfft", to_real, False, "The real frequencies of a signal that is its own "
+hfft: Any = along_axis("hfft", to_real, False, "The real frequencies of a signal that is its own "
                   "mirrored conjugate, given by its half.",
                   "(..., m, ...) -> (..., n, ...), n = 2(m - 1) by default")
-ihfft = along_axis("ihfft", of_real, True,
+ihfft: Any = along_axis("ihfft", of_real, True,
                    "The inverse of `hfft`: half of the signal that has the real frequencies x.",
                    "(..., m, ...) -> (..., n // 2 + 1, ...)")
 HALF = "(...) -> the axes with the sizes `s`, the last with s // 2 + 1"
+fft2: Any
+fftn: Any
 fftn, fft2 = along_axes("fftn", complex_transform, False,
                         "The discrete Fourier transform along several axes, by default all.")
+ifft2: Any
+ifftn: Any
 ifftn, ifft2 = along_axes("ifftn", complex_transform, True, "The inverse of `fftn`.")
+rfft2: Any
+rfftn: Any
 rfftn, rfft2 = along_axes("rfftn", of_real, False, "The frequencies of a real signal along "
                           "several axes, of the last the first half.", HALF)
+irfft2: Any
+irfftn: Any
 irfftn, irfft2 = along_axes("irfftn", to_real, True, "The inverse of `rfftn`: the last axis has "
                             "the size 2(m - 1) if `s` does not say it.")
+hfft2: Any
+hfftn: Any
 hfftn, hfft2 = along_axes("hfftn", to_real, False,
                           "`hfft` along the last of several axes, and `fft` along the others.")
+ihfft2: Any
+ihfftn: Any
 ihfftn, ihfft2 = along_axes("ihfftn", of_real, True, "The inverse of `hfftn`.", HALF)
 # fmt: on
 

@@ -148,7 +148,7 @@ def total_norm(grads: list[Any], norm_type: float, shardings: list[Any]) -> Tens
 
 def over_ranks(numbers: list[Any], shardings: list[Any], combine: Any, reduction: str) -> Tensor:
     """Numbers of several tensors combined, with those of the other ranks' parts."""
-    by_groups: dict[tuple, list] = {}
+    by_groups: dict[tuple[Any, ...], list[Any]] = {}
     for number, sharding in zip(numbers, shardings, strict=True):
         groups = () if sharding is None else tuple(sharding.groups)
         by_groups.setdefault(groups, []).append(number)

@@ -5,10 +5,9 @@ tensors computed from the old one keep it."""
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.device import device
 from glasshouse.base.dtype import DTypeLike, as_dtype
 from glasshouse.base.errors import DeviceError, DTypeError, GradError, HiddenValueError
-from glasshouse.base.shape import Shape, check_axis
+from glasshouse.base.shape import Shape, Spec, check_axis
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives, unshared
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, state
@@ -39,10 +38,6 @@ def check_visible() -> None:
     if state.values_hidden:
         fix = "Return the tensor."
         raise HiddenValueError("value", "no look at a tensor's value", "one while tracing", fix)
-
-
-def writing(where: str, compute: Callable[..., Any]) -> Any:
-    return lambda self, other: self.in_place(where, compute(self, other))
 
 
 def converted(kind: type[Any]) -> Any:
@@ -84,6 +79,12 @@ class Tensor(AttachedMethods):
         Tensor([[1., 2.]], dtype=float32)
     """
 
+    payload: Any
+    spec: Spec
+    backend: Any
+    mode: Any
+    tape_entry: Any
+    slot: int
     grad: Any = None
     cut_from: Any = None  # what it is a part of, and where: parts.py
     sharding: Any = None  # how ranks share it out; None: each has the whole
@@ -319,10 +320,10 @@ class Tensor(AttachedMethods):
             raise ShapeError(where, "one element", f"shape {self.shape}", fix)
         return self.numpy().item()
 
-    __bool__ = converted(bool)
-    __int__ = converted(int)
-    __float__ = converted(float)
-    __complex__ = converted(complex)
+    __bool__: ClassVar[Callable[..., bool]] = converted(bool)
+    __int__: ClassVar[Callable[..., int]] = converted(int)
+    __float__: ClassVar[Callable[..., float]] = converted(float)
+    __complex__: ClassVar[Callable[..., complex]] = converted(complex)
 
     def __index__(self) -> int:
         if not self.dtype.is_integer:
@@ -443,11 +444,6 @@ class Tensor(AttachedMethods):
         return self.to_device(device if isinstance(device, str) else f"cuda{number}")
 
 
-IN_PLACE = {"+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floordiv", "%=": "mod",
-            "**=": "pow", "&=": "and", "|=": "or", "^=": "xor", "<<=": "lshift", ">>=": "rshift",
-            "@=": "matmul"}  # fmt: skip
-for symbol, name in IN_PLACE.items():
-    setattr(Tensor, f"__i{name}__", writing(symbol, getattr(operator, f"__{name}__")))
 hooks.tensor_class = Tensor
 
 

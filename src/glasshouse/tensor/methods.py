@@ -3,7 +3,9 @@
 A function whose first argument is the tensor becomes a method as it is; the rest of the file holds
 the spellings that differ. Importing this module completes the class."""
 
+import operator
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from glasshouse.base import OptionError, as_dtype, check_axis
@@ -395,11 +397,22 @@ CASTS = {
 }
 
 
+IN_PLACE: dict[str, str] = {
+    "+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floordiv", "%=": "mod",
+    "**=": "pow", "&=": "and", "|=": "or", "^=": "xor", "<<=": "lshift", ">>=": "rshift",
+    "@=": "matmul",
+}  # fmt: skip
+
+
 def casting(name: str, dtype: Any) -> Any:
     def function(self, memory_format=None):
         return cast(self, dtype)
 
     return method(name, function, f"The tensor in {dtype.name}.")
+
+
+def in_place(symbol: str, compute: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda self, other: self.in_place(symbol, compute(self, other))
 
 
 def functions_as_methods() -> dict[Any, Any]:
@@ -419,6 +432,8 @@ def missing_attribute(self: Tensor, name: str) -> NoReturn:
 
 
 def complete(cls: Any) -> None:
+    for symbol, name in IN_PLACE.items():
+        setattr(cls, f"__i{name}__", in_place(symbol, getattr(operator, f"__{name}__")))
     functions = functions_as_methods()
     for name, (function, doc) in ONE_LINERS.items():
         functions[name] = method(name, function, doc)

@@ -25,7 +25,7 @@ class PrintOptions:
 
 
 class CurrentPrintOptions:
-    options = PrintOptions()
+    options: PrintOptions = PrintOptions()
 
 
 class set_print_options(having):

@@ -89,7 +89,7 @@ class Generator:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
@@ -102,7 +102,9 @@ class Generator:
         except TypeError:
             raise DTypeError("seed", "an integer", repr(seed), "Use e.g. 0.") from None
         with self.lock:
-            self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
+            self.seed: int = seed
+            self.draws: int = 0
+            self.key_words: tuple[int, int] = key_of(seed)
 
     def key(self) -> "Tensor":
         """A key for one draw, never given before: uint32 (4,)."""
@@ -158,7 +160,9 @@ class Generator:
             fix = "Save it with generator.state()."
             raise OptionError("set_state", "what state() returned", repr(state), fix) from None
         with self.lock:
-            self.seed, self.draws, self.key_words = seed, draws, (first, second)
+            self.seed: int = seed
+            self.draws = draws
+            self.key_words = (first, second)
 
     def __repr__(self) -> str:
         return f"Generator(seed={self.seed}, draws={self.draws})"
@@ -169,7 +173,8 @@ class KeyDraws:
     one folds its number in."""
 
     def __init__(self, key: Any) -> None:
-        self.start, self.draws = check_key("key", key), 0
+        self.start: Tensor = check_key("key", key)
+        self.draws: int = 0
 
     def key(self) -> "Tensor":
         """A key for one draw, never given before: uint32 (4,)."""
@@ -252,7 +257,7 @@ def takes_key(draw: Any) -> Any:
     return with_key
 
 
-global_generator = Generator(0)
+global_generator: Generator = Generator(0)
 
 
 def default_generator() -> Generator:

@@ -344,6 +344,9 @@ def drop_channels(
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
 
 
+dropout3d: Any
+dropout2d: Any
+dropout1d: Any
 dropout1d, dropout2d, dropout3d = by_axes(drop_channels, "dropout")
 
 
@@ -465,9 +468,17 @@ def without_inplace(fn: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters)
 
 
+leaky_relu_: Any
+hardtanh_: Any
+elu_: Any
+celu_: Any
 celu_, elu_, hardtanh_, leaky_relu_ = map(in_place_form, (celu, elu, hardtanh, leaky_relu))
+threshold_: Any
+selu_: Any
+rrelu_: Any
+relu_: Any
 relu_, rrelu_, selu_, threshold_ = map(in_place_form, (relu, rrelu, selu, threshold))
 
-for method in (hardshrink, log_softmax, prelu, relu, softmax):
-    setattr(Tensor, method.__name__, method)
+for _method in (hardshrink, log_softmax, prelu, relu, softmax):
+    setattr(Tensor, _method.__name__, _method)
 Tensor.relu_ = in_place("relu", relu)

@@ -20,7 +20,7 @@ BLOCK = 1 << 19  # scores of a block, about: with their results they fit a core'
 FEWEST_ROWS = 32  # of a block
 
 
-looped = partial(scan, recompute=True)  # a backward pass computes each block again
+looped: partial[Any] = partial(scan, recompute=True)  # a backward pass computes each block again
 
 
 class Blocks(NamedTuple):

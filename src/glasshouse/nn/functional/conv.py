@@ -194,7 +194,13 @@ def transposed_sizes(
     return sizes, tuple(e // s for e, s in zip(extra, stride, strict=True))
 
 
+conv3d: Any
+conv2d: Any
+conv1d: Any
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")
+conv_transpose3d: Any
+conv_transpose2d: Any
+conv_transpose1d: Any
 conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
     convolve_transposed, "conv_transpose"
 )

@@ -305,19 +305,24 @@ class BlockMask:
         seq_lengths: tuple[int, ...] | None = None,
     ) -> None:
         where = "BlockMask"
-        self.kv_num_blocks = as_value(kv_num_blocks, where=where)
-        self.kv_indices = as_value(kv_indices, where=where)
+        self.kv_num_blocks: Any = as_value(kv_num_blocks, where=where)
+        self.kv_indices: Any = as_value(kv_indices, where=where)
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise OptionError(where, "both or none of the full blocks", "one", "Pass both.")
         if self.kv_indices.ndim != 4 or self.kv_num_blocks.shape != self.kv_indices.shape[:3]:
             expected = "kv_num_blocks (B, H, rows) and kv_indices (B, H, rows, columns)"
             got = f"{self.kv_num_blocks.shape} and {self.kv_indices.shape}"
             raise ShapeError(where, expected, got, "Count the blocks of each row.")
-        self.full_kv_num_blocks, self.full_kv_indices = full_kv_num_blocks, full_kv_indices
+        self.full_kv_num_blocks = full_kv_num_blocks
+        self.full_kv_indices = full_kv_indices
         self.BLOCK_SIZE = int_tuple(where, "BLOCK_SIZE", BLOCK_SIZE, 2, 1)
-        self.mask_mod = noop_mask if mask_mod is None else mask_mod
+        self.mask_mod: Callable[..., Tensor] | Callable[..., Any] = (
+            noop_mask if mask_mod is None else mask_mod
+        )
         lengths = (n * s for n, s in zip(self.kv_indices.shape[2:], self.BLOCK_SIZE, strict=True))
-        self.seq_lengths = tuple(lengths) if seq_lengths is None else tuple(seq_lengths)
+        self.seq_lengths: tuple[Any, ...] | tuple[int, ...] = (
+            tuple(lengths) if seq_lengths is None else tuple(seq_lengths)
+        )
 
     @classmethod
     def from_kv_blocks(

@@ -308,9 +308,21 @@ def flat_bins(spatial: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
     return as_value([[place(p) for p in product(*bins)] for bins in product(*per_axis)])
 
 
+max_pool3d: Any
+max_pool2d: Any
+max_pool1d: Any
 max_pool1d, max_pool2d, max_pool3d = by_axes(max_pool)
+avg_pool3d: Any
+avg_pool2d: Any
+avg_pool1d: Any
 avg_pool1d, avg_pool2d, avg_pool3d = by_axes(avg_pool)
+adaptive_avg_pool3d: Any
+adaptive_avg_pool2d: Any
+adaptive_avg_pool1d: Any
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(adaptive_avg_pool)
+adaptive_max_pool3d: Any
+adaptive_max_pool2d: Any
+adaptive_max_pool1d: Any
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(adaptive_max_pool)
 
 
@@ -330,9 +342,15 @@ def with_indices(function: Any) -> Any:
     return call
 
 
+max_pool3d_with_indices: Any
+max_pool2d_with_indices: Any
+max_pool1d_with_indices: Any
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(
     with_indices, (max_pool1d, max_pool2d, max_pool3d)
 )
+adaptive_max_pool3d_with_indices: Any
+adaptive_max_pool2d_with_indices: Any
+adaptive_max_pool1d_with_indices: Any
 (
     adaptive_max_pool1d_with_indices,
     adaptive_max_pool2d_with_indices,

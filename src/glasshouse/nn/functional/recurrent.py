@@ -39,7 +39,7 @@ def split(gates: Tensor, count: int) -> list[Tensor]:
 def elman_step(activation: Callable[..., Any]) -> Any:
     """The step of a plain recurrent layer with this activation."""
 
-    def step(state: tuple, gates: Tensor, weights: Weights) -> tuple:
+    def step(state: tuple[Any, ...], gates: Tensor, weights: Weights) -> tuple[Any, ...]:
         """h' = activation(W x + b + U h + c), with `gates` = W x + b."""
         return (activation(gates + from_state(state[0], weights)),)
 

@@ -119,10 +119,14 @@ def reflected(place: Tensor, size: int, align_corners: bool) -> Tensor:
 class SampledImage:
     """Images (N, C, *S) as rows of channels, read at whole places."""
 
+    images: int
+    channels: int
+    sizes: list[int]
+
     def __init__(self, x: Tensor) -> None:
         self.images, self.channels, *self.sizes = x.shape
         last = permute(x, axes=(0, *range(2, x.ndim), 1))
-        self.rows = reshape(last, (self.images * prod(self.sizes), self.channels))
+        self.rows: Any = reshape(last, (self.images * prod(self.sizes), self.channels))
 
     def read(self, places: list[Tensor]) -> Tensor:
         """(N, *s, C) at whole places given as floats (N, *s), one for each axis; zeros outside."""

@@ -213,9 +213,20 @@ def window_starts(sample: Tensor, old: int, new: int, k: int) -> Tensor:
     return concat([cast(start, integer), last], axis=-1)
 
 
+lp_pool3d: Any
+lp_pool2d: Any
+lp_pool1d: Any
 lp_pool1d, lp_pool2d, lp_pool3d = by_axes(lp_pool)
+max_unpool3d: Any
+max_unpool2d: Any
+max_unpool1d: Any
 max_unpool1d, max_unpool2d, max_unpool3d = by_axes(max_unpool)
+fractional_max_pool3d: Any
+fractional_max_pool2d: Any
+_: Any
 _, fractional_max_pool2d, fractional_max_pool3d = by_axes(fractional_max_pool)
+fractional_max_pool3d_with_indices: Any
+fractional_max_pool2d_with_indices: Any
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = map(
     with_indices, (fractional_max_pool2d, fractional_max_pool3d)
 )

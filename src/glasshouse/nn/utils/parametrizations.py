@@ -57,7 +57,7 @@ class WeightNorm(Module):
 
     def __init__(self, dim: Any = 0) -> None:
         super().__init__()
-        self.dim = None if dim == -1 else dim
+        self.dim: Any = None if dim == -1 else dim
 
     def forward(self, weight_g: Any, weight_v: Any) -> Any:
         return scaled_direction(weight_v, weight_g, self.dim)
@@ -111,6 +111,10 @@ def unit_vector(size: int, like: Tensor, eps: float) -> Tensor:
 class SpectralNorm(Module):
     """weight / σ, with its largest singular value σ found by power iterations, some in each forward
     while training. One with a single axis is divided by its norm."""
+
+    dim: int
+    eps: float
+    n_power_iterations: int
 
     def __init__(
         self, weight: Tensor, n_power_iterations: int = 1, dim: int = 0, eps: float = 1e-12
@@ -206,6 +210,9 @@ def nearest_orthogonal(x: Tensor) -> Tensor:
 class Orthogonal(Module):
     """A matrix with orthonormal columns (or rows, if it has more columns than rows): `base` times
     the image of a matrix under the map."""
+
+    shape: tuple[int, ...]
+    map: Any
 
     def __init__(
         self, weight: Tensor, orthogonal_map: Any, use_trivialization: bool = True

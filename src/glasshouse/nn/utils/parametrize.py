@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 cache: dict[tuple[int, str], Value] = {}
-caching = [0]  # how many `cached` contexts are open
+caching: list[int] = [0]  # how many `cached` contexts are open
 
 
 @contextmanager
@@ -54,7 +54,7 @@ class ParametrizationList(ModuleList):
         super().__init__(modules)
         self.unsafe = unsafe
         inner = inverted(self, original)
-        self.count = len(inner) if isinstance(inner, tuple) else 0  # 0: one, `original`
+        self.count: int = len(inner) if isinstance(inner, tuple) else 0  # 0: one, `original`
         values = inner if isinstance(inner, tuple) else (inner,)
         single = not self.count and isinstance(original, Parameter)
         for name, value in zip(self.names(), values, strict=True):

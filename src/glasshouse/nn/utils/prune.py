@@ -135,7 +135,7 @@ class PruningContainer(BasePruningMethod):
         for method in args:
             if isinstance(method, PruningContainer):
                 self.methods += method.methods
-                self.name = method.name
+                self.name: str = method.name
             else:
                 self.add_pruning_method(method)
 
@@ -252,7 +252,8 @@ class RandomStructured(BasePruningMethod):
 
     def __init__(self, amount: int, dim: int = -1) -> None:
         check_amount(amount)
-        self.amount, self.dim = amount, dim
+        self.amount = amount
+        self.dim = dim
 
     def scores(self, t: Tensor, axis: int) -> Tensor:
         """How important each index of the axis is."""
@@ -301,7 +302,7 @@ class CustomFromMask(BasePruningMethod):
     PRUNING_TYPE = "global"
 
     def __init__(self, mask: Tensor) -> None:
-        self.mask = as_value(mask, where="prune")
+        self.mask: Any = as_value(mask, where="prune")
 
     def compute_mask(self, t: Any, default_mask: Any) -> Any:
         if self.mask.shape != default_mask.shape:

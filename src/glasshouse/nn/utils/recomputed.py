@@ -69,6 +69,9 @@ def restore(module: Module, name: str, value: Tensor, *gone: str) -> Module:
 class RecomputedWeightNorm(Recomputed):
     """g · v / ‖v‖ of the parameters `name`_g and `name`_v."""
 
+    name: str
+    dim: int | None
+
     def __init__(self, name: str, dim: int | None) -> None:
         self.name, self.dim = name, None if dim == -1 else dim
 
@@ -111,8 +114,10 @@ class RecomputedSpectralNorm(Recomputed):
 
     def __init__(self, name: str, n_power_iterations: int, dim: int, eps: float) -> None:
         check_positive("spectral_norm", n_power_iterations=n_power_iterations)
-        self.name, self.n_power_iterations = name, n_power_iterations
-        self.dim, self.eps = dim, eps
+        self.name = name
+        self.n_power_iterations = n_power_iterations
+        self.dim = dim
+        self.eps = eps
 
     def compute(self, module: Module) -> Any:
         return self.normed(module, module.training)

@@ -42,8 +42,8 @@ class SequentialLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         check_optimizer("SequentialLR", optimizer)
-        self.schedulers = check_parts("SequentialLR", schedulers, optimizer)
-        self.milestones = list(milestones)
+        self.schedulers: list[LRScheduler] = check_parts("SequentialLR", schedulers, optimizer)
+        self.milestones: list[int] = list(milestones)
         marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
             raise OptionError(
@@ -85,7 +85,7 @@ class ChainedScheduler(LRScheduler):
     """
 
     def __init__(self, schedulers: Sequence[Any], optimizer: Any = None) -> None:
-        self.schedulers = list(schedulers)
+        self.schedulers: list[Any] = list(schedulers)
         if not self.schedulers:
             raise OptionError("ChainedScheduler", "at least one schedule", "none", "Pass some.")
         optimizer = optimizer or getattr(self.schedulers[0], "optimizer", None)
@@ -163,20 +163,24 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
-        self.mode = check_option(where, "mode", mode, ("min", "max"))
-        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, ("rel", "abs"))
-        self.factor = check_range(where, "factor", factor, 0, 1 - 1e-12)
-        self.patience = check_integer(where, "patience", patience, 0)
-        self.cooldown = check_integer(where, "cooldown", cooldown, 0)
-        self.threshold = check_range(where, "threshold", threshold, 0, math.inf)
-        self.min_lrs = per_group(where, "min_lr", min_lr, len(optimizer.param_groups))
-        self.eps = check_range(where, "eps", eps, 0, math.inf)
-        self.best, self.num_bad_steps, self.cooldown_left = None, 0, 0
+        self.mode: Any = check_option(where, "mode", mode, ("min", "max"))
+        self.threshold_mode: Any = check_option(
+            where, "threshold_mode", threshold_mode, ("rel", "abs")
+        )
+        self.factor: float = check_range(where, "factor", factor, 0, 1 - 1e-12)
+        self.patience: int = check_integer(where, "patience", patience, 0)
+        self.cooldown: int = check_integer(where, "cooldown", cooldown, 0)
+        self.threshold: float = check_range(where, "threshold", threshold, 0, math.inf)
+        self.min_lrs: list[Any] = per_group(where, "min_lr", min_lr, len(optimizer.param_groups))
+        self.eps: float = check_range(where, "eps", eps, 0, math.inf)
+        self.best: Any = None
+        self.num_bad_steps: int = 0
+        self.cooldown_left: int = 0
         super().__init__(optimizer)
 
     def apply(self) -> None:
         """Note the rates; only `reduce` changes them."""
-        self.last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self.last_lr: list[Any] = [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Take in the metric of one step, and lower the rates if it is time."""
@@ -186,7 +190,7 @@ class ReduceLROnPlateau(LRScheduler):
             fix = "Pass the validation loss."
             expected = "a number"
             raise DTypeError("ReduceLROnPlateau.step", expected, f"{metrics!r:.40}", fix) from None
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.last_epoch: float = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(metric):
             self.best, self.num_bad_steps = metric, 0
         else:

@@ -64,8 +64,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     ) -> None:
         where = "CosineAnnealingWarmRestarts"
         self.T_0 = check_integer(where, "T_0", T_0, 1)
-        self.T_mult = check_integer(where, "T_mult", T_mult, 1)
-        self.eta_min = check_range(where, "eta_min", eta_min, 0, math.inf)
+        self.T_mult: int = check_integer(where, "T_mult", T_mult, 1)
+        self.eta_min: float = check_range(where, "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -124,17 +124,20 @@ class CyclicLR(LRScheduler):
         )
         rising = check_integer(where, "step_size_up", step_size_up, 1)
         falling = rising if step_size_down is None else step_size_down
-        self.length = rising + check_integer(where, "step_size_down", falling, 1)
-        self.share = rising / self.length
-        self.gamma = check_range(where, "gamma", gamma, 0, math.inf)
-        self.mode = check_option(where, "mode", mode, CYCLIC_MODES)
+        self.length: int = rising + check_integer(where, "step_size_down", falling, 1)
+        self.share: float = rising / self.length
+        self.gamma: float = check_range(where, "gamma", gamma, 0, math.inf)
+        self.mode: Any = check_option(where, "mode", mode, CYCLIC_MODES)
         check_option(where, "scale_mode", scale_mode, ("cycle", "iterations"))
         if scale_fn is not None and not callable(scale_fn):
             raise DTypeError(where, "scale_fn as a function", repr(scale_fn), "Pass a function.")
-        self.scale_fn, self.scales_cycles = scale_fn, scale_mode == "cycle"
-        self.ranges = list(zip(starts, peaks, strict=True))
+        self.scale_fn = scale_fn
+        self.scales_cycles: bool = scale_mode == "cycle"
+        self.ranges: list[tuple[float, float]] = list(zip(starts, peaks, strict=True))
         moves = cycle_momentum
-        self.momenta = momenta_of(where, optimizer, base_momentum, max_momentum) if moves else []
+        self.momenta: list[tuple[float, float]] = (
+            momenta_of(where, optimizer, base_momentum, max_momentum) if moves else []
+        )
         if last_epoch == -1:
             for group, start in zip(optimizer.param_groups, starts, strict=True):
                 group["lr"] = group["initial_lr"] = start
@@ -189,8 +192,8 @@ class SWALR(LRScheduler):
         rates = per_group("SWALR", "swa_lr", swa_lr, count)
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["swa_lr"] = check_range("SWALR", "swa_lr", rate, 0, math.inf)
-        self.anneal = ANNEAL[check_option("SWALR", "anneal_strategy", anneal_strategy, ANNEAL)]
-        self.anneal_epochs = check_integer("SWALR", "anneal_epochs", anneal_epochs)
+        self.anneal: Any = ANNEAL[check_option("SWALR", "anneal_strategy", anneal_strategy, ANNEAL)]
+        self.anneal_epochs: int = check_integer("SWALR", "anneal_epochs", anneal_epochs)
         super().__init__(optimizer, last_epoch)
 
     def share(self, step: float) -> float:
@@ -240,14 +243,15 @@ class OneCycleLR(LRScheduler):
     ) -> None:
         check_optimizer("OneCycleLR", optimizer)
         count = len(optimizer.param_groups)
-        self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
-        self.total_steps = count_steps(total_steps, epochs, steps_per_epoch)
+        self.anneal: Any = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
+        self.total_steps: int = count_steps(total_steps, epochs, steps_per_epoch)
         share = check_range("OneCycleLR", "pct_start", pct_start, 0, 0.5 if three_phase else 1)
         first, last = share * self.total_steps - 1, self.total_steps - 1
-        self.ends = [0, first, 2 * first, last] if three_phase else [0, first, last]
+        self.ends: list[Any] = [0, first, 2 * first, last] if three_phase else [0, first, last]
         div = check_range("OneCycleLR", "div_factor", div_factor, 1e-12, math.inf)
         final = check_range("OneCycleLR", "final_div_factor", final_div_factor, 1e-12, math.inf)
-        self.rates, self.momenta = [], []
+        self.rates: list[Any] = []
+        self.momenta: list[Any] = []
         for peak in per_group("OneCycleLR", "max_lr", max_lr, count):
             start = check_range("OneCycleLR", "max_lr", peak, 0, math.inf) / div
             self.rates.append([start, peak, *[start] * three_phase, start / final])

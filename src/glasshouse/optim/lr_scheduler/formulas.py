@@ -27,7 +27,7 @@ class LambdaLR(LRScheduler):
     scaled = False
 
     def __init__(self, optimizer: "Optimizer", lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.fns = check_functions("LambdaLR", optimizer, lr_lambda)
+        self.fns: list[Any] = check_functions("LambdaLR", optimizer, lr_lambda)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -37,8 +37,10 @@ class LambdaLR(LRScheduler):
 class MultiplicativeLR(LRScheduler):
     """lr = initial_lr * fn(1) * ... * fn(step); one function, or a list of one per group."""
 
+    products: list[list[float]]
+
     def __init__(self, optimizer: "Optimizer", lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.fns = check_functions("MultiplicativeLR", optimizer, lr_lambda)
+        self.fns: list[Any] = check_functions("MultiplicativeLR", optimizer, lr_lambda)
         self.products = [[1.0] for _ in self.fns]  # up to each step that was asked for
         super().__init__(optimizer, last_epoch)
 
@@ -58,8 +60,8 @@ class StepLR(LRScheduler):
     def __init__(
         self, optimizer: "Optimizer", step_size: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
-        self.step_size = check_integer("StepLR", "step_size", step_size, 1)
-        self.gamma = check_range(type(self).__name__, "gamma", gamma, 0, math.inf)
+        self.step_size: int = check_integer("StepLR", "step_size", step_size, 1)
+        self.gamma: float = check_range(type(self).__name__, "gamma", gamma, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: int, index: int) -> float:
@@ -76,8 +78,10 @@ class MultiStepLR(LRScheduler):
         self, optimizer: "Optimizer", milestones: int, gamma: float = 0.1, last_epoch: int = -1
     ) -> None:
         steps = check_several("MultiStepLR", milestones, "a list of milestones", "Pass [30, 80].")
-        self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in steps)
-        self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
+        self.milestones: list[int] = sorted(
+            check_integer("MultiStepLR", "milestones", m) for m in steps
+        )
+        self.gamma: float = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -110,11 +114,11 @@ class LinearLR(LRScheduler):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
-        self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
+        self.start_factor: float = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")
-        self.end_factor = check_range("LinearLR", "end_factor", end_factor, 0, 1)
-        self.total_iters = check_integer("LinearLR", "total_iters", total_iters, 1)
+        self.end_factor: float = check_range("LinearLR", "end_factor", end_factor, 0, 1)
+        self.total_iters: int = check_integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -133,8 +137,8 @@ class CosineAnnealingLR(LRScheduler):
     def __init__(
         self, optimizer: "Optimizer", T_max: int, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
-        self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
-        self.eta_min = check_range("CosineAnnealingLR", "eta_min", eta_min, 0, math.inf)
+        self.T_max: int = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
+        self.eta_min: float = check_range("CosineAnnealingLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -154,8 +158,8 @@ class ConstantLR(LRScheduler):
         total_iters: int = 5,
         last_epoch: int = -1,
     ) -> None:
-        self.factor = check_range("ConstantLR", "factor", factor, 0, 1)
-        self.total_iters = check_integer("ConstantLR", "total_iters", total_iters)
+        self.factor: float = check_range("ConstantLR", "factor", factor, 0, 1)
+        self.total_iters: int = check_integer("ConstantLR", "total_iters", total_iters)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -171,8 +175,8 @@ class PolynomialLR(LRScheduler):
     def __init__(
         self, optimizer: "Optimizer", total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
     ) -> None:
-        self.total_iters = check_integer("PolynomialLR", "total_iters", total_iters, 1)
-        self.power = check_range("PolynomialLR", "power", power, -math.inf, math.inf)
+        self.total_iters: int = check_integer("PolynomialLR", "total_iters", total_iters, 1)
+        self.power: float = check_range("PolynomialLR", "power", power, -math.inf, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -202,10 +206,10 @@ class WarmupCosineLR(LRScheduler):
         eta_min: float = 0.0,
         last_epoch: int = -1,
     ) -> None:
-        self.warmup_steps = check_integer("WarmupCosineLR", "warmup_steps", warmup_steps)
+        self.warmup_steps: int = check_integer("WarmupCosineLR", "warmup_steps", warmup_steps)
         least = self.warmup_steps + 1
-        self.total_steps = check_integer("WarmupCosineLR", "total_steps", total_steps, least)
-        self.eta_min = check_range("WarmupCosineLR", "eta_min", eta_min, 0, math.inf)
+        self.total_steps: int = check_integer("WarmupCosineLR", "total_steps", total_steps, least)
+        self.eta_min: float = check_range("WarmupCosineLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: Any, index: Any) -> Any:
@@ -224,7 +228,7 @@ class InverseSqrtLR(LRScheduler):
     """
 
     def __init__(self, optimizer: "Optimizer", warmup_steps: int, last_epoch: int = -1) -> None:
-        self.warmup_steps = check_integer("InverseSqrtLR", "warmup_steps", warmup_steps, 1)
+        self.warmup_steps: int = check_integer("InverseSqrtLR", "warmup_steps", warmup_steps, 1)
         super().__init__(optimizer, last_epoch)
 
     def lr_at(self, step: int, index: int) -> float:

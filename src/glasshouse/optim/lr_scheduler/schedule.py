@@ -36,7 +36,7 @@ class LRScheduler:
         check_optimizer(where, optimizer)
         self.optimizer = optimizer
         groups = optimizer.param_groups
-        self.last_epoch = check_integer(where, "last_epoch", last_epoch, -1) + 1
+        self.last_epoch: int = check_integer(where, "last_epoch", last_epoch, -1) + 1
         for i, group in enumerate(groups):
             if self.last_epoch == 0:
                 group.setdefault("initial_lr", group["lr"])
@@ -45,11 +45,11 @@ class LRScheduler:
                 got = f"a group with {sorted(set(group) - {'params'})}"
                 fix = "Set it, or load the optimizer's state first."
                 raise OptionError(where, expected, got, fix)
-        self.base_lrs = [float(group["initial_lr"]) for group in groups]
-        self.last_lr = [float(group["lr"]) for group in groups]
+        self.base_lrs: list[float] = [float(group["initial_lr"]) for group in groups]
+        self.last_lr: list[float] = [float(group["lr"]) for group in groups]
         if self.last_epoch == 0:
             self.last_lr = list(self.base_lrs)
-        self.scales = [1.0] * len(groups)
+        self.scales: list[float] = [1.0] * len(groups)
         self.apply()
 
     def lr_at(self, step: int, index: int) -> float:

@@ -35,14 +35,16 @@ def scaled_i(order: int) -> Any:
     return by_size(small, large, odd=bool(order))
 
 
-i0e_of, i1e_of = scaled_i(0), scaled_i(1)
+i0e_of: Any = scaled_i(0)
+i1e_of: Any = scaled_i(1)
 
 
 def unscaled(compute: Callable[..., Any]) -> Any:
     return lambda x: compute(x) * cards.exp(cards.abs_(x))
 
 
-i0_of, i1_of = unscaled(i0e_of), unscaled(i1e_of)
+i0_of: Any = unscaled(i0e_of)
+i1_of: Any = unscaled(i1e_of)
 
 
 def scaled_k(order: int) -> Any:

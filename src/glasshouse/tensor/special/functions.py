@@ -3,7 +3,7 @@ rounded to the dtype of their arguments."""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import float64, inexact_dtype, int64
 from glasshouse.dispatch.compose import composed
@@ -35,6 +35,10 @@ from glasshouse.tensor.standard.elementwise import (
 from glasshouse.tensor.standard.reduce import logsumexp
 from glasshouse.tensor.standard.softmax import log_softmax, softmax
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.standard.elementwise import Unary
+
+
 __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
            "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",
            "chebyshev_polynomial_w", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2",
@@ -63,74 +67,78 @@ def in_double(
     return documented(function, name, about, REAL, f"{NO_COMPLEX} and {NUMERIC}", argument, result)
 
 
-erfc = in_double("erfc", errors.erfc_of, "1 - erf(x), accurate for large x.", "0.0", "1.0")
-erfcx = in_double(
+erfc: Any = in_double("erfc", errors.erfc_of, "1 - erf(x), accurate for large x.", "0.0", "1.0")
+erfcx: Any = in_double(
     "erfcx", errors.erfcx_of, "e^(x²) · erfc(x), which does not underflow.", "0.0", "1.0"
 )
-erfinv = in_double(
+erfinv: Any = in_double(
     "erfinv", errors.erfinv_of, "The y with erf(y) = x; NaN outside of -1 to 1.", "0.0", "0.0"
 )
-ndtr = in_double(
+ndtr: Any = in_double(
     "ndtr", errors.ndtr_of, "The normal distribution function: erfc(-x / √2) / 2.", "0.0", "0.5"
 )
-log_ndtr = in_double(
+log_ndtr: Any = in_double(
     "log_ndtr",
     errors.log_ndtr_of,
     "The logarithm of the normal distribution function, accurate for small x.",
     "0.0",
     "-0.6931471824645996",
 )
-ndtri = in_double(
+ndtri: Any = in_double(
     "ndtri", errors.ndtri_of, "The y with ndtr(y) = x; NaN outside of 0 to 1.", "0.0", "-inf"
 )
-gammaln = in_double("gammaln", gamma.lgamma_of, "log |Γ(x)|.", "1.0", "0.0")
-digamma = in_double(
+gammaln: Any = in_double("gammaln", gamma.lgamma_of, "log |Γ(x)|.", "1.0", "0.0")
+digamma: Any = in_double(
     "digamma", gamma.digamma_of, "The slope of gammaln: Γ'(x) / Γ(x).", "0.0", "-inf"
 )
-i0 = in_double("i0", bessel.i0_of, "Modified Bessel function, first kind of order 0.", "0.0", "1.0")
-i0e = in_double("i0e", bessel.i0e_of, "e^-|x| · i0(x).", "0.0", "1.0")
-i1 = in_double("i1", bessel.i1_of, "Modified Bessel function, first kind of order 1.", "0.0", "0.0")
-i1e = in_double("i1e", bessel.i1e_of, "e^-|x| · i1(x).", "0.0", "0.0")
-bessel_j0 = in_double(
+i0: Any = in_double(
+    "i0", bessel.i0_of, "Modified Bessel function, first kind of order 0.", "0.0", "1.0"
+)
+i0e: Any = in_double("i0e", bessel.i0e_of, "e^-|x| · i0(x).", "0.0", "1.0")
+i1: Any = in_double(
+    "i1", bessel.i1_of, "Modified Bessel function, first kind of order 1.", "0.0", "0.0"
+)
+i1e: Any = in_double("i1e", bessel.i1e_of, "e^-|x| · i1(x).", "0.0", "0.0")
+bessel_j0: Any = in_double(
     "bessel_j0", bessel.bessel_j(0), "Bessel function, first kind of order 0.", "0.0", "1.0"
 )
-bessel_j1 = in_double(
+bessel_j1: Any = in_double(
     "bessel_j1", bessel.bessel_j(1), "Bessel function, first kind of order 1.", "0.0", "0.0"
 )
-bessel_y0 = in_double(
+bessel_y0: Any = in_double(
     "bessel_y0", bessel.bessel_y(0), "Bessel function, second kind of order 0.", "0.0", "-inf"
 )
-bessel_y1 = in_double(
+bessel_y1: Any = in_double(
     "bessel_y1", bessel.bessel_y(1), "Bessel function, second kind of order 1.", "0.0", "-inf"
 )
-airy_ai = in_double(
+airy_ai: Any = in_double(
     "airy_ai",
     bessel.airy_ai_of,
     "Airy's function Ai: y'' = x · y, falling for x > 0.",
     "1e3",
     "0.0",
 )
-scaled_modified_bessel_k0 = in_double(
+scaled_modified_bessel_k0: Any = in_double(
     "scaled_modified_bessel_k0", bessel.scaled_k(0), "e^x · modified_bessel_k0(x).", "0.0", "inf"
 )
-scaled_modified_bessel_k1 = in_double(
+scaled_modified_bessel_k1: Any = in_double(
     "scaled_modified_bessel_k1", bessel.scaled_k(1), "e^x · modified_bessel_k1(x).", "0.0", "inf"
 )
-modified_bessel_k0 = in_double(
+modified_bessel_k0: Any = in_double(
     "modified_bessel_k0",
     bessel.times_exp(bessel.scaled_k(0)),
     "Modified Bessel function, second kind of order 0.",
     "0.0",
     "inf",
 )
-modified_bessel_k1 = in_double(
+modified_bessel_k1: Any = in_double(
     "modified_bessel_k1",
     bessel.times_exp(bessel.scaled_k(1)),
     "Modified Bessel function, second kind of order 1.",
     "0.0",
     "inf",
 )
-spherical_bessel_j0 = unary(
+spherical_bessel_j0: "Unary" = unary(
     "spherical_bessel_j0",
     lambda x: quotient_of_sine(x),
     None,
@@ -138,7 +146,7 @@ spherical_bessel_j0 = unary(
     "0.0",
     "1.0",
 )
-sinc = unary(
+sinc: "Unary" = unary(
     "sinc",
     lambda x: quotient_of_sine(x * math.pi),
     None,
@@ -146,14 +154,15 @@ sinc = unary(
     "0.0",
     "1.0",
 )
-expit = unary(
+expit: "Unary" = unary(
     "expit", lambda x: logistic(x), None, "The logistic function: 1 / (1 + e^-x).", "0.0", "0.5"
 )
-entr = unary(
+entr: "Unary" = unary(
     "entr", lambda x: entropy_of(x), None, "The entropy -x · log(x); 0 for 0.", "1.0", "-0.0"
 )
 psi = digamma
-modified_bessel_i0, modified_bessel_i1 = i0, i1
+modified_bessel_i0: Any = i0
+modified_bessel_i1: Any = i1
 
 
 def quotient_of_sine(x: Any) -> Any:
@@ -264,10 +273,10 @@ def incomplete(name: str, part: int, about: str) -> Any:
     return named(function, name, about, shapes, FLOATING, errors, example, [float(part)])
 
 
-gammainc = incomplete(
+gammainc: Any = incomplete(
     "gammainc", 0, "The integral of t^(a-1) e^-t from 0 to x, as a part of that to infinity, Γ(a)."
 )
-gammaincc = incomplete(
+gammaincc: Any = incomplete(
     "gammaincc", 1, "The integral of t^(a-1) e^-t from x to infinity, as a part of Γ(a)."
 )
 
@@ -344,31 +353,33 @@ def chebyshev_kind(letter: str, shifted: bool = False) -> Any:
     return polynomial(name, FIRST[letter], chebyshev_step, about, shifted)
 
 
-chebyshev_polynomial_t, chebyshev_polynomial_u = chebyshev_kind("t"), chebyshev_kind("u")
-chebyshev_polynomial_v, chebyshev_polynomial_w = chebyshev_kind("v"), chebyshev_kind("w")
-shifted_chebyshev_polynomial_t = chebyshev_kind("t", True)
-shifted_chebyshev_polynomial_u = chebyshev_kind("u", True)
-shifted_chebyshev_polynomial_v = chebyshev_kind("v", True)
-shifted_chebyshev_polynomial_w = chebyshev_kind("w", True)
-hermite_polynomial_h = polynomial(
+chebyshev_polynomial_t: Any = chebyshev_kind("t")
+chebyshev_polynomial_u: Any = chebyshev_kind("u")
+chebyshev_polynomial_v: Any = chebyshev_kind("v")
+chebyshev_polynomial_w: Any = chebyshev_kind("w")
+shifted_chebyshev_polynomial_t: Any = chebyshev_kind("t", True)
+shifted_chebyshev_polynomial_u: Any = chebyshev_kind("u", True)
+shifted_chebyshev_polynomial_v: Any = chebyshev_kind("v", True)
+shifted_chebyshev_polynomial_w: Any = chebyshev_kind("w", True)
+hermite_polynomial_h: Any = polynomial(
     "hermite_polynomial_h",
     lambda x: x * 2,
     lambda k, x, now, before: (x * now - before * k) * 2,
     "The physicists' Hermite polynomial",
 )
-hermite_polynomial_he = polynomial(
+hermite_polynomial_he: Any = polynomial(
     "hermite_polynomial_he",
     lambda x: x,
     lambda k, x, now, before: x * now - before * k,
     "The probabilists' Hermite polynomial",
 )
-laguerre_polynomial_l = polynomial(
+laguerre_polynomial_l: Any = polynomial(
     "laguerre_polynomial_l",
     lambda x: 1 - x,
     lambda k, x, now, before: ((2 * k + 1 - x) * now - before * k) / (k + 1),
     "The Laguerre polynomial",
 )
-legendre_polynomial_p = polynomial(
+legendre_polynomial_p: Any = polynomial(
     "legendre_polynomial_p",
     lambda x: x,
     lambda k, x, now, before: (x * now * (2 * k + 1) - before * k) / (k + 1),

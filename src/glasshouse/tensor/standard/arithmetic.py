@@ -20,6 +20,7 @@ from glasshouse.tensor.standard.manipulate import concat, expand_dims
 
 if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
+    from glasshouse.tensor.standard.elementwise import Binary, Unary
 
 
 __all__ = ["add", "addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min", "complex",
@@ -127,39 +128,44 @@ def unlike(x: "Tensor", y: "Tensor") -> "Tensor":
 
 
 # fmt: off
-fmod = binary("fmod", "whole", truncated_remainder, "The remainder of division rounded toward 0, "
+fmod: "Binary" = binary("fmod", "whole", truncated_remainder,
+              "The remainder of division rounded toward 0, "
               "with the sign of x1: x1 - trunc(x1 / x2) · x2.", "[7, -7], 4", "[3, -3]")
-fmax = binary("fmax", "ordered", lambda x, y: elementwise.larger(unlike(x, y), unlike(y, x)),
+fmax: "Binary" = binary("fmax", "ordered",
+              lambda x, y: elementwise.larger(unlike(x, y), unlike(y, x)),
               "The larger of x1 and x2; where one is NaN, the other.", "[1, 5], 3", "[3, 5]")
-fmin = binary("fmin", "ordered", lambda x, y: elementwise.smaller(unlike(x, y), unlike(y, x)),
+fmin: "Binary" = binary("fmin", "ordered",
+              lambda x, y: elementwise.smaller(unlike(x, y), unlike(y, x)),
               "The smaller of x1 and x2; where one is NaN, the other.", "[1, 5], 3", "[1, 3]")
-logaddexp2 = binary("logaddexp2", "float",
+logaddexp2: "Binary" = binary("logaddexp2", "float",
                     rounded_once(lambda x, y: elementwise.logaddexp(x * LN2, y * LN2) / LN2),
                     "The logarithm to base 2 of a sum of powers: log2(2^x1 + 2^x2).",
                     "[1.0], 1.0", "[2.0]")
-heaviside = binary("heaviside", "whole", lambda x, y: where(x == 0, y, cast(x > 0, x.dtype)),
+heaviside: "Binary" = binary("heaviside", "whole",
+                   lambda x, y: where(x == 0, y, cast(x > 0, x.dtype)),
                    "0 where x1 is negative, x2 where it is 0, 1 where it is positive.",
                    "[-1.0, 0.0, 2.0], 0.5", "[0.0, 0.5, 1.0]")
-frac = unary("frac", lambda x: x - elementwise.trunc(x), None,
+frac: "Unary" = unary("frac", lambda x: x - elementwise.trunc(x), None,
              "The fractional part of x: x - trunc(x).", "-1.5", "-0.5")
-deg2rad = unary("deg2rad", lambda x: x * (math.pi / 180), None, "Degrees as radians: x · π / 180.",
-                "0.0", "0.0")
-rad2deg = unary("rad2deg", lambda x: x * (180 / math.pi), None, "Radians as degrees: x · 180 / π.",
-                "0.0", "0.0")
-sgn = plain("sgn", elementwise.sign_of, "-1, 0 or 1 by the sign of x; for complex x, x / |x|.",
+deg2rad: "Unary" = unary("deg2rad", lambda x: x * (math.pi / 180), None,
+                "Degrees as radians: x · π / 180.", "0.0", "0.0")
+rad2deg: "Unary" = unary("rad2deg", lambda x: x * (180 / math.pi), None,
+                "Radians as degrees: x · 180 / π.", "0.0", "0.0")
+sgn: "Unary" = plain("sgn", elementwise.sign_of,
+            "-1, 0 or 1 by the sign of x; for complex x, x / |x|.",
             "numeric, kept", "booleans", "-2.5, 0.0", "-1.0, 0.0")
-isposinf = plain("isposinf", lambda x: x == math.inf if x.dtype.is_inexact
+isposinf: "Unary" = plain("isposinf", lambda x: x == math.inf if x.dtype.is_inexact
                  else full(x.shape, False, bool_), "True where x is positive infinity.",
                  "real -> bool", NUMERIC, "1.0, math.inf", "False, True")
-isneginf = plain("isneginf", lambda x: x == -math.inf if x.dtype.is_inexact
+isneginf: "Unary" = plain("isneginf", lambda x: x == -math.inf if x.dtype.is_inexact
                  else full(x.shape, False, bool_), "True where x is negative infinity.",
                  "real -> bool", NUMERIC, "1.0, -math.inf", "False, True")
-isreal = plain("isreal", lambda x: split(x)[1] == 0 if x.dtype.is_complex
+isreal: "Unary" = plain("isreal", lambda x: split(x)[1] == 0 if x.dtype.is_complex
                else full(x.shape, True, bool_), "True where the imaginary part is 0.",
                "any -> bool", NUMERIC, "1.0, 2.0", "True, True")
 # fmt: on
 LN2 = math.log(2)
-bitwise_not = elementwise.bitwise_invert
+bitwise_not: "Unary" = elementwise.bitwise_invert
 
 
 @composed
@@ -213,8 +219,8 @@ def with_quotient(name: str, combine: Any, about: str) -> Any:
     return composed(rounded_once(function))
 
 
-addcmul = with_quotient("addcmul", operator.mul, "x + value · tensor1 · tensor2.")
-addcdiv = with_quotient("addcdiv", operator.truediv, "x + value · tensor1 / tensor2.")
+addcmul: Any = with_quotient("addcmul", operator.mul, "x + value · tensor1 · tensor2.")
+addcdiv: Any = with_quotient("addcdiv", operator.truediv, "x + value · tensor1 / tensor2.")
 
 
 @composed

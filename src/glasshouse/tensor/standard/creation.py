@@ -218,8 +218,14 @@ def filling(name: str, value: int, what: str) -> Any:
     )
 
 
+zeros_like: Any
+zeros: Any
 zeros, zeros_like = filling("zeros", 0, "of zeros")
+ones_like: Any
+ones: Any
 ones, ones_like = filling("ones", 1, "of ones")
+empty_like: Any
+empty: Any
 empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 

@@ -171,8 +171,8 @@ def rotated(function: Callable[..., Any]) -> Any:
     return rotate
 
 
-complex_sinh = rotated(cards.sin)
-complex_tan = rotated(cards.tanh)
+complex_sinh: Any = rotated(cards.sin)
+complex_tan: Any = rotated(cards.tanh)
 
 
 def complex_expm1(z: Any) -> Any:
@@ -257,5 +257,5 @@ def complex_atanh(z: Any) -> Any:
     return join(compare.where((re == 0) & is_nan(im), re, width), angle)
 
 
-complex_asinh = rotated(complex_asin)
-complex_atan = rotated(complex_atanh)
+complex_asinh: Any = rotated(complex_asin)
+complex_atan: Any = rotated(complex_atanh)

@@ -76,15 +76,20 @@ def kept_shape(plan: IndexPlan) -> Shape:
 class Merged:
     """The axes with index arrays brought side by side and merged into one, with flat indices."""
 
+    shape: tuple[int, ...]
+    axes: list[int]
+    indices: "Tensor"
+    axis: int
+
     def __init__(self, plan: IndexPlan) -> None:
         self.shape, self.axes = tuple(plan.shape), sorted(plan.arrays)
         rest = [i for i in range(len(self.shape)) if i not in self.axes]
         before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
         after = [i for i in rest if i not in before]
-        self.order = (*before, *self.axes, *after)
-        self.before = tuple(self.shape[i] for i in before)
-        self.after = tuple(self.shape[i] for i in after)
-        self.count = math.prod(self.shape[i] for i in self.axes)
+        self.order: tuple[int, ...] = (*before, *self.axes, *after)
+        self.before: tuple[int, ...] = tuple(self.shape[i] for i in before)
+        self.after: tuple[int, ...] = tuple(self.shape[i] for i in after)
+        self.count: int = math.prod(self.shape[i] for i in self.axes)
         self.indices, self.axis = self.flat_indices(plan), len(before)
 
     def flat_indices(self, plan: IndexPlan) -> "Tensor":

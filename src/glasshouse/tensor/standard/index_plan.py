@@ -4,9 +4,8 @@ A key is read once into an `IndexPlan`: the part that slices alone do (`starts`,
 `flips` per axis), and the index arrays."""
 
 import operator
-from collections import namedtuple
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class IndexPlan:
 
 def expand_key(key: Any, ndim: int) -> list[Any]:
     """The key with an entry for every axis: slices after `...`, indices in place of masks."""
-    items: list = []
+    items: list[Any] = []
     for item in key if isinstance(key, tuple) else (key,):
         if isinstance(item, (list, tuple, range)):
             item = listed(item)
@@ -71,10 +70,17 @@ def expand_key(key: Any, ndim: int) -> list[Any]:
     return items
 
 
-# One axis of a boolean mask: the positions of its true elements, and the size it must have.
-MaskPart = namedtuple("MaskPart", "indices size")
-# A 0-d mask: it adds an axis, and keeps its one element or not.
-LoneMask = namedtuple("LoneMask", "indices")
+class MaskPart(NamedTuple):
+    """One axis of a boolean mask: the positions of its true elements, and the size it must have."""
+
+    indices: Any
+    size: int
+
+
+class LoneMask(NamedTuple):
+    """A 0-d mask: it adds an axis, and keeps its one element or not."""
+
+    indices: Any
 
 
 def listed(item: Any) -> Any:

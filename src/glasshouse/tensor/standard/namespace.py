@@ -26,7 +26,11 @@ __all__ = ["__array_api_version__", "__array_namespace_info__", "astype", "can_c
            "iinfo", "inf", "isdtype", "nan", "newaxis", "pi", "result_type"]  # fmt: skip
 
 __array_api_version__ = "2024.12"
-e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
+e: float = math.e
+pi: float = math.pi
+inf: float = math.inf
+nan: float = math.nan
+newaxis: Any = None
 
 STANDARD_KINDS = {"bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
                   "integral": ("int", "uint"), "real floating": ("float",),

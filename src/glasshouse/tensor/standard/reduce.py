@@ -286,14 +286,14 @@ def cumulative(name: str, scan: Any, first: int, about: str, result: Any) -> Any
     return elementwise.named(function, name, about, shapes, SUMMED, errors, example, result)
 
 
-cumulative_sum = cumulative(
+cumulative_sum: Any = cumulative(
     "cumulative_sum",
     lambda x, axis: reductions.cumsum(x, axis=axis, reverse=False),
     0,
     "Running sums along an axis, y[i] = x[0] + … + x[i]",
     [1, 3, 6],
 )
-cumulative_prod = cumulative(
+cumulative_prod: Any = cumulative(
     "cumulative_prod",
     rounded_once(reductions.scan_prod),
     1,

@@ -66,8 +66,8 @@ def mirrored(name: str, axis: int, least: int, about: str) -> Any:
     return composed(function)
 
 
-fliplr = mirrored("fliplr", 1, 2, "x with its columns in reversed order.")
-flipud = mirrored("flipud", 0, 1, "x with its rows in reversed order.")
+fliplr: Any = mirrored("fliplr", 1, 2, "x with its columns in reversed order.")
+flipud: Any = mirrored("flipud", 0, 1, "x with its rows in reversed order.")
 
 
 @composed
@@ -352,9 +352,9 @@ def triangle_indices(name: str, of_numpy: Any, about: str) -> Any:
     return function
 
 
-tril_indices = triangle_indices(
+tril_indices: Any = triangle_indices(
     "tril_indices", np.tril_indices, "Rows and columns of a lower triangle."
 )
-triu_indices = triangle_indices(
+triu_indices: Any = triangle_indices(
     "triu_indices", np.triu_indices, "Rows and columns of an upper triangle."
 )

@@ -59,7 +59,11 @@ def drawing(name: str, draw: Any, about: str) -> Any:
     return of_size, like
 
 
+rand_like: Any
+rand: Any
 rand, rand_like = drawing("rand", random.uniform, "Numbers uniform in [0, 1)")
+randn_like: Any
+randn: Any
 randn, randn_like = drawing("randn", random.normal, "Standard normal numbers")
 
 

@@ -51,7 +51,9 @@ def at_least(ndim: int) -> Any:
     return function
 
 
-atleast_1d, atleast_2d, atleast_3d = at_least(1), at_least(2), at_least(3)
+atleast_1d: Any = at_least(1)
+atleast_2d: Any = at_least(2)
+atleast_3d: Any = at_least(3)
 
 
 def joined(
@@ -227,11 +229,11 @@ def splitting(name: str, least: int, axis_of: Any, about: str) -> Any:
     return function
 
 
-hsplit = splitting(
+hsplit: Any = splitting(
     "hsplit", 1, lambda x: min(1, x.ndim - 1), "x cut along axis 1, or its only axis."
 )
-vsplit = splitting("vsplit", 2, lambda x: 0, "x cut along axis 0.")
-dsplit = splitting("dsplit", 3, lambda x: 2, "x cut along axis 2.")
+vsplit: Any = splitting("vsplit", 2, lambda x: 0, "x cut along axis 0.")
+dsplit: Any = splitting("dsplit", 3, lambda x: 2, "x cut along axis 2.")
 
 
 @composed

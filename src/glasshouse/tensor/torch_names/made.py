@@ -191,16 +191,18 @@ def kaiser(place: Any, beta: float = 12.0) -> Any:
     return special.i0(elementwise.sqrt(inside) * beta) / special.i0(as_value(float(beta), float64))
 
 
-bartlett_window = window(
+bartlett_window: Any = window(
     "bartlett_window", lambda place: 1 - elementwise.abs(place * 2 - 1), "A triangular window"
 )
-blackman_window = window("blackman_window", bowed, "A window of two cosines, 0.42, 0.5 and 0.08")
-hamming_window = window(
+blackman_window: Any = window(
+    "blackman_window", bowed, "A window of two cosines, 0.42, 0.5 and 0.08"
+)
+hamming_window: Any = window(
     "hamming_window", raised_cosine, "The window alpha - beta · cos, 0.54 and 0.46 by default"
 )
-hann_window = window(
+hann_window: Any = window(
     "hann_window", lambda place: raised_cosine(place, 0.5, 0.5), "The window (1 - cos) / 2"
 )
-kaiser_window = window(
+kaiser_window: Any = window(
     "kaiser_window", kaiser, "The window i0(beta · sqrt(1 - t²)) / i0(beta), beta 12 by default"
 )

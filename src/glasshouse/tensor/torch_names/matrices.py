@@ -1,7 +1,7 @@
 """PyTorch's functions of matrices outside `linalg`: older spellings of the same."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import OptionError, as_dtype, check_known
@@ -26,6 +26,7 @@ from glasshouse.tensor.torch_names.products import power_norm
 
 if TYPE_CHECKING:
     from glasshouse.tensor.handle import Tensor
+    from glasshouse.tensor.linalg.results import SlogdetResult
 
 
 __all__ = ["chain_matmul", "cholesky", "cholesky_inverse", "cholesky_solve", "det",
@@ -64,9 +65,13 @@ class TriangularSolveResult(NamedTuple):
     cloned_coefficient: "Tensor"
 
 
-det, slogdet, inverse = linalg.det, linalg.slogdet, linalg.inv
-matrix_power, matrix_exp, orgqr = linalg.matrix_power, linalg.matrix_exp, linalg.householder_product
-trace = linalg.trace
+det: "Callable[..., Tensor]" = linalg.det
+slogdet: "Callable[..., SlogdetResult]" = linalg.slogdet
+inverse: Callable[..., Any] = linalg.inv
+matrix_power: Callable[..., Any] = linalg.matrix_power
+matrix_exp: Any = linalg.matrix_exp
+orgqr: Any = linalg.householder_product
+trace: Callable[..., Any] = linalg.trace
 
 
 def pinverse(x: Any, rcond: float = 1e-15) -> Any:

@@ -76,8 +76,8 @@ def extreme(name: str, position: Any, between: Any) -> Any:
     return meaning_in_pytorch(PAIR)(function)
 
 
-max = extreme("max", reduce.argmax, elementwise.maximum)
-min = extreme("min", reduce.argmin, elementwise.minimum)
+max: Any = extreme("max", reduce.argmax, elementwise.maximum)
+min: Any = extreme("min", reduce.argmin, elementwise.minimum)
 
 
 @meaning_in_pytorch(PAIR)
@@ -114,8 +114,8 @@ def spread(name: str, about: str) -> Any:
     return meaning_in_pytorch(SPREAD)(function)
 
 
-std = spread("std", "standard deviation")
-var = spread("var", "variance")
+std: Any = spread("std", "standard deviation")
+var: Any = spread("var", "variance")
 
 
 @meaning_in_pytorch(

@@ -45,18 +45,24 @@ def rows_times(x: "Tensor", other: "Tensor") -> "Tensor":
     return contract.matmul(x, other)
 
 
-mm = product("mm", (2, 2), rows_times, "The product of two matrices.", "(m, k), (k, n) -> (m, n)")
-bmm = product(
+mm: Any = product(
+    "mm", (2, 2), rows_times, "The product of two matrices.", "(m, k), (k, n) -> (m, n)"
+)
+bmm: Any = product(
     "bmm",
     (3, 3),
     rows_times,
     "The products of two stacks of matrices.",
     "(b, m, k), (b, k, n) -> (b, m, n)",
 )
-mv = product("mv", (2, 1), rows_times, "A matrix times a vector.", "(m, k), (k,) -> (m,)")
-dot = product("dot", (1, 1), rows_times, "The sum of x · other.", "(n,), (n,) -> ()")
-vdot = product("vdot", (1, 1), contract.vecdot, "The sum of conj(x) · other.", "(n,), (n,) -> ()")
-ger = product("ger", (1, 1), contract.outer, "All products x_i · other_j.", "(m,), (n,) -> (m, n)")
+mv: Any = product("mv", (2, 1), rows_times, "A matrix times a vector.", "(m, k), (k,) -> (m,)")
+dot: Any = product("dot", (1, 1), rows_times, "The sum of x · other.", "(n,), (n,) -> ()")
+vdot: Any = product(
+    "vdot", (1, 1), contract.vecdot, "The sum of conj(x) · other.", "(n,), (n,) -> ()"
+)
+ger: Any = product(
+    "ger", (1, 1), contract.outer, "All products x_i · other_j.", "(m,), (n,) -> (m, n)"
+)
 
 
 def added(name: str, multiply: Any, about: str, shapes: str) -> Any:
@@ -85,11 +91,11 @@ def summed_products(a: "Tensor", b: "Tensor") -> "Tensor":
 
 
 FORM = "beta · x + alpha · "
-addmm = added("addmm", mm, f"{FORM}(a @ b).", "x, (m, k), (k, n) -> (m, n)")
-addmv = added("addmv", mv, f"{FORM}(a @ b).", "x, (m, k), (k,) -> (m,)")
-addr = added("addr", ger, f"{FORM}the outer product of a and b.", "x, (m,), (n,) -> (m, n)")
-baddbmm = added("baddbmm", bmm, f"{FORM}(a @ b).", "x, (s, m, k), (s, k, n) -> (s, m, n)")
-addbmm = added(
+addmm: Any = added("addmm", mm, f"{FORM}(a @ b).", "x, (m, k), (k, n) -> (m, n)")
+addmv: Any = added("addmv", mv, f"{FORM}(a @ b).", "x, (m, k), (k,) -> (m,)")
+addr: Any = added("addr", ger, f"{FORM}the outer product of a and b.", "x, (m,), (n,) -> (m, n)")
+baddbmm: Any = added("baddbmm", bmm, f"{FORM}(a @ b).", "x, (s, m, k), (s, k, n) -> (s, m, n)")
+addbmm: Any = added(
     "addbmm", summed_products, f"{FORM}the sum of all a @ b.", "x, (s, m, k), (s, k, n) -> (m, n)"
 )
 

@@ -89,8 +89,8 @@ def place_along(shape: Any, axis: int) -> "Tensor":
     return movement.reshape(iota(size=shape[axis], dtype=int64), shape=shape)
 
 
-cummax = extreme_so_far("cummax", CumMax, cards.maximum, "the largest element")
-cummin = extreme_so_far("cummin", CumMin, cards.minimum, "the smallest element")
+cummax: Any = extreme_so_far("cummax", CumMax, cards.maximum, "the largest element")
+cummin: Any = extreme_so_far("cummin", CumMin, cards.minimum, "the smallest element")
 
 
 @composed

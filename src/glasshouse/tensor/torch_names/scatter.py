@@ -41,6 +41,7 @@ from glasshouse.tensor.torch_names.arrange import diagonal_places
 from glasshouse.tensor.torch_names.joining import strided_places
 
 if TYPE_CHECKING:
+    from glasshouse.base.shape import Shape
     from glasshouse.tensor.handle import Tensor
 
 
@@ -63,6 +64,11 @@ class Lines:
     """Places along one axis of x that `indices` name, element by element, in x flattened. On the
     other axes the indices may be smaller than x: x's elements past them are left alone."""
 
+    where: str
+    shape: "Shape"
+    named: list[tuple[Any, int, int]]
+    index_shape: Any
+
     def __init__(self, where_: str, x: "Tensor", axis: int, indices: Any) -> None:
         self.where, self.shape, size = where_, x.shape, x.size
         x, indices = (reshape(v, v.shape or (1,)) for v in (x, index_of(where_, x, indices)))
@@ -81,7 +87,7 @@ class Lines:
         for i in reversed(range(x.ndim if indices.size else 0)):
             at = places if i == axis else along_axis(indices.shape, i)
             total, step = total + at * step, step * x.shape[i]
-        self.places = where(inside, total, full(total.shape, size, int64))
+        self.places: Any = where(inside, total, full(total.shape, size, int64))
 
     def explained(self, run: Any) -> Any:
         return explained(self.where, run, self.named)

@@ -1,7 +1,7 @@
 """Order statistics and moments, under PyTorch's names."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, int64
@@ -67,7 +67,8 @@ class AMinMax(NamedTuple):
     max: "Tensor"
 
 
-amax, amin = meanings["max"].standard, meanings["min"].standard
+amax: Callable[..., Any] = meanings["max"].standard
+amin: Callable[..., Any] = meanings["min"].standard
 
 
 @composed
@@ -356,8 +357,8 @@ def with_mean(name: str, spread: Any, about: str) -> Any:
     return composed(function)
 
 
-std_mean = with_mean("std_mean", reduce.std, "standard deviation")
-var_mean = with_mean("var_mean", reduce.var, "variance")
+std_mean: Any = with_mean("std_mean", reduce.std, "standard deviation")
+var_mean: Any = with_mean("var_mean", reduce.var, "variance")
 
 
 @rounded_once
