@@ -8,15 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Self
 
 from glasshouse.autograd import no_grad
-from glasshouse.base import (
-    OptionError,
-    bfloat16,
-    float16,
-    float32,
-    float64,
-    suggest,
-    type_name,
-)
+from glasshouse.base import OptionError, bfloat16, float16, float32, float64, suggest, type_name
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import DTypeError, MemberError
 from glasshouse.dispatch import Value, as_value, cast, hooks, scope_of, state, tell, watchers
