@@ -5,7 +5,7 @@
 | `tensor_class` | `tensor` | `box`: the class of the tensor around a result |
 | `tape` | `autograd` | `run` and replay: puts calls with a tracked operand on the tape |
 | `default_backend` | `dispatch.backend` | `run`: the backend of a thread that chose none |
-| replay (six) | `compile.replay` | `bind`, composed functions, tape, recordings, profiler |
+| replay (seven) | `compile.replay` | `bind`, composed functions, tape, recordings, profiler |
 | `optimize` | `capture.api` | `Module.compile` |
 | `state.watchers` | who watches | `run`, `tell`, replay: see dispatch/watch.py |
 
@@ -41,6 +41,7 @@ class Hooks:
         ..., Any
     ]  # pull(entry, cotangents, create_graph) -> [(parent, cotangent)] | None
     mark_needed: Callable[..., Any]  # mark_needed(pending, roots) -> which nodes are needed | None
+    encode: Callable[..., Any]  # encode(pending, needed) -> the parts of a recording | None
     release: Callable[..., Any]  # release(nodes): computed, they let go of their operands
     events: Any  # the class of what writes a profile's events of replayed calls | None
 
@@ -50,7 +51,7 @@ class Hooks:
             setattr(self, name, getattr(source, name))
 
 
-REPLAY = ("run", "compose", "pull", "mark_needed", "release", "events")
+REPLAY = ("run", "compose", "pull", "mark_needed", "encode", "release", "events")
 hooks: Hooks = Hooks()
 
 
@@ -81,6 +82,10 @@ class PythonReplay:
 
     @staticmethod
     def mark_needed(pending: list[Any], roots: tuple[Any, ...]) -> None:
+        return
+
+    @staticmethod
+    def encode(pending: list[Any], needed: bytes) -> None:
         return
 
     @staticmethod

@@ -159,8 +159,11 @@ def describe(pending: list[Node], roots: Any = ()) -> Recording | None:
         if stray:  # recorded by another thread, or in a list that another thread took
             pending = with_ancestors([*pending, *stray])
             uses, _ = count_uses(pending)
-        needed = mark_needed(pending, uses, roots)
-    return encode(pending, needed) if any(needed) else None
+        return encode(pending, marks) if any(marks := mark_needed(pending, uses, roots)) else None
+    if not any(needed):
+        return None
+    parts = hooks.encode(pending, needed)
+    return encode(pending, needed) if parts is None else Recording(*parts)
 
 
 def count_uses(pending: list[Node]) -> tuple[list[int], list[Node]]:

@@ -26,7 +26,7 @@ static Py_ssize_t most_pending, most_held_bytes;
 /* Names of attributes. */
 #define NAMES(X) X(spec) X(payload) X(backend) X(tape_entry) X(slot) X(mode) X(replays) X(recorder) X(replaced) X(seq) \
     X(thread) X(replayed) X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(function) X(op) \
-    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(origins) X(__dict__)
+    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(watchers) X(origins) X(base) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 
@@ -729,6 +729,94 @@ static PyObject *mark_needed(PyObject *self, PyObject *const *in, Py_ssize_t cou
     return sound ? marked : new(Py_None);
 }
 
+/* The parts of a recording (graph/record.py), in its order. */
+enum { KEY, NODES, LEAVES, SCALARS, OUTPUTS, DONATED, PARTS };
+
+static int append_new(PyObject *list, PyObject *item) { /* takes `item` */
+    int failed = !item || PyList_Append(list, item);
+    Py_XDECREF(item);
+    return failed ? -1 : 0;
+}
+
+/* The number of a computed operand among the leaves; -1 on an error. */
+static Py_ssize_t leaf_number(PyObject *leaf_numbers, PyObject *leaves, PyObject *operand) {
+    PyObject *number = PyDict_GetItemWithError(leaf_numbers, operand);
+    if (number) return PyLong_AsSsize_t(number);
+    Py_ssize_t next = PyList_GET_SIZE(leaves);
+    if (PyErr_Occurred() || !(number = PyLong_FromSsize_t(next))) return -1;
+    int failed = PyDict_SetItem(leaf_numbers, operand, number) || PyList_Append(leaves, operand);
+    Py_DECREF(number);
+    return failed ? -1 : next;
+}
+
+/* Add a needed node to the parts; each use of a leaf counts in `uses`. */
+static int encode_node(PyObject **parts, PyObject *leaf_numbers, Py_ssize_t *uses, PyObject *node, int is_output) {
+    PyObject *inputs = get(node, Node_at.inputs), *scalar = get(node, Node_at.scalar);
+    if (PyList_Append(parts[KEY], get(node, Node_at.call))) return -1;
+    for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++) {
+        PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
+        Py_ssize_t leaf = waits(operand) ? 0 : leaf_number(leaf_numbers, parts[LEAVES], operand);
+        if (leaf < 0) return -1;
+        if (!waits(operand)) uses[leaf]++;
+        PyObject *place = waits(operand) ? new(get(operand, Node_at.number)) : PyLong_FromSsize_t(-1 - leaf);
+        if (append_new(parts[KEY], place)) return -1;
+    }
+    if (scalar != Py_None && PyList_Append(parts[SCALARS], scalar)) return -1;
+    if (set_number(node, PyList_GET_SIZE(parts[NODES]))) return -1;
+    /* Of a call with several results, what picks one of them is read, not the call itself. */
+    if (is_output && !PyTuple_Check(get(node, Node_at.spec)) &&
+        PyList_Append(parts[OUTPUTS], get(node, Node_at.number))) return -1;
+    return PyList_Append(parts[NODES], node);
+}
+
+/* Whether nobody but the node refers to its array, or to a view of its memory; -1 on an error. */
+static int is_unshared(PyObject *node) {
+    PyObject *array = get(node, Node_at.value), *memory = PyObject_GetAttr(array, s_base);
+    if (!memory) return -1;
+    int unshared = Py_REFCNT(array) == 1 && (memory == Py_None || Py_REFCNT(memory) == 2); /* one is `memory` */
+    Py_DECREF(memory);
+    return unshared;
+}
+
+/* The numbers of the leaves whose memory only this recording refers to: the list, and operands. */
+static int find_donated(PyObject *donated, PyObject *leaves, const Py_ssize_t *uses) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); i++) {
+        PyObject *leaf = PyList_GET_ITEM(leaves, i);
+        if (get(leaf, Node_at.owned) != Py_True || Py_REFCNT(leaf) - uses[i] != 1) continue;
+        int unshared = is_unshared(leaf);
+        if (unshared < 0 || (unshared && append_new(donated, PyLong_FromSsize_t(i)))) return -1;
+    }
+    return 0;
+}
+
+/* encode(pending, needed) -> the parts of a recording of the needed nodes, as in graph/record.py. */
+static PyObject *encode(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "encode: expected 2 arguments; got %zd.", count);
+    PyObject *pending = in[0], *parts[PARTS], *leaf_numbers = PyDict_New(), *result = NULL;
+    Py_ssize_t size = PyList_GET_SIZE(pending), operands = 0;
+    const char *needed = PyBytes_AS_STRING(in[1]);
+    int failed = !leaf_numbers;
+    for (int i = 0; i < PARTS; i++) failed |= !(parts[i] = PyList_New(0));
+    for (Py_ssize_t i = 0; i < size; i++)
+        operands += PySequence_Fast_GET_SIZE(get(PyList_GET_ITEM(pending, i), Node_at.inputs));
+    Py_ssize_t *uses = PyMem_Calloc((size_t)operands + 1, sizeof *uses);
+    failed |= !uses;
+    for (Py_ssize_t i = 0; !failed && i < size; i++) {
+        PyObject *node = PyList_GET_ITEM(pending, i);
+        if (needed[i] && waits(node)) failed = encode_node(parts, leaf_numbers, uses, node, needed[i] == 2);
+    }
+    if (!failed) failed = append_new(parts[KEY], PyLong_FromLong(-1));
+    if (!failed) failed = PyList_SetSlice(parts[KEY], PyList_GET_SIZE(parts[KEY]), PyList_GET_SIZE(parts[KEY]), parts[OUTPUTS]);
+    Py_CLEAR(leaf_numbers); /* which refers to each leaf */
+    if (!failed) failed = find_donated(parts[DONATED], parts[LEAVES], uses);
+    if (!failed) Py_SETREF(parts[KEY], PyList_AsTuple(parts[KEY]));
+    if (!failed && parts[KEY]) result = tuple_of(parts, PARTS);
+    for (int i = 0; i < PARTS; i++) Py_XDECREF(parts[i]);
+    PyMem_Free(uses);
+    return result;
+}
+
 /* release(nodes): computed, or no longer needed, they let go of their operands. */
 static PyObject *release(PyObject *self, PyObject *nodes) {
     (void)self;
@@ -789,6 +877,7 @@ static PyMethodDef functions[] = {
     {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The cotangents of one call."},
     {"compose", (PyCFunction)(void (*)(void))compose, METH_FASTCALL, "A composed function."},
     {"mark_needed", (PyCFunction)(void (*)(void))mark_needed, METH_FASTCALL, "Which nodes are needed."},
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, "The parts of a recording."},
     {"release", release, METH_O, "Let nodes go of their operands."},
     {NULL},
 };

@@ -10,6 +10,7 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
 from glasshouse.compile.programs import program, replay
+from glasshouse.dispatch.hooks import hooks
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of, print_graph, run, verify
 from glasshouse.graph.node import Node, unpack
@@ -285,3 +286,48 @@ def test_results_of_one_call_are_read_one_by_one_also_when_nothing_waits_any_mor
     gh.dispatch.backend.current().recorder.forget()
     for y, value in zip(waiting, expected):
         np.testing.assert_array_equal(y.numpy(), value)
+
+
+def parts_of(pending, encode) -> tuple:
+    """What `encode` says of the nodes that wait, without references to any of them."""
+    parts = encode(pending, hooks.mark_needed(pending, ()))
+    places = {id(node): i for i, node in enumerate(pending)}
+    key, nodes, leaves, scalars, outputs, donated = parts
+    named = tuple(part if isinstance(part, int) else id(part) for part in key)
+    numbers = [node.number for node in nodes]
+    return (
+        named,
+        [places[id(x)] for x in nodes],
+        [id(x) for x in leaves],
+        scalars,
+        outputs,
+        donated,
+        numbers,
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recordings_are_encoded_as_in_python(seed):
+    """The native form beside its slow twin, on random calls of which some are dropped."""
+    rng = np.random.default_rng(seed)
+    values = [gh.asarray(rng.standard_normal((3, 3)).astype(np.float32)) for _ in range(3)]
+    values += [x * 2 for x in values]
+    with flags.override(compile="always"):  # Programs' memory is ours, and may be donated
+        gh.eval(*values)
+    for _ in range(30):
+        x, y = (values[i] for i in rng.integers(0, len(values), 2))
+        pick = rng.integers(0, 6)
+        if pick == 4:
+            values += gh.unstack(gh.stack([x, y]) * float(rng.random()))
+        elif pick == 5:
+            values.append(gh.linalg.qr(x)[int(rng.integers(2))])
+        else:
+            values.append([x + y, x @ y, x * 0.5, gh.exp(x)][pick])
+        if len(values) > 8:
+            del values[int(rng.integers(len(values)))]
+    x = y = None
+    pending = recorder.pending
+    native = parts_of(pending, hooks.encode)
+    assert native == parts_of(pending, record.encode)
+    assert len(native[1]) > 5 and native[4]
+    assert native[5] or seed not in (1, 2, 3)  # something was donated

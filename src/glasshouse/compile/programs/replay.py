@@ -198,7 +198,7 @@ class CallCollector(Watcher):
             self.can_be_replayed
             and self.backend.recorder.pending is self.pending
             and len(nodes) == len(self.collected)
-            and all(x is payload for x, (payload, _) in zip(nodes, self.collected))
+            and all(x is y and x.value is None for x, (y, _) in zip(nodes, self.collected))
         )
 
     def calls(self, scalar: bytes | None = None) -> tuple[ReplayedCall, ...]:
