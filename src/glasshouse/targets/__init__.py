@@ -11,3 +11,4 @@ from glasshouse.compile.lowering.target import (
     use_target,
 )
 from glasshouse.targets.cpu.target import CPU
+from glasshouse.targets.plain.target import PLAIN

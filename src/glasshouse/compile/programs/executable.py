@@ -141,6 +141,7 @@ class Program:
         between = {i: x for i, x in whats if isinstance(x, CollectiveStep)}
         self.collectives = CollectiveSteps(between) if between else None
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
+        self.native_calls = {i: what for i, what in whats if isinstance(what, NativeCall)}
         self.lock = threading.Lock()
         self.keep: list[Any] = []  # objects that the steps point to
         self.args: list[Any] = []  # the coded arguments of each

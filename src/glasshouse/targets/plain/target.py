@@ -1,0 +1,31 @@
+"""The target `plain`: C without libraries and without instructions of one processor.
+
+Fused kernels, windows, sorting, loops and scatters are those of the target `cpu`; matrix products
+and convolutions are twins in plain C. Their sums depend on no option of the compiler and on no
+processor, so a folder of C computes the same elsewhere, but for its mathematics' last bits."""
+
+from glasshouse.compile.lowering.target import Target
+from glasshouse.targets.cpu.fused import FusedLowerer
+from glasshouse.targets.cpu.host import HostLowerer
+from glasshouse.targets.cpu.kernels.along_axis import ExtremeKernels, RunningSumKernels, SortKernels
+from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
+from glasshouse.targets.cpu.kernels.windows import WindowKernels
+from glasshouse.targets.cpu.scan import LoopLowerer
+from glasshouse.targets.plain.convolutions import PlainConvolutions
+from glasshouse.targets.plain.products import PlainProducts
+
+PLAIN = Target(
+    "plain",
+    [
+        PlainProducts(),
+        PlainConvolutions(),
+        WindowKernels(),
+        ScatterKernels(),
+        ExtremeKernels(),
+        RunningSumKernels(),
+        SortKernels(),
+        LoopLowerer(),
+    ],
+    fused=FusedLowerer(),
+    host=HostLowerer(),
+)

@@ -1,0 +1,232 @@
+"""Folders of C: they give the bits of the Programs that they were made from."""
+
+import json
+
+import c_programs
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.base.errors import BackendError, CaptureError, OptionError
+
+SIZES = {"mlp": (8, 64), "cnn": (8, 1, 8, 8)}
+
+
+def network(kind):
+    gh.manual_seed(0)
+    if kind == "mlp":
+        return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+    head = [nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*head, nn.Flatten(), nn.Linear(128, 10))
+
+
+def training_step(model, optimizer):
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def batches(kind):
+    draws = np.random.default_rng(1)
+    while True:
+        yield draws.random(SIZES[kind], np.float32), draws.integers(0, 10, SIZES[kind][0])
+
+
+def exported_training(tmp_path, kind, make_optimizer, warm=1):
+    """(step, model, optimizer, program in C), after `warm` steps in Python."""
+    model = network(kind)
+    optimizer = make_optimizer(model.parameters())
+    step = gh.optimize(training_step(model, optimizer))
+    batch = next(batches(kind))
+    with c_programs.plainly(), c_programs.always():
+        for _ in range(warm):
+            step(*map(gh.asarray, batch))
+    gh.export_program(step, tmp_path, *batch, name="train")
+    return step, model, optimizer, c_programs.loaded(tmp_path, "train")
+
+
+OPTIMIZERS = {
+    "adamw": lambda params: gh.optim.AdamW(params, lr=0.01),
+    "momentum": lambda params: gh.optim.SGD(params, lr=0.01, momentum=0.9),
+    "rmsprop": lambda params: gh.optim.RMSprop(params, lr=0.01),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, name", [(kind, name) for kind in SIZES for name in OPTIMIZERS])
+def test_a_hundred_training_steps_give_the_bits_of_the_program(tmp_path, kind, name):
+    step, model, optimizer, program = exported_training(tmp_path, kind, OPTIMIZERS[name])
+    with c_programs.plainly(), c_programs.always():
+        for i, batch in zip(range(100), batches(kind), strict=False):
+            if i == 40:
+                optimizer.param_groups[0]["lr"] = 0.003
+                program.set("lr", 0.003)
+            if i == 60:  # the state goes through a file
+                program.save(tmp_path / "later.safetensors")
+                program.close()
+                program = c_programs.loaded(tmp_path, "train", tmp_path / "libprograms.so")
+                program.load(tmp_path / "later.safetensors")
+            loss = step(*map(gh.asarray, batch))
+            assert loss.item() == program.run(*batch)[0]
+    for key, value in model.state_dict().items():
+        if value.dtype is gh.float32:
+            found = c_programs.state_of(program, f"model.{key}", value.shape)
+            np.testing.assert_array_equal(found, value.numpy())
+    program.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SIZES)
+def test_inference_gives_the_bits_of_the_program_and_nearly_those_of_onednn(tmp_path, kind):
+    model = network(kind).eval()
+    x, _ = next(batches(kind))
+    gh.export_program(model, tmp_path, x)
+    program = c_programs.loaded(tmp_path, "program")
+    (found,) = program.run(x)
+    usual = model(gh.asarray(x)).detach().numpy()
+    with c_programs.plainly(), c_programs.always(), gh.no_grad():
+        np.testing.assert_array_equal(found, gh.optimize(lambda y: model(y))(gh.asarray(x)).numpy())
+    np.testing.assert_allclose(found, usual, rtol=1e-5, atol=1e-5 * abs(usual).max())
+    program.close()
+    weights = gh.load(tmp_path / "program.safetensors")
+    assert set(weights) <= set(model.state_dict())  # the names are the model's own
+
+
+@pytest.mark.slow
+def test_a_step_that_was_never_called_begins_where_its_manifest_says(tmp_path):
+    *_, program = exported_training(tmp_path, "mlp", OPTIMIZERS["adamw"], warm=0)
+    calls = json.loads((tmp_path / "train.json").read_text())["calls_before"]
+    assert calls > 0
+    model = network("mlp")
+    step = training_step(model, gh.optim.AdamW(model.parameters(), lr=0.01))
+    with c_programs.plainly(), c_programs.always():
+        for _ in range(calls):
+            step(*map(gh.asarray, next(batches("mlp"))))
+        loss = step(*map(gh.asarray, next(batches("mlp"))))
+    np.testing.assert_allclose(program.run(*next(batches("mlp")))[0], loss.item(), rtol=1e-5)
+    program.close()
+
+
+@pytest.mark.quick
+def test_exporting_changes_nothing_and_draws_nothing(tmp_path):
+    model = network("mlp")
+    before = {k: v.numpy().copy() for k, v in model.state_dict().items()}
+    optimizer = gh.optim.Adam(model.parameters(), lr=0.01)
+    draws = gh.default_generator.state()
+    gh.export_program(training_step(model, optimizer), tmp_path, *next(batches("mlp")))
+    assert gh.default_generator.state() == draws
+    assert not optimizer.state
+    for key, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[key])
+        assert value.grad is None
+
+
+@pytest.mark.slow
+def test_loops_and_gathers_run_in_c(tmp_path):
+    gh.manual_seed(1)
+    embedding, lstm, head = nn.Embedding(20, 8), nn.LSTM(8, 12, batch_first=True), nn.Linear(12, 20)
+
+    def predict(words):
+        return head(lstm(embedding(words))[0])
+
+    words = np.random.default_rng(0).integers(0, 20, (3, 7))
+    gh.export_program(predict, tmp_path, words)
+    program = c_programs.loaded(tmp_path, "program")
+    with gh.no_grad():
+        usual = predict(gh.asarray(words)).numpy()
+    np.testing.assert_allclose(program.run(words)[0], usual, rtol=1e-5, atol=1e-6)
+    with pytest.raises(RuntimeError, match="index"):
+        program.run(words + 100)
+    np.testing.assert_allclose(program.run(words)[0], usual, rtol=1e-5, atol=1e-6)
+    program.close()
+
+
+@pytest.mark.slow
+def test_wrong_tensors_are_refused_and_nothing_is_written(tmp_path):
+    gh.export_program(lambda x: x * 2.0, tmp_path, np.ones((2, 3), np.float32))
+    program = c_programs.loaded(tmp_path, "program")
+    for bad, what in (
+        (np.ones((2, 4), np.float32), "size 4 on axis 1; expected 3"),
+        (np.ones(6, np.float32), "1 axes; expected 2"),
+        (np.ones((2, 3)), "dtype"),
+    ):
+        with pytest.raises(RuntimeError, match=what):
+            program.run(bad)
+    with pytest.raises(RuntimeError, match="expected 1 inputs; got 0"):
+        program.run()
+    with pytest.raises(RuntimeError, match="no number nothing"):
+        program.set("nothing", 1.0)
+    np.testing.assert_array_equal(program.run(np.ones((2, 3), np.float32))[0], np.full((2, 3), 2.0))
+    program.close()
+
+
+@pytest.mark.slow
+def test_damaged_files_are_refused_and_change_nothing(tmp_path):
+    w = gh.tensor(np.arange(6, dtype=np.float32).reshape(2, 3))
+    gh.export_program(lambda x: x + w, tmp_path, np.ones((2, 3), np.float32))
+    library = c_programs.library_of(tmp_path)
+    program = c_programs.loaded(tmp_path, "program", library)
+    good = (tmp_path / "program.safetensors").read_bytes()
+    x, draws, path = np.zeros((2, 3), np.float32), np.random.default_rng(0), tmp_path / "bad"
+    end = 8 + int.from_bytes(good[:8], "little")
+    changed = [good[:n] for n in range(0, len(good), 7)]
+    for _ in range(300):
+        copy = bytearray(good)
+        copy[draws.integers(0, end)] = draws.integers(0, 256)
+        changed.append(bytes(copy))
+    for data in changed:
+        path.write_bytes(data)
+        try:
+            program.load(path)
+        except RuntimeError:
+            np.testing.assert_array_equal(program.run(x)[0], w.numpy())
+        program.load(tmp_path / "program.safetensors")
+    with pytest.raises(RuntimeError, match="cannot open"):
+        program.load(tmp_path / "none")
+    program.close()
+
+
+@pytest.mark.slow
+def test_two_programs_of_a_folder_share_state_by_name(tmp_path):
+    model = network("mlp")
+    step = training_step(model, gh.optim.SGD(model.parameters(), lr=0.1))
+    x, y = next(batches("mlp"))
+    gh.export_program(step, tmp_path, x, y, name="train")
+    model.eval()
+    gh.export_program(lambda x: model(x), tmp_path, x, name="predict")
+    library = c_programs.library_of(tmp_path)
+    train, other = (c_programs.loaded(tmp_path, name, library) for name in ("train", "predict"))
+    (before,) = other.run(x)
+    for _ in range(3):
+        train.run(x, y)
+    other.check(library_copy(other, train))
+    assert abs(other.run(x)[0] - before).max() > 1e-3
+    weight = c_programs.state_of(train, "model.0.weight", (32, 64))
+    np.testing.assert_array_equal(c_programs.state_of(other, "model.0.weight", (32, 64)), weight)
+    train.close(), other.close()
+
+
+def library_copy(to, source):
+    return to.library.gh_copy(to.context, source.context)
+
+
+def test_what_has_no_form_in_c_is_refused_by_name(tmp_path):
+    x = np.eye(3, dtype=np.float32)
+    with pytest.raises(BackendError, match="svd"):
+        gh.export_program(lambda x: gh.linalg.svd(x)[1], tmp_path, x)
+    with pytest.raises(CaptureError, match="item"):
+        gh.export_program(lambda x: print(x.sum().item()), tmp_path, x)
+    seen = []
+    with pytest.raises(CaptureError, match="append"):
+        gh.export_program(lambda x: seen.append(x * 2.0), tmp_path, x)
+    with pytest.raises(OptionError, match="name that C takes"):
+        gh.export_program(lambda x: x + 1, tmp_path, x, name="a b")
+    with pytest.raises(OptionError, match="function"):
+        gh.export_program(3, tmp_path, x)
+    assert not any(tmp_path.iterdir())
