@@ -59,7 +59,7 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
     folder = check_path(WHERE, path)
     arguments = tuple(x if isinstance(x, Tensor) else as_tensor(x) for x in inputs)
     layout = StepLayout(capture_call(step, arguments))
-    about = "a step that trains" if layout.copies or layout.updates else "a function"
+    about = "a step that trains" if layout.changes or layout.state.updates else "a function"
     text = ProgramText(layout, name, about).text()
     manifest = manifest_of(layout, name)
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
         f"const gh_program {name};\n"
     )
     (folder / f"{name}.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    save_safetensors(folder / f"{name}.safetensors", {x.name: x.array for x in layout.states})
+    save_safetensors(folder / f"{name}.safetensors", {x.name: x.array for x in layout.state.values})
     programs = sorted(x.stem for x in folder.glob("*.json") if (folder / f"{x.stem}.c").exists())
     (folder / "CMakeLists.txt").write_text(cmake_of(programs))
     for example in ("example.c", "example.py"):
@@ -88,7 +88,7 @@ def as_tensor(x: Any) -> Any:
 
 
 def manifest_of(layout: StepLayout, name: str) -> dict[str, Any]:
-    """What the folder says of a program to programs."""
+    """Describe a program for other programs."""
 
     def values(items: Any) -> list[dict[str, Any]]:
         return [{"name": x.name, "dtype": x.dtype, "shape": list(x.shape)} for x in items]
@@ -98,11 +98,11 @@ def manifest_of(layout: StepLayout, name: str) -> dict[str, Any]:
         "name": name,
         "glasshouse": __version__,
         "format": 1,
-        "inputs": values(layout.arguments),
+        "inputs": values(layout.state.arguments),
         "outputs": values([argument for argument, _ in layout.results]),
-        "state": values(layout.states),
-        "calls_before": 0 if layout.is_original else layout.call.calls,
-        "block_bytes": layout.nbytes,
+        "state": values(layout.state.values),
+        "calls_before": 0 if layout.state.is_original else layout.state.call.calls,
+        "block_bytes": layout.state.nbytes,
         "arena_bytes": layout.program.arena_bytes,
         "flops": sum(info.flops for info in infos),
         "steps": [{"kind": x.kind, "name": x.name, "flops": x.flops} for x in infos],

@@ -32,14 +32,14 @@ class Read(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What a call leaves at a name: a `Read` or a `Result`."""
+    """A value that a call leaves at a name: a `Read` or a `Result`."""
 
     name: str
     value: Any
 
 
 class ReplacementReading:
-    """What a replacement does with these slots: `inputs` of the graph, `writes`, and its `value`.
+    """Reading of a replacement with these slots: `inputs` of the graph, `writes`, and its `value`.
 
     `numbers` has the values of the state's numbers that it reads, by name."""
 
@@ -94,26 +94,26 @@ class ReplacementReading:
                 self.env["i"] = self.evaluate(value.elts[0])
             case ast.Subscript():
                 base, key = self.evaluate(target.value), self.evaluate(target.slice)
-                self.write(base, self.known(key, target), self.evaluate(value), target)
+                self.write(base, self.value_of(key, target), self.evaluate(value), target)
             case ast.Attribute():
                 self.write(self.evaluate(target.value), target.attr, self.evaluate(value), target)
             case _:
                 self.refuse(target)
 
     def call_for_effect(self, call: ast.Call) -> None:
-        fn = self.known(self.evaluate(call.func), call)
+        fn = self.value_of(self.evaluate(call.func), call)
         args = [self.evaluate(x) for x in call.args]
         if fn in (hold, release):
             return
         if fn in (object.__setattr__, setattr, dict.__setitem__) and len(args) == 3:
             base, key, value = args
-            self.write(base, self.known(key, call), value, call)
+            self.write(base, self.value_of(key, call), value, call)
         else:
             self.refuse(call)
 
     def write(self, base: Any, key: Any, value: Any, node: ast.AST) -> None:
         """Note what a part of a container becomes, leaf by leaf."""
-        owner = self.names.containers.get(id(self.known(base, node)))
+        owner = self.names.containers.get(id(self.value_of(base, node)))
         if owner is None:
             self.refuse(node)
         self.write_leaf(self.names.part_name(str(owner), key), value, node)
@@ -135,7 +135,7 @@ class ReplacementReading:
         self.numbers[name] = float(value)
         return Read(value, StateNumber(name))
 
-    def known(self, read: Any, node: ast.AST) -> Any:
+    def value_of(self, read: Any, node: ast.AST) -> Any:
         """A value that does not depend on the graph."""
         return read.value if isinstance(read, Read) else self.refuse(node)
 
@@ -153,31 +153,31 @@ class ReplacementReading:
             case ast.Name(id=name):
                 return self.env[name] if name in self.env else Read(self.pool[name])
             case ast.Attribute():
-                base = self.known(self.evaluate(node.value), node)
+                base = self.value_of(self.evaluate(node.value), node)
                 return self.part(base, node.attr, getattr(base, node.attr))
             case ast.Subscript():
                 return self.subscript(node)
             case ast.Call():
                 return self.call(node)
             case ast.UnaryOp():  # an equal number, or a negative one
-                value = self.known(self.evaluate(node.operand), node)
+                value = self.value_of(self.evaluate(node.operand), node)
                 return Read(-value if isinstance(node.op, ast.USub) else value)
             case ast.List() | ast.Tuple():
                 parts = [self.evaluate(x) for x in node.elts]
                 return parts if isinstance(node, ast.List) else tuple(parts)
             case ast.Dict():
-                keys = [self.known(self.evaluate(x), node) for x in node.keys if x is not None]
+                keys = [self.value_of(self.evaluate(x), node) for x in node.keys if x is not None]
                 return dict(zip(keys, map(self.evaluate, node.values), strict=True))
         return self.refuse(node)
 
     def subscript(self, node: ast.Subscript) -> Any:
         base = self.evaluate(node.value)
-        key = self.known(self.evaluate(node.slice), node)
+        key = self.value_of(self.evaluate(node.slice), node)
         if base is GRAPH:
             return Result(key)
         if isinstance(base, (dict, list, tuple)) and not isinstance(base, (Read, Result)):
             return base[key]
-        base = self.known(base, node)
+        base = self.value_of(base, node)
         return self.part(base, key, base[key])
 
     def call(self, node: ast.Call) -> Any:
@@ -185,9 +185,9 @@ class ReplacementReading:
             inputs = self.evaluate(node.args[0])
             self.inputs = list(inputs)
             return GRAPH
-        fn = self.known(self.evaluate(node.func), node)
+        fn = self.value_of(self.evaluate(node.func), node)
         args = [self.evaluate(x) for x in node.args]
-        values = [self.known(x, node) for x in args]
+        values = [self.value_of(x, node) for x in args]
         value = fn(*values)
         name = getattr(fn, "__name__", "")
         if len(values) == 2 and name in ("__getitem__", "attribute_of_c", "stored"):
@@ -202,8 +202,8 @@ class ReplacementReading:
         return Read(value, ComputedNumber(fn, tuple(exprs)))
 
 
-class GraphResults:
-    """Stands for the results of the graph."""
+class AllResults:
+    """Marker of the results of the graph."""
 
 
-GRAPH = GraphResults()
+GRAPH = AllResults()

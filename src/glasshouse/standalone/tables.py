@@ -7,7 +7,7 @@ from typing import Any
 from glasshouse.base.errors import BackendError, DTypeError, ShapeError
 from glasshouse.compile.programs.code import StepCode
 from glasshouse.compile.steps.emitted import CKernel, Dialect
-from glasshouse.standalone.layout import Source, StepLayout
+from glasshouse.standalone.layout import StepLayout, ValuePlace
 from glasshouse.standalone.numbers import c_number
 from glasshouse.targets.cpu.scan import LoopCall
 
@@ -112,20 +112,20 @@ class ProgramText:
         layout = self.layout
         results = [argument for argument, _ in layout.results]
         for kind, values in (
-            ("input", layout.arguments),
+            ("input", layout.state.arguments),
             ("output", results),
-            ("state", layout.states),
+            ("state", layout.state.values),
         ):
             self.add_array(
                 "gh_spec", f"{kind}s", [spec_text(x.name, x.dtype, x.shape) for x in values]
             )
-        self.add_array("int64_t", "state_places", [x.at for x in layout.states])
+        self.add_array("int64_t", "state_places", [x.at for x in layout.state.values])
 
     def add_places(self) -> None:
         layout = self.layout
         self.add_array("gh_place", "fetches", map(braced, layout.fetches))
         self.add_array("int64_t", "results", layout.outputs)
-        keys = zip(layout.generators, layout.keys, strict=True)
+        keys = zip(layout.state.generators, layout.state.keys, strict=True)
         self.add_array("gh_key", "keys", map(braced, keys))
         self.add_array("gh_move", "gives", [move_text(source, 0) for _, source in layout.results])
         self.add_array("gh_move", "moves", [move_text(*copy) for copy in layout.copies])
@@ -134,7 +134,7 @@ class ProgramText:
         """Add the functions that compute numbers."""
         layout = self.layout
         places = {
-            name: f"(*(const double *)(block + {at}))" for name, at in layout.number_at.items()
+            name: f"(*(const double *)(block + {at}))" for name, at in layout.state.numbers.items()
         }
         lines = [
             "static void numbers(const char *block, int64_t *scalars) {",
@@ -145,28 +145,29 @@ class ProgramText:
                 bits = int.from_bytes(packed, "little", signed=True)
                 lines.append(f"  scalars[{i}] = {bits}LL;")
                 continue
-            value = layout.inputs[at] if layout.exprs[at] is None else layout.exprs[at]
+            read = (layout.reading.inputs or [])[at]
+            value = read.value if read.expr is None else read.expr
             c = SCALARS[kind]
             text = f"const {c} x = ({c}){c_number(value, places)}"
             lines.append(f"  {{ {text}; memcpy(scalars + {i}, &x, 8); }}")
         lines += ["}", "", "static void advance(char *block) {", "  (void)block;"]
-        for i, (_, expr) in enumerate(layout.updates):
+        for i, (_, expr) in enumerate(layout.state.updates):
             lines.append(f"  const double x{i} = {c_number(expr, places)};")
-        for i, (name, _) in enumerate(layout.updates):
-            lines.append(f"  *(double *)(block + {layout.number_at[name]}) = x{i};")
+        for i, (name, _) in enumerate(layout.state.updates):
+            lines.append(f"  *(double *)(block + {layout.state.numbers[name]}) = x{i};")
         self.lines += [*lines, "}", ""]
 
     def add_program(self, steps: str) -> None:
         layout = self.layout
         counts = {
             "steps": layout.program.count,
-            "inputs": len(layout.arguments),
+            "inputs": len(layout.state.arguments),
             "outputs": len(layout.results),
-            "states": len(layout.states),
+            "states": len(layout.state.values),
             "fetches": len(layout.fetches),
             "results": len(layout.outputs),
             "scalars": len(layout.forward.scalars),
-            "keys": len(layout.keys),
+            "keys": len(layout.state.keys),
             "moves": len(layout.copies),
         }
         arrays = {
@@ -180,7 +181,7 @@ class ProgramText:
             "gives": ("gives", counts["outputs"]),
             "move": ("moves", counts["moves"]),
         }
-        fields = [f'.name = "{self.name}"', f".block_bytes = {layout.nbytes}"]
+        fields = [f'.name = "{self.name}"', f".block_bytes = {layout.state.nbytes}"]
         fields += [f".arena_at = {layout.arena_at}", f".step = {steps}"]
         fields += [f".{name} = {count}" for name, count in counts.items()]
         fields += [f".{x} = {name if count else 0}" for x, (name, count) in arrays.items()]
@@ -216,7 +217,7 @@ def spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     return f"{{{json.dumps(name)}, {DTYPES[dtype]}, {len(shape)}, {{{sizes}}}}}"
 
 
-def move_text(source: Source, to: int) -> str:
+def move_text(source: ValuePlace, to: int) -> str:
     sizes = [", ".join(map(str, x)) or "0" for x in (source.shape, source.strides)]
     where = f"{{{source.argument}, {source.at}}}, {to}, {source.itemsize}, {len(source.shape)}"
     return f"{{{where}, {{{sizes[0]}}}, {{{sizes[1]}}}}}"

@@ -1,6 +1,10 @@
 """Folders of C: they give the bits of the Programs that they were made from."""
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import c_programs
 import numpy as np
@@ -230,3 +234,44 @@ def test_what_has_no_form_in_c_is_refused_by_name(tmp_path):
     with pytest.raises(OptionError, match="function"):
         gh.export_program(3, tmp_path, x)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_training_step_is_clean_under_the_sanitizers(tmp_path):
+    exported_training(tmp_path, "cnn", OPTIMIZERS["adamw"])[-1].close()
+    files = [str(tmp_path / "example.c"), *c_programs.sources_of(tmp_path)]
+    c_programs.compile_c(tmp_path, *c_programs.SANITIZERS, *files, output="example")
+    found = subprocess.run([tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0 and found.stdout.startswith("output:"), found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-aarch64"), reason="needs qemu-user")
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="needs a cross compiler")
+def test_another_processor_gives_nearly_the_same(tmp_path):
+    program = exported_training(tmp_path, "cnn", OPTIMIZERS["adamw"])[-1]
+    inputs = [np.zeros(x["shape"], x["dtype"]) for x in program.manifest["inputs"]]
+    (wanted,) = program.run(*inputs)
+    program.close()
+    files = [str(tmp_path / "example.c"), *c_programs.sources_of(tmp_path)]
+    c_programs.compile_c(
+        tmp_path, "-static", *files, compiler=["aarch64-linux-gnu-gcc"], output="example"
+    )
+    found = subprocess.run(
+        ["qemu-aarch64", tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True
+    )
+    np.testing.assert_allclose(float(found.stdout.split()[1]), wanted, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_digits_are_learnt_without_python(tmp_path):
+    pytest.importorskip("sklearn")
+    example = Path(__file__).parents[3] / "examples" / "digits_in_c" / "export.py"
+    subprocess.run([sys.executable, example, tmp_path / "folder"], check=True)
+    folder = tmp_path / "folder"
+    (folder / "example.c").unlink()
+    library = c_programs.compile_c(folder, "-O3", *c_programs.sources_of(folder), output="digits")
+    found = subprocess.run([library, folder, "8"], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr  # 98 % of the held-out images
+    assert library.stat().st_size < 1 << 20
+    assert "model.0.weight" in gh.load(folder / "trained.safetensors")

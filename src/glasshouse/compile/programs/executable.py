@@ -147,7 +147,7 @@ class Program:
         self.args: list[Any] = []  # the coded arguments of each
         self.runner = NativeRunner.get()
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
-        self.general_ns = self.general_kernels = 0  # how long runs with them took; how many differ
+        self.general_ns = 0  # for how long runs take them, before they are made for its sizes
         self.steps = self.make_steps(code.steps, common or CommonSizes())
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
@@ -168,7 +168,7 @@ class Program:
             for (i, kernel), compiled in zip(self.sources.items(), built, strict=True)
             if is_general(compiled, kernel, steps[i].args)
         }
-        self.general_kernels = len(set(self.general.values()))
+        self.general_ns = SPECIALISE_NS * len(set(self.general.values()))
         self.sources = {i: compiled.kernel for i, compiled in kernels.items()}
         self.keep.extend(set(built))
         table = (RunnerStep * len(steps))()
@@ -201,8 +201,8 @@ class Program:
     def note_time(self, ns: int) -> None:
         """Count the time of a run with general kernels. Once compiling special ones is a small part
         of it, the Program gets kernels for its sizes."""
-        self.general_ns += ns
-        if self.general_ns >= SPECIALISE_NS * self.general_kernels:
+        self.general_ns -= ns
+        if self.general_ns <= 0:
             self.specialise()
 
     @property

@@ -42,10 +42,10 @@ class PlainConvolutions(PlainKernels):
         turned = int(op == "conv_data_grad")
         x, w, _ = views
         groups = node.attrs["groups"]
-        made, taken = w.shape[0] // groups, w.shape[1]
+        channels, terms = w.shape[0] // groups, w.shape[1]
         if turned:
-            made, taken = taken, made
-        count = groups * -(-made // PANEL) * PANEL * taken * prod(w.shape[2:])
+            channels, terms = terms, channels
+        count = groups * -(-channels // PANEL) * PANEL * terms * prod(w.shape[2:])
         panels = lowering.buffer(Spec((count,), node.dtype)).view()
         text = f"gh_weights_{real}(&s, b0, b1, {turned});"
         planned = PlannedKernel(

@@ -1,0 +1,185 @@
+"""Where a step's values lie in one block of memory before a run: its state, arguments and keys."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
+from glasshouse.compile.planning.plan_memory import ALIGNMENT
+from glasshouse.standalone.capturing import CapturedCall
+from glasshouse.standalone.numbers import names_in
+from glasshouse.standalone.replacement import Read
+from glasshouse.tensor import Tensor
+
+KEY_BYTES = 16
+
+
+class NamedValue(NamedTuple):
+    """A value of the state: its name, shape, dtype, place in the block, and contents."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    at: int
+    array: np.ndarray
+
+
+class NamedSpec(NamedTuple):
+    """An argument or a result."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class StateLayout:
+    """The state of a captured call, in one block of memory.
+
+    values      in the order of the block; numbers are float64, generators three uint64
+    arguments   of a run, `argument_of` their numbers by the id of the tensor
+    homes       of what the Program reads: (number of an argument or -1, place in the block)
+    numbers     the places of numbers, by the name that Python has for them
+    updates     of numbers after a run: (name, expression)
+    generators  the place of the generator of each random key, `keys` the key's"""
+
+    def __init__(self, call: CapturedCall) -> None:
+        self.call = call
+        self.nbytes = 0
+        self.values: list[NamedValue] = []
+        self.arguments: list[NamedSpec] = []
+        self.argument_of: dict[int, int] = {}
+        self.homes: dict[PayloadPlace, tuple[int, int]] = {}
+        self.numbers: dict[str, int] = {}
+        self.inputs = [x.value for x in call.reading.inputs or ()]
+        self.tensors = call.program.tensors(self.inputs)
+        self.updates = [
+            (write.name, write.value.expr)
+            for write in call.reading.writes
+            if isinstance(write.value, Read) and write.value.expr is not None
+        ]
+        self.is_original = self.has_original()
+        self.add_arguments()
+        self.add_tensors()
+        self.add_numbers()
+        self.generators = self.add_generators()
+        self.keys = [self.place(KEY_BYTES) for _ in call.program.keys]
+
+    def place(self, nbytes: int) -> int:
+        """A place for so many bytes in the block."""
+        at = self.nbytes
+        self.nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return at
+
+    def has_original(self) -> bool:
+        """Whether all of the state is there before the first call: it begins as the user has it.
+        Else (an optimizer makes its state in its first step) as the copies have it now."""
+        names, original = self.call.names, self.call.original
+        for tensor in self.tensors:
+            name = names.tensors.get(id(tensor))
+            if name is None or name in self.call.arguments:
+                continue
+            before = original.objects.get(name)
+            if not isinstance(before, Tensor) or before.spec != tensor.spec:
+                return False
+        return all(self.original_number(name) is not None for name, _ in self.updates)
+
+    def original_number(self, name: str) -> float | None:
+        owner, _, key = name.rpartition(".")
+        container: Any = self.call.original.objects.get(owner)
+        is_dict = isinstance(container, dict)
+        value: Any = container.get(key) if is_dict else getattr(container, key, None)
+        return float(value) if type(value) in (int, float) else None
+
+    def add_arguments(self) -> None:
+        """Add the tensors among the function's arguments, used or not."""
+        for slot, value in self.call.arguments.items():
+            for tensor in tensors_in(value):
+                name = self.call.names.tensors.get(id(tensor), slot)
+                if id(tensor) not in self.argument_of and name.split(".")[0] == slot:
+                    self.argument_of[id(tensor)] = len(self.arguments)
+                    self.arguments.append(NamedSpec(name, tensor.shape, tensor.dtype.name))
+
+    def add_tensors(self) -> None:
+        """Add the state's tensors, each once, and gradients that the Program reads."""
+        for number, tensor in enumerate(self.tensors):
+            place = PayloadPlace(PlaceKind.TENSOR, number)
+            if id(tensor) in self.argument_of:
+                self.homes[place] = self.argument_of[id(tensor)], 0
+                continue
+            name = self.name_of(number)
+            before = self.call.original.objects.get(name) if self.is_original else None
+            value = before if isinstance(before, Tensor) else tensor
+            self.homes[place] = -1, self.add(name, value.detach().numpy())
+        assert self.call.program.forward is not None
+        for place in self.call.program.forward.fetches:
+            if place.kind is PlaceKind.GRADIENT:
+                gradient = self.tensors[place.number].grad
+                name = f"{self.name_of(place.number)}.grad"
+                self.homes[place] = -1, self.add(name, gradient.detach().numpy())
+
+    def name_of(self, number: int) -> str:
+        """Name of a tensor by its number."""
+        return self.call.names.tensors.get(id(self.tensors[number]), f"constant.{number}")
+
+    def add(self, name: str, array: np.ndarray) -> int:
+        """Add a value, and return its place."""
+        at = self.place(array.nbytes)
+        taken = {value.name for value in self.values}
+        while name in taken:
+            name += "'"
+        # reshape: ascontiguousarray makes a vector of a number
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        self.values.append(NamedValue(name, array.shape, array.dtype.name, at, array.copy()))
+        return at
+
+    def add_numbers(self) -> None:
+        """Add the numbers that the step computes with: by the last word of their name where one
+        number alone has it."""
+        written = {name for name, _ in self.updates}
+        exprs = [x.expr for x in self.call.reading.inputs or ()]
+        exprs += [expr for _, expr in self.updates]
+        used = written.union(*map(names_in, exprs))
+        words = {name: last_word(name) for name in used}
+        for name in sorted(used):
+            alone = name not in written and list(words.values()).count(words[name]) == 1
+            value = self.call.reading.numbers.get(name, 0.0)
+            if self.is_original and (before := self.original_number(name)) is not None:
+                value = before
+            self.numbers[name] = self.add(words[name] if alone else name, np.array(value))
+
+    def add_generators(self) -> list[int]:
+        """Add the state of each key's generator: its key, and how many keys it gave."""
+        call, places = self.call, dict[int, int]()
+        states = call.draws_before if self.is_original else call.draws
+        for generator, state in zip(call.program.keys, states, strict=True):
+            if id(generator) not in places:
+                name = f"random.{len(places)}" if places else "random"
+                places[id(generator)] = self.add(name, np.array(state, np.uint64))
+        return [places[id(generator)] for generator in call.program.keys]
+
+    def home(self, place: PayloadPlace) -> tuple[int, int]:
+        """Where the Program reads an input."""
+        if place.kind is PlaceKind.KEY:
+            return -1, self.keys[place.number]
+        if place.kind is PlaceKind.CONSTANT and place not in self.homes:
+            assert place.payload is not None
+            name = f"constant.{len(self.values)}"
+            self.homes[place] = -1, self.add(name, place.payload.value)
+        return self.homes[place]
+
+
+def last_word(name: str) -> str:
+    """The last word of a name, and what counts after it: "betas.0"."""
+    words = name.split(".")
+    at = next((i for i in reversed(range(len(words))) if not words[i].isdigit()), 0)
+    return ".".join(words[at:])
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    """The tensors in an argument: itself, or those of lists, tuples and dicts."""
+    if isinstance(value, Tensor):
+        return [value]
+    if not isinstance(value, (dict, list, tuple)):
+        return []
+    parts = value.values() if isinstance(value, dict) else value
+    return [x for part in parts for x in tensors_in(part)]
