@@ -289,7 +289,7 @@ def test_results_of_one_call_are_read_one_by_one_also_when_nothing_waits_any_mor
 
 
 def parts_of(pending, encode) -> tuple:
-    """What `encode` says of the nodes that wait, without references to any of them."""
+    """Return what `encode` says of the nodes that wait, without references to any of them."""
     parts = encode(pending, hooks.mark_needed(pending, ()))
     places = {id(node): i for i, node in enumerate(pending)}
     key, nodes, leaves, scalars, outputs, donated = parts
