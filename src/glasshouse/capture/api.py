@@ -1,7 +1,9 @@
 """The public functions of capture: optimize, verify, explain, export and their settings."""
 
 import functools
+from collections.abc import Callable
 from contextlib import ContextDecorator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.flags import flags
@@ -29,19 +31,23 @@ from glasshouse.capture.sessions.reproduce import Reproduction
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import hooks
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "explain",
            "export", "graph_break", "mark_dynamic", "optimize", "reset", "run", "skip",
            "verify"]  # fmt: skip
 
 
 def optimize(
-    compiler="program",
+    compiler: Any = "program",
     nopython: bool = False,
     dynamic: bool = False,
-    frontend=None,
+    frontend: Any = None,
     memory_budget: int | float | str | None = None,
     verify: bool | None = None,
-):
+) -> Any:
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 
     A decorator, with or without arguments, and a context that captures the functions called inside
@@ -97,25 +103,25 @@ hooks.optimize = optimize
 class CaptureModeContext(ContextDecorator):
     """Context and decorator inside which captured functions run in another mode."""
 
-    def __init__(self, mode: int):
+    def __init__(self, mode: int) -> None:
         self.mode, self.before = mode, []
 
-    def __enter__(self):
+    def __enter__(self) -> Any:
         self.before.append(native().set_mode(self.mode) if available() else 0)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: Any) -> None:
         before = self.before.pop()
         if available():
             native().set_mode(before)
 
 
-def run(fn=None):
+def run(fn: Any = None) -> Any:
     """fn (or, without one, a context) in which captured functions only use known entries."""
     return CaptureModeContext(1) if fn is None else CaptureModeContext(1)(fn)
 
 
-def disable(fn=None):
+def disable(fn: Any = None) -> Any:
     """fn (or, without one, a context) in which nothing is captured, its calls included."""
     if fn is None:
         return CaptureModeContext(2)
@@ -125,7 +131,7 @@ def disable(fn=None):
     return wrapped
 
 
-def skip(fn):
+def skip(fn: Any) -> Any:
     """fn, not captured itself; functions that it calls may be captured."""
     fn = innermost(fn)
 
@@ -145,33 +151,33 @@ def graph_break() -> None:
 graph_break.__gh_disabled__ = True
 
 
-def register(table: dict, fn):
+def register(table: dict[Any, Any], fn: Any) -> Any:
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         table[id(one)] = one
     return fn
 
 
-def allow_in_graph(fn):
+def allow_in_graph(fn: Any) -> Any:
     """Make calls of fn (or of each in a list) nodes of the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.disallowed.pop(id(one), None)
     return register(config.allowed, fn)
 
 
-def disallow_in_graph(fn):
+def disallow_in_graph(fn: Any) -> Any:
     """Make calls of fn (or of each in a list) break the graph. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.allowed.pop(id(one), None)
     return register(config.disallowed, fn)
 
 
-def assume_constant_result(fn):
+def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Call fn once while capturing, and use its result in later calls. Returns fn."""
     config.constant_results.add(fn)
     return fn
 
 
-def mark_dynamic(tensor, axis) -> None:
+def mark_dynamic(tensor: "Tensor", axis: Any) -> None:
     """Let the size of `axis` (or of each in a tuple) vary from the first capture on."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
     tensor._gh_dynamic = frozenset(axes).union(getattr(tensor, "_gh_dynamic", ()))
@@ -190,7 +196,7 @@ def reset() -> None:
     counters.clear()
 
 
-def explain(fn, *args, **kwargs) -> Explanation:
+def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
     """Run fn(*args, **kwargs) captured, and report graphs, breaks with reasons, guards, times, and
     calls that no kernel computes.
 
@@ -205,7 +211,7 @@ def explain(fn, *args, **kwargs) -> Explanation:
     return Explanation(fn, capture, result, backend.fallbacks.since(before))
 
 
-def verify(fn, *args, calls: int = 3, **kwargs) -> Verification:
+def verify(fn: Any, *args: Any, calls: int = 3, **kwargs: Any) -> Verification:
     """Whether captured calls of fn(*args, **kwargs) do what plain Python does, as a report.
 
     The calls run on copies: the caller's objects do not change. Results, errors and effects are
@@ -224,7 +230,9 @@ def verify(fn, *args, calls: int = 3, **kwargs) -> Verification:
     return verify_calls(OptimizeDecorator(capture), front, world, calls)
 
 
-def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **kwargs):
+def write_reproduction(
+    fn: Any, *args: Any, compiler: str = "program", path: Any = "reproduction.py", **kwargs: Any
+) -> Any:
     """Write a script that shows on its own how a compiler fails on a graph of fn(*args, **kwargs).
 
     Each graph is tried with inputs made from specs and a seed: the compiler raises, or gives other
@@ -249,12 +257,12 @@ def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **
     return next((one for one in reproductions if one.outcome(one.calls)), largest).write(path)
 
 
-def innermost_name(fn) -> str:
+def innermost_name(fn: Any) -> str:
     fn = innermost(fn)
     return getattr(fn, "__qualname__", type(fn).__name__)
 
 
-def export(fn, *args, **kwargs):
+def export(fn: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """(graph module, guards) of fn as one graph for these arguments.
 
     The graph module takes the tensors among fn's arguments in the order of its signature, used or

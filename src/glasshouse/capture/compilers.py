@@ -3,6 +3,7 @@
 import functools
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse.base.errors import OptionError, suggest, type_name
@@ -16,7 +17,7 @@ from glasshouse.capture.programs.recording_interpreter import eager
 from glasshouse.nn.module import Module
 
 
-def printed(graph_module, example_inputs):
+def printed(graph_module: Any, example_inputs: Any) -> Any:
     """The compiler that prints the graph as a table and runs it uncompiled."""
     graph_module.graph.print_tabular()
     return graph_module.forward
@@ -31,7 +32,7 @@ compilers: dict[str, Any] = {
 COMPILER_ALIASES = {"glass": "program"}  # names from earlier versions
 
 
-def register_compiler(fn=None, *, name: str | None = None):
+def register_compiler(fn: Any = None, *, name: str | None = None) -> Any:
     """Register a compiler: fn(graph_module, example_inputs) -> callable; also a decorator."""
     if fn is None:
         return functools.partial(register_compiler, name=name)
@@ -50,7 +51,7 @@ def list_compilers() -> list[str]:
     return sorted(compilers)
 
 
-def compiler_of(compiler):
+def compiler_of(compiler: Any) -> Any:
     """A compiler by name, or the function itself."""
     if callable(compiler):
         return compiler
@@ -77,7 +78,7 @@ BY_PLACE = (
 )
 
 
-def is_target(x) -> bool:
+def is_target(x: Any) -> bool:
     """Whether something is to be captured, rather than used as a compiler. A function or method is
     a compiler if it is registered as one or has the parameters of one."""
     if isinstance(x, Module) or is_foreign_module(x):
@@ -87,7 +88,7 @@ def is_target(x) -> bool:
     return not takes_a_graph(x) and x not in compilers.values()
 
 
-def takes_a_graph(fn) -> bool:
+def takes_a_graph(fn: Callable[..., Any]) -> bool:
     """Whether a function takes a graph and examples of its inputs, by the names of both."""
     positional = [p for p in inspect.signature(fn).parameters.values() if p.kind in BY_PLACE]
     needed = needed_arguments(fn)
@@ -98,13 +99,13 @@ def takes_a_graph(fn) -> bool:
     return of_graph or len(needed) == 2 and second.name.startswith("example")
 
 
-def needed_arguments(fn) -> list[inspect.Parameter]:
+def needed_arguments(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters that a call fills by their places, and must."""
     parameters = inspect.signature(fn).parameters.values()
     return [p for p in parameters if p.kind in BY_PLACE[:2] and p.default is p.empty]
 
 
-def may_be_compiler(fn) -> bool:
+def may_be_compiler(fn: Any) -> bool:
     """Whether a function takes two arguments, and needs both."""
     if not isinstance(fn, types.FunctionType):
         return False

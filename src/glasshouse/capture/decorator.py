@@ -5,7 +5,10 @@ import copyreg
 import functools
 import inspect
 import types
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
+from types import ModuleType
+from typing import Any
 
 from glasshouse.base.errors import PACKAGE, OptionError, type_name
 from glasshouse.base.interrupts import Living
@@ -29,10 +32,10 @@ class UnfitCall:
     """Handles a call whose arguments do not fit a captured function of two. `optimize` may have
     been given a compiler, and this is its use as a decorator. Otherwise fn runs and raises."""
 
-    def __init__(self, fn: types.FunctionType, capture: Capture):
+    def __init__(self, fn: types.FunctionType, capture: Capture) -> None:
         self.fn, self.capture = fn, capture
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and may_be_captured(args[0]):
             old = self.capture
             capture = Capture(self.fn, old.front, old.nopython, old.dynamic)
@@ -40,7 +43,7 @@ class UnfitCall:
         return self.fn(*args, **kwargs)
 
 
-def may_be_captured(x) -> bool:
+def may_be_captured(x: Any) -> bool:
     """Whether something is a function, method or Module."""
     kinds = (types.FunctionType, types.MethodType, Module)
     return isinstance(x, kinds) or is_foreign_module(x)
@@ -51,16 +54,16 @@ class OptimizeDecorator(ContextDecorator):
 
     verify = False  # whether calls also run as plain Python
 
-    def __init__(self, capture: Capture):
+    def __init__(self, capture: Capture) -> None:
         self.capture = capture
-        self.before: list = []
+        self.before: list[Any] = []
 
     @property
-    def memory_plans(self) -> list:
+    def memory_plans(self) -> list[Any]:
         """The plans made for a memory budget, one for each graph that trains."""
         return self.capture.memory_plans
 
-    def __call__(self, fn):
+    def __call__(self, fn: Any) -> Any:
         fn = innermost(fn)
         if available() is None:
             return fn
@@ -69,7 +72,7 @@ class OptimizeDecorator(ContextDecorator):
             return captured
         return VerifiedFunction(fn, captured, self.capture.front)
 
-    def captured(self, fn):
+    def captured(self, fn: Any) -> Any:
         """The function, method or Module, captured."""
         if isinstance(fn, Module) or is_foreign_module(fn):
             self.capture.name = type(fn).__name__
@@ -86,14 +89,14 @@ class OptimizeDecorator(ContextDecorator):
             return types.MethodType(self.dispatcher(type(fn).__call__), fn)
         return self.dispatcher(fn)
 
-    def dispatcher(self, fn):
+    def dispatcher(self, fn: Any) -> Any:
         if not isinstance(fn, types.FunctionType):
             return fn
         dispatcher = self.capture.dispatcher(fn)
         dispatchers.add(dispatcher)
         return dispatcher
 
-    def for_frame(self, fn):
+    def for_frame(self, fn: Callable[..., Any]) -> Any:
         """The dispatcher of a function that is called inside the context; None to let it run."""
         if not is_users(fn):
             return None
@@ -102,17 +105,17 @@ class OptimizeDecorator(ContextDecorator):
             dispatchers[self] = self.dispatcher(fn)
         return dispatchers[self]
 
-    def __enter__(self):
+    def __enter__(self) -> "OptimizeDecorator":
         if available() is not None:
             self.before.append(native().set_hook(self.for_frame))
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: Any) -> None:
         if self.before:
             native().set_hook(self.before.pop())
 
 
-def innermost(fn):
+def innermost(fn: Any) -> Any:
     """The user's function inside dispatchers and wrapped modules."""
     while hasattr(type(fn), "entries") or isinstance(fn, OptimizedModule):
         fn = fn.fn if hasattr(type(fn), "entries") else fn.__dict__["_module"]
@@ -135,7 +138,7 @@ STANDARD = inspect.__file__.rpartition("/")[0]
 
 
 @functools.cache
-def available():
+def available() -> ModuleType | None:
     """The native extension; None, with a warning, if it cannot be compiled."""
     try:
         extension = native()
@@ -152,75 +155,77 @@ def available():
 class OptimizedModule:
     """A Module whose calls are captured; all else goes to the module."""
 
-    def __init__(self, module: Module, capture: Capture):
+    def __init__(self, module: Module, capture: Capture) -> None:
         dispatcher = capture.dispatcher(call_module)
         dispatchers.add(dispatcher)
         self.__dict__.update(_module=module, _dispatcher=dispatcher, capture=capture)
         self.__dict__["memory_plans"] = capture.memory_plans
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._dispatcher(self._module, *args, **kwargs)
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if "_module" not in self.__dict__:
             raise AttributeError(name)
         return getattr(self.__dict__["_module"], name)
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         return recapture, (self._module, *options(self.capture))
 
-    def __copy__(self):
+    def __copy__(self) -> Any:
         return recapture(copy.copy(self._module), *options(self.capture))
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "OptimizedContainer":
         return recapture(copy.deepcopy(self._module, memo), *options(self.capture))
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._module, name, value)
 
     def __delattr__(self, name: str) -> None:
         delattr(self._module, name)
 
-    def __dir__(self):
+    def __dir__(self) -> list[str]:
         return dir(self._module)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"optimized {self._module!r}"
 
     @property
-    def __class__(self):
+    def __class__(self) -> type[Any]:
         return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
 
 
 class OptimizedContainer(OptimizedModule):
     """A captured Module with items, such as a Sequential."""
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._module)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._module)
 
-    def __contains__(self, item):
+    def __contains__(self, item: Any) -> bool:
         return item in self._module
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         return self._module[key]
 
-    def __setitem__(self, key, value) -> None:
+    def __setitem__(self, key: Any, value: Any) -> None:
         self._module[key] = value
 
 
-def options(capture: Capture) -> tuple:
+def options(capture: Capture) -> tuple[Any, ...]:
     """The options of a Capture, as `recapture` takes them."""
     return capture.compiler, capture.nopython, capture.dynamic
 
 
-def recapture(fn, compiler, nopython: bool, dynamic: bool):
+def recapture(
+    fn: Any, compiler: Callable[..., Any], nopython: bool, dynamic: bool
+) -> "OptimizedContainer":
     """A copy of something captured, with the same options and without entries."""
     return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
 
 
-def call_module(module, *args, **kwargs):
+def call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
     """Call a Module; this function is captured in its place."""
     return module(*args, **kwargs)

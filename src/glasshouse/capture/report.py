@@ -1,5 +1,7 @@
 """The report of `explain`: graphs, breaks, guards and recompiles as a table."""
 
+from typing import Any
+
 from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.profile.text import milliseconds, table
 
@@ -7,7 +9,7 @@ from glasshouse.profile.text import milliseconds, table
 class Explanation:
     """Graphs, breaks, guards, recompiles and times of a capture; `fallbacks` of the run."""
 
-    def __init__(self, fn, capture, result=None, fallbacks=None):
+    def __init__(self, fn: Any, capture: Any, result: Any = None, fallbacks: Any = None) -> None:
         self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
         self.entries, self.breaks = capture.entries, capture.breaks
         self.recompiles = capture.recompiles
@@ -16,7 +18,7 @@ class Explanation:
         self.memory_plans = list(getattr(fn, "memory_plans", ()))
 
     @property
-    def graphs(self) -> list:
+    def graphs(self) -> list[Any]:
         """The graph modules, in the order in which they were captured."""
         return [entry.graph for entry in self.entries if entry.graph is not None]
 
@@ -30,7 +32,7 @@ class Explanation:
         """How many operations the graphs have."""
         return sum(count(graph) for graph in self.graphs)
 
-    def __str__(self):
+    def __str__(self) -> str:
         head = (
             f"{self.name}: {len(self.graphs)} graphs, {self.operations} operations, "
             f"{len(self.breaks)} breaks, {len(self.guards)} guards, "
@@ -72,6 +74,6 @@ class Explanation:
     __repr__ = __str__
 
 
-def count(graph) -> int:
+def count(graph: Any) -> int:
     """The operations of a graph module."""
     return sum(node.op.startswith("call_") for node in graph.graph.nodes)

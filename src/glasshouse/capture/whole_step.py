@@ -3,12 +3,17 @@
 Forward and backward pass and the update are one graph, captured on tensors without storage by the
 same interpreter and compiler as when it runs; its Program is planned, and computes nothing."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.capture.api import optimize
+
+if TYPE_CHECKING:
+    from glasshouse.optim.adam import AdamW
+    from glasshouse.tensor.handle import Tensor
+
 
 FIRST_STEPS = 3  # make the optimizer's state, capture again with it, run the captured step
 
@@ -18,13 +23,15 @@ class WholeTrainingStep(TrainingStep):
 
     captured: Any = None
 
-    def run(self, optimizer, inputs) -> None:
+    def run(self, optimizer: "AdamW", inputs: "list[Tensor]") -> None:
         """One captured step."""
         if self.captured is None:
             self.captured = optimize(TrainingStep.run)
         self.captured(self, optimizer, inputs)
 
-    def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
+    def analyse(
+        self, steps: int, machine: MachineProfile, tape: list[Any] | None = None
+    ) -> StepAnalysis:
         """The StepAnalysis of the steps after the first ones, which capture."""
         self.captured = None
         try:

@@ -8,7 +8,8 @@ import dis
 import types
 import weakref
 from functools import partial
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
 from glasshouse.capture.bytecode.versions import bytecode
 
@@ -57,7 +58,7 @@ class DecodedCode:
     """A decoded code object: instructions, names of slots, handlers, live locals, calls that are
     left to Python (by instruction), and an operation that is not captured."""
 
-    def __init__(self, code: types.CodeType):
+    def __init__(self, code: types.CodeType) -> None:
         self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
         self.opaque: set[int] = set()
         self.unknown: str | None = None
@@ -153,8 +154,8 @@ class DecodedCode:
         return slots | {0} if self.keeps_closure else slots  # super() reads the first
 
 
-decoded_codes: dict[int, tuple[weakref.ref, DecodedCode]] = {}
-originals: dict[int, tuple[weakref.ref, types.CodeType, int]] = {}  # of resume functions
+decoded_codes: dict[int, tuple[weakref.ref[Any], DecodedCode]] = {}
+originals: dict[int, tuple[weakref.ref[Any], types.CodeType, int]] = {}  # of resume functions
 
 
 def decoded(code: types.CodeType) -> DecodedCode:
@@ -421,7 +422,7 @@ def make_resume(
     nulls: tuple[bool, ...],
     bound: frozenset[int],
     captured: bool,
-):
+) -> CodeType | None:
     """Make code that resumes at `offset`; `bound` are the slots that have a value.
 
     Captured, it takes one argument for each slot (cells as cells). The first is a tuple: the slot's
@@ -477,3 +478,10 @@ def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:
     to a resume function, which contains the user's code."""
     original = originals.get(id(code))
     return (code, 0) if original is None else original[1:]
+
+
+def print_bytecode(fn: Any, run: Any) -> None:
+    """Print the original and the modified bytecode."""
+    for title, code in (("original", fn.__code__), ("modified", run.__code__)):
+        print(f"[capture] {title} bytecode of {fn.__qualname__}")
+        dis.dis(code)

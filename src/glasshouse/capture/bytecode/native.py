@@ -1,12 +1,13 @@
 """The C of capture, compiled when it is first needed."""
 
 import functools
+from types import ModuleType
 
 from glasshouse.compile.building import toolchain
 
 
 @functools.cache
-def native():
+def native() -> ModuleType:
     """The extension module of native/frame_hook.c.
 
     Raises: CompileError without a compiler or Python's headers
@@ -15,7 +16,7 @@ def native():
 
 
 @functools.cache
-def unchanged():
+def unchanged() -> ModuleType:
     """The extension module of native/unchanged.c: the guard on classes and functions.
 
     Raises: CompileError without a compiler or Python's headers

@@ -1,15 +1,22 @@
 """Tracebacks as plain Python would have them: with the user's frames, without the interpreter's."""
 
 import types
+from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.bytecode.native import native
 
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import CaptureFrame
+
+
 HERE = __file__.rsplit("/", 2)[0]  # the folder of capture
 
 
-def is_ours(trace) -> bool:
+def is_ours(trace: TracebackType) -> bool:
     """Whether a traceback starts in the interpreter."""
     return trace.tb_frame.f_code.co_filename.startswith(HERE)
 
@@ -19,7 +26,7 @@ def is_polyfill(code: types.CodeType) -> bool:
     return code.co_filename.startswith(HERE)
 
 
-def users_part(trace):
+def users_part(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the interpreter's entries at its start. The other frames are detached
     from ours, which hold captured values."""
     while trace is not None and (is_ours(trace) or is_caller(trace.tb_frame.f_code)):
@@ -50,7 +57,7 @@ def line_table(units: int, delta: int | None) -> bytes:
     return table
 
 
-def CALLER(_called, _arguments, _keywords):
+def CALLER(_called: Callable[..., Any], _arguments: list[Any], _keywords: dict[Any, Any]) -> Any:
     return _called(*_arguments, **_keywords)
 
 
@@ -59,7 +66,7 @@ def is_caller(code: types.CodeType) -> bool:
     return code.co_varnames == CALLER.__code__.co_varnames
 
 
-def caller_of(f) -> types.FunctionType:
+def caller_of(f: "CaptureFrame") -> types.FunctionType:
     """caller(fn, args, kwargs) calls fn from a frame that looks like the user's. Functions that
     look at their caller (warnings, namedtuple, TypeVar) find the user's module and line."""
     if f.root.co_filename.startswith(HERE):
@@ -78,7 +85,7 @@ def caller_of(f) -> types.FunctionType:
     return types.FunctionType(code, f.globals)
 
 
-def frame_like(code: types.CodeType, line: int | None, names: dict):
+def frame_like(code: types.CodeType, line: int | None, names: dict[Any, Any]) -> FrameType:
     """A frame that looks like one of this code at this line; it holds neither locals nor a
     caller."""
     delta = line - code.co_firstlineno if line else None
@@ -92,12 +99,12 @@ def frame_like(code: types.CodeType, line: int | None, names: dict):
     return native().make_frame(looks_alike, names)
 
 
-def error_part(error: BaseException, name: str):
+def error_part(error: BaseException, name: str) -> Any:
     """A part that each exception has in C, like `__traceback__`; no code of its class runs."""
     return getattr(BaseException, name).__get__(error)
 
 
-def set_error_part(error: BaseException, name: str, value) -> None:
+def set_error_part(error: BaseException, name: str, value: Any) -> None:
     """Set a part that each exception has in C; no code of its class runs."""
     getattr(BaseException, name).__set__(error, value)
 
@@ -107,19 +114,19 @@ def cut_traceback(error: BaseException) -> None:
     set_error_part(error, "__traceback__", users_part(error_part(error, "__traceback__")))
 
 
-def add_frame(f, error: BaseException) -> None:
+def add_frame(f: "CaptureFrame", error: BaseException) -> None:
     """Put a frame's entry in front of an exception's traceback."""
     set_error_part(error, "__traceback__", with_frame(f, error_part(error, "__traceback__")))
 
 
-def with_frame(f, trace):
+def with_frame(f: "CaptureFrame", trace: TracebackType | None) -> TracebackType | None:
     """A traceback with a frame's entry before the others."""
     if is_polyfill(f.root):
         return trace  # a builtin, as the interpreter has it
     return types.TracebackType(trace, frame_like(f.root, f.line, f.globals), 0, f.line or 0)
 
 
-def add_inlined(error: BaseException, entries: tuple, first: int, last: int) -> None:
+def add_inlined(error: BaseException, entries: tuple[Any, ...], first: int, last: int) -> None:
     """Put the entries of inlined functions, those from `first` to `last`, after that of the
     replacement, which called them. An entry is (code, line, globals), or None for none."""
     trace = error_part(error, "__traceback__")
@@ -136,7 +143,7 @@ def inside(error: BaseException) -> BaseException:
     return error
 
 
-def without_locals(trace):
+def without_locals(trace: TracebackType | None) -> TracebackType | None:
     """A traceback that looks the same and holds nothing but code and globals."""
     if trace is None:
         return None
@@ -144,7 +151,7 @@ def without_locals(trace):
     return types.TracebackType(without_locals(trace.tb_next), frame, 0, trace.tb_lineno or 0)
 
 
-def EMPTY():
+def EMPTY() -> None:
     pass
 
 
@@ -156,5 +163,5 @@ def chain_context(error: BaseException, handled: BaseException | None) -> None:
     set_error_part(error, "__traceback__", trace)
 
 
-def raise_it(error: BaseException):
+def raise_it(error: BaseException) -> Any:
     raise error

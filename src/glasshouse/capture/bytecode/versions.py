@@ -5,7 +5,7 @@ captured (`base/interpreter.py`). Opcodes that exist in some versions only are i
 `rules/version_opcodes.py`."""
 
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 VERSION = sys.version_info[:2]
 
@@ -94,9 +94,9 @@ COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")
 
 
-def newest(tables: dict[tuple[int, int], dict]) -> dict:
+def newest(tables: dict[tuple[int, int], dict[Any, Any]]) -> dict[Any, Any]:
     """The tables of all versions up to the running one, merged; newer entries win."""
-    merged: dict = {}
+    merged: dict[Any, Any] = {}
     for version in sorted(tables):
         if version <= VERSION:
             merged |= tables[version]

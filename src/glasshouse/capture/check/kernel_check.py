@@ -1,6 +1,6 @@
 """Finds the primitive of a captured graph whose kernel differs from its reference."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,10 @@ class WrongKernel(NamedTuple):
     line: str
     module: str
     max_error: float
-    shape: tuple
+    shape: tuple[Any, ...]
     fused: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         line = self.line or "a line that is not known"
         where = f"{line}, in {self.module}" if self.module else line
         how = ", fused with others," if self.fused else ""
@@ -44,7 +44,7 @@ class RecordedGraph:
     """The primitives of a graph for some inputs, in order, with the user's lines. Tensors that the
     graph writes to are restored."""
 
-    def __init__(self, module: GraphModule, inputs):
+    def __init__(self, module: GraphModule, inputs: tuple[Any, ...]) -> None:
         backend = backends.load("lazy")
         members = [*module.parameters(), *module.buffers()]
         members += [x for x in module.__dict__.values() if isinstance(x, Tensor)]
@@ -120,7 +120,7 @@ class RecordedGraph:
         outputs = (recording.nodes[at] for at in recording.outputs)
         return {id(x): y.copy() for x, y in zip(outputs, run_recording(recording), strict=True)}
 
-    def compare(self, number: int, want, got, operands) -> WrongKernel | None:
+    def compare(self, number: int, want: Any, got: Any, operands: list[Any]) -> WrongKernel | None:
         """The difference if the error is too large; large operands allow a larger error."""
         want, node = np.asarray(want), self.nodes[number]
         error = largest_error(want, np.asarray(got), 1e-2 * largest_of(operands))
@@ -139,7 +139,7 @@ def ancestors_of(node: Node) -> list[Node]:
     return ancestors
 
 
-def largest_of(operands) -> float:
+def largest_of(operands: list[Any]) -> float:
     """The largest absolute value among numbers with fractions."""
     largest = 1e-6
     for x in operands:
@@ -155,7 +155,7 @@ def run_recording(recording: Recording) -> list[np.ndarray]:
     return compiled(recording).run(arrays, recording.scalars)
 
 
-def reference(node: Node, operands) -> np.ndarray:
+def reference(node: Node, operands: list[Any]) -> np.ndarray:
     """The value of a node by its card's reference, not by the kernel in use."""
     if node.scalar is not None or node.op not in primitives:
         return quiet.run(compute_node, node, operands)

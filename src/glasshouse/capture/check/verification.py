@@ -2,7 +2,8 @@
 
 import inspect
 import types
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.check.kernel_check import RecordedGraph, WrongKernel
@@ -19,6 +20,11 @@ from glasshouse.capture.guards.read_audit import audited
 from glasshouse.capture.programs.recording_interpreter import eager
 from glasshouse.capture.sessions.dispatching import Capture
 from glasshouse.capture.sessions.entries import entries_of
+
+if TYPE_CHECKING:
+    from glasshouse.capture.decorator import OptimizeDecorator
+    from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
+    from glasshouse.tensor.handle import Tensor
 
 
 class Verification(NamedTuple):
@@ -38,10 +44,10 @@ class Verification(NamedTuple):
     kernel: WrongKernel | None = None
     unguarded: tuple[str, ...] = ()
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.difference is None and self.kernel is None and not self.unguarded
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self:
             return f"{self.function}: {self.calls} captured calls do what plain Python does"
         lines = [f"{self.function}, call {self.calls}:"]
@@ -57,10 +63,10 @@ class VerifiedFunction:
 
     Its attributes are those of the captured function."""
 
-    def __init__(self, fn, captured, front):
+    def __init__(self, fn: Callable[..., Any], captured: Any, front: "GlasshouseFront") -> None:
         self.__dict__.update(_fn=fn, _captured=captured, _front=front, _calls=0)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> "Tensor | None":
         self.__dict__["_calls"] += 1
         check = CheckedCall(self._fn, self._captured, self._front, args, kwargs)
         outcome, difference = check.run(self._calls)
@@ -71,20 +77,27 @@ class VerifiedFunction:
             raise outcome.error
         return outcome.value
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_captured"], name)
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._captured, name, value)
 
-    def __get__(self, instance, owner=None):
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
 
 class CheckedCall:
     """A captured call and the plain call that it is compared with."""
 
-    def __init__(self, fn, captured, front, args: tuple, kwargs: dict):
+    def __init__(
+        self,
+        fn: Any,
+        captured: Any,
+        front: "GlasshouseFront",
+        args: tuple[Any, ...],
+        kwargs: dict[Any, Any],
+    ) -> None:
         self.captured, self.front = captured, front
         self.world = World(fn, args, kwargs)
         self.plain, self.spare = self.world.copied(), self.world.copied()
@@ -143,7 +156,7 @@ class CheckedCall:
         return f"{answered}: a guard is missing that tells the calls apart{may}", None
 
 
-def capture_with(capture: Capture, fn):
+def capture_with(capture: Capture, fn: Any) -> Any:
     """A function under another capture."""
     from_method = isinstance(fn, types.MethodType)
     function = fn.__func__ if from_method else fn
@@ -154,7 +167,7 @@ def capture_with(capture: Capture, fn):
     return types.MethodType(dispatcher, fn.__self__) if from_method else dispatcher
 
 
-def call_object(target, *args, **kwargs):
+def call_object(target: Any, *args: Any, **kwargs: Any) -> Any:
     """Call an object; this function is captured in its place."""
     return target(*args, **kwargs)
 
@@ -170,7 +183,7 @@ def compare_outcomes(want: Outcome, got: Outcome) -> Difference | None:
     return Difference("result", *shown)
 
 
-def answering_entry(captured, fn, args, kwargs):
+def answering_entry(captured: Any, fn: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Any:
     """The entry that will answer a call; None where it will be captured."""
     dispatcher = getattr(captured, "__func__", captured)
     slots = slots_of(dispatcher, captured, args, kwargs)
@@ -179,7 +192,9 @@ def answering_entry(captured, fn, args, kwargs):
     return next((x for x in entries_of(dispatcher) if x.check(slots) < 0), None)
 
 
-def slots_of(dispatcher, captured, args, kwargs) -> tuple | None:
+def slots_of(
+    dispatcher: Any, captured: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]
+) -> tuple[Any, ...] | None:
     """The values of a call for the slots of the function's code; None if they cannot be bound."""
     fn = getattr(dispatcher, "fn", None)
     if not isinstance(fn, types.FunctionType):
@@ -197,7 +212,7 @@ def slots_of(dispatcher, captured, args, kwargs) -> tuple | None:
     return (*slots, *(fn.__closure__ or ()))
 
 
-def missing_guard(fresh: Capture, entry) -> str | None:
+def missing_guard(fresh: Capture, entry: Any) -> str | None:
     """The first guard of a new capture that the entry, which answered, does not have."""
     if entry is None:
         return None
@@ -219,12 +234,14 @@ def computed_by(capture: Capture, difference: Difference) -> str:
     return f"{where} comes from {', '.join(calls[-3:]) or 'no operation of a graph'}"
 
 
-def name_of(entry) -> str:
+def name_of(entry: Any) -> str:
     """The user's function of an entry."""
     return entry.info.name if entry is not None else ""
 
 
-def verify_calls(make_captured, front, world: World, calls: int) -> Verification:
+def verify_calls(
+    make_captured: "OptimizeDecorator", front: "GlasshouseFront", world: World, calls: int
+) -> Verification:
     """Compare some calls on copies, so that the user's objects do not change. `make_captured`
     captures a function."""
     copy = world.copied()

@@ -4,6 +4,7 @@ import copy
 import io
 import math
 import types
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ class Difference(NamedTuple):
 class World:
     """A function with the arguments of a call; `roots` has all that it may change, by name."""
 
-    def __init__(self, fn, args: tuple, kwargs: dict):
+    def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     @property
@@ -76,7 +77,7 @@ class World:
         finally:
             native().set_mode(mode)
 
-    def run(self, fn) -> Outcome:
+    def run(self, fn: Any) -> Outcome:
         """How a call with these arguments ends. All is compiled, as captured graphs are: so equal
         Programs give equal bits."""
         with flags.override(compile="always"):
@@ -97,17 +98,17 @@ class World:
 class FirstDraws(list):
     """Gets (generator, key) of each draw; notes how many each generator had made before."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.before: dict[int, tuple] = {}
+        self.before: dict[int, tuple[Any, ...]] = {}
 
-    def append(self, draw) -> None:
+    def append(self, draw: tuple[Any, ...]) -> None:
         generator = draw[0]
         self.before.setdefault(id(generator), (generator, generator.draws - 1))
 
 
 @contextmanager
-def generators_kept():
+def generators_kept() -> Iterator[None]:
     """Context: afterwards generators of random numbers continue as if nothing had been drawn."""
     draws = FirstDraws()
     random.observers.append(draws)
@@ -119,7 +120,7 @@ def generators_kept():
             generator.draws = count
 
 
-def outcome_of(fn, args, kwargs) -> Outcome:
+def outcome_of(fn: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> Outcome:
     try:
         return Outcome(fn(*args, **kwargs))
     except Exception as error:
@@ -146,7 +147,7 @@ def names_of(code: types.CodeType) -> set[str]:
     return {*code.co_names}.union(*map(names_of, inner))
 
 
-def may_change(value) -> bool:
+def may_change(value: Any) -> bool:
     """Whether a value may be written to: a tensor, a container, a user's object."""
     if isinstance(value, (Tensor, list, dict, set, *OURS)):
         return True
@@ -166,11 +167,13 @@ def is_from_library(module: str | None) -> bool:
 class Copier:
     """Copies values together: what refers to one object refers to one copy."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.memo: dict[int, Any] = {}
-        self.globals: dict[int, dict] = {}  # copies of modules' names, by the id of the original
+        self.globals: dict[
+            int, dict[Any, Any]
+        ] = {}  # copies of modules' names, by the id of the original
 
-    def copy(self, value):
+    def copy(self, value: Any) -> Any:
         if id(value) in self.memo:
             return self.memo[id(value)]
         if isinstance(value, types.FunctionType) and may_change(value):
@@ -190,7 +193,7 @@ class Copier:
         except Exception:  # a file, a lock, …: both have it
             return value
 
-    def copy_list(self, value: list) -> list:
+    def copy_list(self, value: list[Any]) -> list[Any]:
         clone = self.memo[id(value)] = []
         clone.extend(self.copy(x) for x in value)
         return clone
@@ -219,10 +222,10 @@ class Copier:
 class WorldComparison:
     """Compares two values and all that is in them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.visited: set[tuple[int, int]] = set()
 
-    def compare(self, where: str, want, got, depth: int = 0) -> Difference | None:
+    def compare(self, where: str, want: Any, got: Any, depth: int = 0) -> Difference | None:
         """The first difference between the wanted value and the one found."""
         if want is got or (id(want), id(got)) in self.visited or depth > LIMIT_DEPTH:
             return None
@@ -251,7 +254,9 @@ class WorldComparison:
             return self.compare_parts(where, len(mine), len(theirs), pairs, depth)
         return None
 
-    def compare_parts(self, where: str, expected: int, got: int, pairs, depth: int):
+    def compare_parts(
+        self, where: str, expected: int, got: int, pairs: list[Any], depth: int
+    ) -> "Difference | None":
         if expected != got:
             return Difference(f"len({where})", str(expected), str(got))
         differences = (self.compare(name, a, b, depth + 1) for name, a, b in pairs)
@@ -316,19 +321,19 @@ def where_largest(want: np.ndarray, got: np.ndarray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(error)), want.shape))
 
 
-def tolerance_of(dtype: np.dtype) -> float:
+def tolerance_of(dtype: np.dtype[Any]) -> float:
     if dtype.kind in "biu":
         return 0.0
     return TOLERANCE.get(dtype.name, COARSE)
 
 
-def equal_numbers(a, b) -> bool:
+def equal_numbers(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b or math.isnan(a) and math.isnan(b) or math.isclose(a, b, rel_tol=1e-4)
     return a == b
 
 
-def brief(value) -> str:
+def brief(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a tensor {value.spec}"
     text = repr(value)

@@ -1,6 +1,7 @@
 """The continuation after a break: Python does what broke the graph, then resume functions run."""
 
 import types
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -32,7 +33,7 @@ class BreakContinuation:
     resumer: Any  # gives resume functions
     final: dict[int, Any]  # values of Vars after a break, where they differ
 
-    def tail(self, k: int, broke: Break):
+    def tail(self, k: int, broke: Break) -> Callable[..., Any] | None:
         """Run frame `k` from the break on, up to the last call, which gives its result."""
         frames = self.tracer.frames
         frame = frames[k]
@@ -73,7 +74,7 @@ class BreakContinuation:
         if k:
             frames[k].locals, frames[k].stack, frames[k].saved = [], [], []
 
-    def after_step(self, k: int, broke: Break, result):
+    def after_step(self, k: int, broke: Break, result: Any) -> Callable[..., Any]:
         """The continuation of frame `k` after the step that Python did."""
         frames = self.tracer.frames
         frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
@@ -89,7 +90,7 @@ class BreakContinuation:
         more = () if unwanted else (result,)
         return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
-    def opaque(self, broke: Break):
+    def opaque(self, broke: Break) -> Any:
         """Have Python make the call that broke the graph; its result."""
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
@@ -102,7 +103,7 @@ class BreakContinuation:
             return handling(error, call, self.value(broke.fn), args, words)
         return call(self.value(broke.fn), args, words)
 
-    def value(self, var: Var):
+    def value(self, var: Var) -> Any:
         """The value of a Var as Python sees it from here on."""
         return self.final[id(var)] if id(var) in self.final else plain_value(var)
 
@@ -123,8 +124,8 @@ class BreakContinuation:
                     put_part(var.value, name, value)
 
     def resumption(
-        self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
-    ):
+        self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple[Any, ...], captured: bool
+    ) -> Callable[..., Any]:
         """The continuation at an instruction: a call without any Python before it."""
         fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.resumer)
         words: list[Any] = [None if x is None else self.value(x) for x in slots]
@@ -141,7 +142,7 @@ class BreakContinuation:
         return partial(fn, *words)
 
 
-def parts_of(var: Var) -> list[tuple]:
+def parts_of(var: Var) -> list[tuple[Any, ...]]:
     """(place, Var) of the items of a list or dict, of a cell, or of an object's attributes."""
     items, value = var.items, var.value
     kind = type(value)
@@ -158,7 +159,7 @@ def parts_of(var: Var) -> list[tuple]:
     return list(items.items())
 
 
-def put_part(value, place, part) -> None:
+def put_part(value: Any, place: Any, part: Any) -> None:
     """Put something at a place of a list, dict or object, without methods of its class."""
     if isinstance(value, list):
         list.__setitem__(value, place, part)
@@ -168,17 +169,17 @@ def put_part(value, place, part) -> None:
         object.__setattr__(value, place, part)
 
 
-def return_later(value):
+def return_later(value: Any) -> Callable[..., Any]:
     """Let signals through again; a callable that gives the value."""
     release()
     return partial(identity, value)
 
 
-def identity(value):
+def identity(value: Any) -> Any:
     return value
 
 
-def real(var: Var, natives: dict):
+def real(var: Var, natives: dict[Any, Any]) -> Any:
     """A Var's value with Python's own iterators in it. `natives` has those already made, and
     visited containers, which may contain themselves."""
     value = var.value

@@ -2,6 +2,8 @@
 resume functions, one for each open frame."""
 
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.interrupts import release
 from glasshouse.capture.bytecode.instructions import is_super_of_nothing, original_of
@@ -16,8 +18,12 @@ from glasshouse.capture.trace.frame_stack import site_in
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import CannotRebuild, ValueSource, Var, discarded
 
+if TYPE_CHECKING:
+    from glasshouse.capture.emit.replacement import ReplacementEmitter
+    from glasshouse.capture.values.var import Break
 
-def entry_of(frame: CaptureFrame) -> tuple | None:
+
+def entry_of(frame: CaptureFrame) -> tuple[Any, ...] | None:
     """The entry of a frame in an error's traceback; None for a polyfill of a builtin."""
     return None if is_polyfill(frame.root) else (frame.root, frame.line, frame.globals)
 
@@ -27,7 +33,7 @@ class ContinuationEmitter(ValueEmitter):
 
     resumer: object
     holds: bool  # whether signals wait until the graph and Python have written
-    inlined: tuple = ()  # traceback entries of the open frames inside the outermost
+    inlined: tuple[Any, ...] = ()  # traceback entries of the open frames inside the outermost
 
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace without a break: `how` is return or raise, or
@@ -39,7 +45,7 @@ class ContinuationEmitter(ValueEmitter):
             end = f"return {self.pool(tail_call)}({self.pool(raise_again)}, {self.name(var)})"
         return [*work, *self.made_after()], [*self.releasing(), end]
 
-    def at_break(self, graph_break) -> tuple[list[str], list[str]]:
+    def at_break(self, graph_break: Any) -> tuple[list[str], list[str]]:
         """The statements that continue after a break."""
         tracer = self.tracer
         frames = tracer.frames
@@ -83,7 +89,7 @@ class ContinuationEmitter(ValueEmitter):
         """The statement that lets signals through again."""
         return [f"{self.pool(release)}()"] if self.holds else []
 
-    def tail(self, k: int, graph_break, captured: bool) -> list[str]:
+    def tail(self, k: int, graph_break: Any, captured: bool) -> list[str]:
         """Statements that set r to the result of frame `k`."""
         frames = self.tracer.frames
         frame = frames[k]
@@ -150,7 +156,7 @@ class ContinuationEmitter(ValueEmitter):
         return "called"
 
     def after(
-        self, frame: CaptureFrame, graph_break, result: str | None, captured: bool
+        self, frame: CaptureFrame, graph_break: "Break | None", result: str | None, captured: bool
     ) -> list[str]:
         """The statements after the opaque step in its frame."""
         if graph_break is not None and graph_break.jump is not None:
@@ -196,14 +202,14 @@ class ContinuationEmitter(ValueEmitter):
         origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
         return all(isinstance(x, ValueSource) and x.kind in ("const", "slot") for x in origins)
 
-    def make_resume(self, frame: CaptureFrame, fn) -> str:
+    def make_resume(self, frame: CaptureFrame, fn: Any) -> str:
         """A resume function with the cells of the call."""
         code, names = code_of(fn), frame.globals
         text = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{text}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
-def call_of_break(emitter, k: int, graph_break) -> str:
+def call_of_break(emitter: "ReplacementEmitter", k: int, graph_break: "Break") -> str:
     """The call, in frame `k`, that broke the graph."""
     words = [emitter.name(x) for x in graph_break.args_]
     words += [f"{n}={emitter.name(v)}" for n, v in graph_break.kwargs.items()]
@@ -227,6 +233,8 @@ def loop_end(frame: CaptureFrame, target: int) -> int:
     return target + len(bytecode.loop_end)
 
 
-def handling(error: BaseException | None, fn, *args, **kwargs):
+def handling(
+    error: BaseException | None, fn: Callable[..., Any], *args: Any, **kwargs: Any
+) -> list[float] | None:
     """fn(*args) while an exception (or none) is being handled."""
     return native().call_handling(error, fn, args, kwargs)

@@ -5,6 +5,8 @@ import sys
 import types
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.tracebacks import error_part, set_error_part, without_locals
 from glasshouse.capture.frames.frame import CapturedGenerator
@@ -30,24 +32,28 @@ from glasshouse.capture.values.var import (
 )
 from glasshouse.ir.node import IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 MAX_NESTED = 100  # of new things in one another
 MOST_TRIED = 32  # sizes of a set's table, to find the one that gives its order
 LITERALS = (int, bool, str, type(None))
 
 
-def is_literal(value) -> bool:
+def is_literal(value: Any) -> bool:
     """Whether a constant is written as a literal: CPython has one object for all equal ones."""
     if type(value) is str:
         return value.isidentifier() and sys.intern(value) is value
     return type(value) in LITERALS and (type(value) is not int or is_small(value))
 
 
-def annotate(fn: types.FunctionType, flat) -> None:
+def annotate(fn: types.FunctionType, flat: Any) -> None:
     """Give a new function its annotations: names and values in turn, or a dict."""
     fn.__annotations__ = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2]))
 
 
-def set_of(*elements) -> set:
+def set_of(*elements: Any) -> set[Any]:
     """A set made by adding these elements in order."""
     result = set()
     for x in elements:
@@ -55,7 +61,7 @@ def set_of(*elements) -> set:
     return result
 
 
-def grown_set_of(count: int, *elements) -> set:
+def grown_set_of(count: int, *elements: Any) -> set[Any]:
     """A set made by adding these elements, then the first of them again, at once: its table has
     room for as many more, as that of a union of sets that overlap."""
     result = set_of(*elements)
@@ -75,7 +81,7 @@ class ValueEmitter:
     """Writes statements that repeat the reads, new values and writes of a trace; `names` has the
     values of the names in them."""
 
-    def __init__(self, tracer):
+    def __init__(self, tracer: "CaptureTracer") -> None:
         self.tracer = tracer
         self.names: dict[str, object] = {}
         self.pooled: dict[int, str] = {}
@@ -83,7 +89,7 @@ class ValueEmitter:
         self.makes: list[str] = []  # before the effects
         self.after_effects: list[str] | None = None  # once the effects are written
         self.variables: dict[int, str] = {}
-        self.referents: list = []  # keeps ids valid
+        self.referents: list[Any] = []  # keeps ids valid
         self.outputs: dict[IRNode, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
@@ -93,7 +99,7 @@ class ValueEmitter:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def pool(self, value) -> str:
+    def pool(self, value: Any) -> str:
         """A name for a constant."""
         if is_literal(value):
             return repr(value)
@@ -205,19 +211,19 @@ class ValueEmitter:
         self.make(f"{name} = {text}")
         return name
 
-    def listed(self, items) -> str:
+    def listed(self, items: Any) -> str:
         return "".join(f"{self.name(x)}, " for x in items)
 
-    def make_list(self, var):
+    def make_list(self, var: Var) -> str | None:
         return self.bind(var, f"[{self.listed(var.items)}]")
 
-    def make_tuple(self, var, cls=tuple):
+    def make_tuple(self, var: Var, cls: Any = tuple) -> str:
         text = f"({self.listed(var.items)})"
         if cls is not tuple:
             text = f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
         return self.bind(var, text)
 
-    def make_set(self, var):
+    def make_set(self, var: Var) -> str:
         """A set with its elements in the order of the trace, which depends on how it is made."""
         if not var.items:
             return self.bind(var, "set()")
@@ -235,7 +241,7 @@ class ValueEmitter:
         elements = self.listed(x for (x,) in var.items.values())
         return self.bind(var, f"{self.pool(set_of)}({elements})")
 
-    def make_dict(self, var, cls=dict):
+    def make_dict(self, var: Var, cls: Any = dict) -> str:
         ordered = isinstance(var.value, OrderedDict)
         order = [k for k in var.value if k in var.items] if ordered else var.items
         pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
@@ -245,12 +251,12 @@ class ValueEmitter:
         self.attributes_of_new(var, name)
         return name
 
-    def make_defaultdict(self, var, factory):
+    def make_defaultdict(self, var: Var, factory: Any) -> Any:
         pairs = [f"{self.name(k)}: {self.name(v)}" for k, v in var.items.values()]
         text = f"{self.pool(defaultdict)}({self.name(factory)}, {{{', '.join(pairs)}}})"
         return self.bind(var, text)
 
-    def make_sublist(self, var, cls):
+    def make_sublist(self, var: Var, cls: Any) -> str:
         if any(not isinstance(x, Var) for x in var.items):
             raise CannotRebuild(f"a new {cls.__name__}")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
@@ -258,7 +264,7 @@ class ValueEmitter:
         self.attributes_of_new(var, name)
         return name
 
-    def attributes_of_new(self, var, name) -> None:
+    def attributes_of_new(self, var: Var, name: str) -> None:
         """Set the attributes of a new object whose dict is known."""
         attrs = own_dict(var.value) or {}
         table = self.tracer.heap.tracked.get(id(attrs))
@@ -268,7 +274,7 @@ class ValueEmitter:
             words = f"{name}, {key!r}, {self.name(table.items[key][1])}"
             self.make(f"{self.pool(object.__setattr__)}({words})")
 
-    def make_subdict(self, var, cls):
+    def make_subdict(self, var: Var, cls: Any) -> str:
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         base = OrderedDict if issubclass(cls, OrderedDict) else dict
         for key, value in (var.items[k] for k in base.__iter__(var.value)):
@@ -277,17 +283,17 @@ class ValueEmitter:
         self.attributes_of_new(var, name)
         return name
 
-    def make_object(self, var, cls):
+    def make_object(self, var: Var, cls: Any) -> str:
         name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
         self.attributes(var, name)
         if id(own_dict(var.value)) in self.tracer.heap.tracked:
             self.attributes_of_new(var, name)
         return name
 
-    def make_attributes(self, var, obj):
+    def make_attributes(self, var: Var, obj: Any) -> Any:
         return self.bind(var, f"{self.pool(own_dict)}({self.name(obj)})")
 
-    def attributes(self, var, name) -> None:
+    def attributes(self, var: Var, name: str) -> None:
         """Set the attributes that the trace set on something new."""
         if isinstance(var.value, BaseException):
             self.set_chain(var, name)
@@ -296,7 +302,7 @@ class ValueEmitter:
                 words = f"{name}, {key!r}, {self.name(value)}"
                 self.make(f"{self.pool(object.__setattr__)}({words})")
 
-    def set_chain(self, var, name) -> None:
+    def set_chain(self, var: Var, name: str) -> None:
         """Set the cause, context and traceback of a new exception."""
         error, texts = var.value, {}
         for part in ("__cause__", "__context__"):
@@ -314,7 +320,9 @@ class ValueEmitter:
         for part, text in texts.items():
             self.make(f"{self.pool(set_error_part)}({name}, {part!r}, {text})")
 
-    def make_call(self, var, fn, args, kwargs=None):
+    def make_call(
+        self, var: Var, fn: Var, args: list[Var], kwargs: dict[str, Var] | None = None
+    ) -> str:
         if isinstance(var.value, super):
             return self.bind(var, f"super({self.listed(args)})")
         words = [self.name(x) for x in args]
@@ -324,20 +332,20 @@ class ValueEmitter:
             self.attributes(var, name)
         return name
 
-    def make_property(self, var, cls, args, kwargs):
+    def make_property(self, var: Var, cls: Any, args: Any, kwargs: Any) -> Any:
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         words = [name, *map(self.name, args), *(f"{k}={self.name(v)}" for k, v in kwargs.items())]
         self.make(f"{self.pool(property.__init__)}({', '.join(words)})")
         self.attributes(var, name)
         return name
 
-    def make_exception(self, var, cls, args):
+    def make_exception(self, var: Var, cls: Any, args: Any) -> Any:
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)}, {self.listed(args)})")
         self.make(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
         self.attributes(var, name)
         return name
 
-    def make_exception_value(self, var):
+    def make_exception_value(self, var: Var) -> str | None:
         """A copy of an exception that an operation raised and somebody caught."""
         error, cls = var.value, type(var.value)
         builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
@@ -355,23 +363,25 @@ class ValueEmitter:
         self.set_chain(var, name)
         return name
 
-    def make_traceback(self, var, error):
+    def make_traceback(self, var: Var, error: Any) -> Any:
         return self.bind(var, f'{self.pool(error_part)}({self.name(error)}, "__traceback__")')
 
-    def make_token(self, var, variable, value, before):
+    def make_token(self, var: Var, variable: Var, value: Var, before: Any) -> str:
         """The token of setting a context variable, which is set after those set before it."""
         if before is not None:
             self.name(before)
         return self.bind(var, f"{self.name(variable)}.set({self.name(value)})")
 
-    def make_used_token(self, var):
+    def make_used_token(self, var: Var) -> Any:
         raise CannotRebuild("a token of a context variable that was reset")
 
-    def make_cell(self, var):
+    def make_cell(self, var: Var) -> str:
         self.unfilled.append(var)
         return self.bind(var, f"{self.pool(types.CellType)}()")
 
-    def make_function(self, var, code, names, parts):
+    def make_function(
+        self, var: Var, code: CodeType, names: dict[str, Any], parts: dict[str, Var]
+    ) -> str:
         closure = "None"
         if "closure" in parts:
             closure = f"({self.listed(parts['closure'].items)})"
@@ -388,7 +398,7 @@ class ValueEmitter:
         self.attributes(var, name)
         return name
 
-    def make_method(self, var, this, inner):
+    def make_method(self, var: Var, this: Var, inner: Any) -> str:
         if isinstance(inner, Var):
             if isinstance(var.value, types.MethodType):
                 words = f"{self.name(inner)}, {self.name(this)}"
@@ -396,17 +406,17 @@ class ValueEmitter:
             return self.bind(var, f"{self.pool(bound_to)}({self.name(inner)}, {self.name(this)})")
         return self.bind(var, f"({self.name(this)}).{inner}")
 
-    def make_view(self, var, base, which):
+    def make_view(self, var: Var, base: Var, which: str) -> str:
         method = getattr(builtin_base(base.value), which)  # its class may have another
         return self.bind(var, f"{self.pool(method)}({self.name(base)})")
 
-    def make_iterator(self, var):
+    def make_iterator(self, var: Var) -> str | None:
         fn, *parts = var.value.recipe()
         if self.after_effects is None and any(x.log for x in parts):
             raise CannotRebuild("an iterator over what is written to")  # it sees the present items
         return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 
-    def make_generator(self, var, site):
+    def make_generator(self, var: Var, site: tuple[Any, ...]) -> Any:
         raise CannotRebuild("a generator that is not finished", site)
 
     # -- effects ---------------------------------------------------------------------------------
@@ -423,7 +433,7 @@ class ValueEmitter:
                     statements.append(self.effect(var, target, kind, *parts))
         return statements
 
-    def effect(self, var: Var, target: str, kind: str, *parts) -> str:
+    def effect(self, var: Var, target: str, kind: str, *parts: Any) -> str:
         if kind == "method":
             method, args = parts
             container = isinstance(var.value, (list, dict, set))
@@ -446,10 +456,10 @@ class ValueEmitter:
         return f"del {place}" if value is None else f"{place} = {self.name(value)}"
 
 
-def last_writes(log: list[tuple]) -> list[tuple]:
+def last_writes(log: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The last write to each place, in the order of the first ones, which decides the order of
     attributes. A place that was deleted and set again is deleted first, so that it comes last."""
-    writes: dict = {}
+    writes: dict[Any, Any] = {}
     for i, entry in enumerate(log):
         place = entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
         if entry[0] == "attr" and entry[-1] is None:
@@ -466,7 +476,7 @@ def alike(error: BaseException) -> BaseException:
     return clone
 
 
-def delete_attribute(obj, name: str) -> None:
+def delete_attribute(obj: Any, name: str) -> None:
     """Delete an attribute if it exists: it may have been set and deleted in one call."""
     with suppress(AttributeError):
         (type if isinstance(obj, type) else object).__delattr__(obj, name)

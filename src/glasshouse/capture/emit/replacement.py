@@ -6,7 +6,9 @@ file and line, so that tracebacks show them."""
 
 import re
 import types
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.base.interrupts import hold, release
@@ -17,13 +19,18 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource
 from glasshouse.ir.node import IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.sessions.dispatching import Resumer
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 ENTERING = ("__enter__", "__exit__")
 
 
 class ReplacementEmitter(ContinuationEmitter):
     """Writes the body of a replacement."""
 
-    def __init__(self, tracer, resumer):
+    def __init__(self, tracer: "CaptureTracer", resumer: "Resumer") -> None:
         super().__init__(tracer)
         self.resumer = resumer
         # Signals do not come between the writes of the graph and of Python.
@@ -37,8 +44,8 @@ class ReplacementEmitter(ContinuationEmitter):
         line: int,
         fn: types.FunctionType,
         slots: int,
-        graph,
-        uncaptured=None,
+        graph: Any,
+        uncaptured: Callable[..., Any] | None = None,
     ) -> types.FunctionType:
         """The replacement of `fn` by these statements; `uncaptured` runs it, given its slots."""
         root = fn.__code__
@@ -69,7 +76,9 @@ class ReplacementEmitter(ContinuationEmitter):
         replacement.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return replacement
 
-    def or_plainly(self, run: list[str], graph, uncaptured, slots: int) -> list[str]:
+    def or_plainly(
+        self, run: list[str], graph: Any, uncaptured: Callable[..., Any], slots: int
+    ) -> list[str]:
         """The statements that run the graph. If it raises, or one of its checks fails, its writes
         are undone, and Python runs the function, which raises at the user's line."""
         tracer = self.tracer
@@ -120,7 +129,7 @@ class ReplacementEmitter(ContinuationEmitter):
         lines = ["try:", *(f"    {x}" for x in run), "except BaseException:"]
         return [*lines, f"    {self.pool(leave)}()", "    raise"]
 
-    def run_graph(self, graph) -> list[str]:
+    def run_graph(self, graph: Any) -> list[str]:
         """The statements that run the graph. One with `run_first` takes lists, and may overwrite
         values that are replaced afterwards, if neither a name here nor anybody else has them."""
         names = [self.name(var) for _, var in self.tracer.operands.inputs]
@@ -170,7 +179,7 @@ class ReplacementEmitter(ContinuationEmitter):
         return name in self.used_after
 
 
-def key_of(key):
+def key_of(key: Any) -> Any:
     """A key to compare: a string or number by value, another object by identity."""
     return key if type(key) in (str, int) else (id(key),)
 

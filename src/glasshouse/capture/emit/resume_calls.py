@@ -1,6 +1,7 @@
 """Resume functions of frames: their arguments, and how they are made."""
 
 import types
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import (
     WrongStack,
@@ -13,8 +14,13 @@ from glasshouse.capture.frames.frame import CapturedGenerator, CaptureFrame, Las
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import NULL, CannotRebuild, Var
 
+if TYPE_CHECKING:
+    from glasshouse.capture.sessions.dispatching import Resumer
 
-def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
+
+def resume_call(
+    frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer: "Resumer"
+) -> tuple[Any, ...]:
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top).
     On the stack come `more` values, which are not known yet. A slot that is no longer needed is
     None, or left out where Python continues."""
@@ -44,7 +50,7 @@ def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captu
     return fn, slots, items
 
 
-def code_of(fn) -> types.CodeType:
+def code_of(fn: Any) -> types.CodeType:
     """The code of a function, or of the function that a dispatcher captures."""
     return getattr(fn, "fn", fn).__code__
 

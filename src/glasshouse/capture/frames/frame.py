@@ -4,6 +4,8 @@ import sys
 import types
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import GENERATORS, ExceptionHandler, decoded
 from glasshouse.capture.bytecode.native import native
@@ -21,6 +23,10 @@ from glasshouse.capture.frames.started_generator import error_thrown, going_on
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_trusted
 from glasshouse.capture.values.var import NULL, CannotRebuild, Recipe, Var, computed
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
@@ -43,17 +49,17 @@ class CaptureFrame:
     __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
 
-    def __init__(self, code: types.CodeType, names: dict, count: int):
+    def __init__(self, code: types.CodeType, names: dict[Any, Any], count: int) -> None:
         self.root, self.code = code, decoded(code)
         self.locals: list[Var | None] = [None] * count
         self.stack: list[Var] = []
         self.saved: list[Var] = []
         self.ip = self.at = 0
         self.globals = names
-        self.kw_names: tuple = ()
+        self.kw_names: tuple[Any, ...] = ()
         self.then = self.init = self.generator = self.scope = None
         self.trusted = is_trusted(names.get("__name__", ""))
-        self.handled: list = []  # exceptions that are being handled, innermost last
+        self.handled: list[Any] = []  # exceptions that are being handled, innermost last
 
     @property
     def closure(self) -> list[Var]:
@@ -105,19 +111,19 @@ class CaptureFrame:
 class CapturedIterator:
     """An iterator over Vars that are known."""
 
-    def step(self, tracer) -> Var:
+    def step(self, tracer: "CaptureTracer") -> Var:
         """The next Var, or END."""
         raise NotImplementedError
 
-    def place(self) -> list[tuple]:
+    def place(self) -> list[tuple[Any, ...]]:
         """(iterator, attribute, present value) of all that a step changes."""
         raise NotImplementedError
 
-    def recipe(self) -> tuple:
+    def recipe(self) -> tuple[Any, ...]:
         """(function, Vars) whose call gives Python's own iterator at the same place."""
         raise NotImplementedError
 
-    def native(self):
+    def native(self) -> Any:
         """Python's own iterator at the same place."""
         fn, *parts = self.recipe()
         return fn(*map(plain_value, parts))
@@ -126,13 +132,13 @@ class CapturedIterator:
 class SequenceIterator(CapturedIterator):
     """Over a list, tuple, range or string as it changes, or over a snapshot of a dict or set."""
 
-    def __init__(self, base: Var, snapshot: list[Var] | None = None):
+    def __init__(self, base: Var, snapshot: list[Var] | None = None) -> None:
         self.base, self.snapshot, self.index = base, snapshot, 0
         self.mapping, self.which = mapping_of(base)
         self.real = None if self.mapping is None else iter(self.mapping.value)
         self.size = len(base.value) if isinstance(base.value, SIZED) else -1
 
-    def step(self, tracer):
+    def step(self, tracer: "CaptureTracer") -> Any:
         if self.size >= 0 and len(self.base.value) != self.size:
             kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
@@ -147,7 +153,7 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return items[self.index - 1]
 
-    def step_mapping(self, tracer):
+    def step_mapping(self, tracer: "CaptureTracer") -> Any:
         """The next item of a dict or of a view of one, by Python's own iterator."""
         if self.index > self.base_end:
             return END
@@ -168,7 +174,7 @@ class SequenceIterator(CapturedIterator):
             return tracer.heap.new_tuple([pair[0], pair[1]])
         return pair[self.which == "values"]
 
-    def step_concrete(self, values):
+    def step_concrete(self, values: Any) -> Var:
         """The next item of a range or text, which may be of any length."""
         if self.index > self.base_end or not values[self.index : self.index + 1]:
             self.index = self.base_end + 1
@@ -178,10 +184,10 @@ class SequenceIterator(CapturedIterator):
 
     base_end = sys.maxsize - 1  # an index beyond it: the iterator has ended
 
-    def place(self):
+    def place(self) -> list[Any]:
         return [(self, "index", self.index)]
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         if self.size >= 0:
             return iterator_of, self.base, Var(self.index), Var(self.size)
         base = self.base
@@ -204,12 +210,12 @@ def mapping_of(base: Var) -> tuple[Var | None, str]:
 class ReversedIterator(SequenceIterator):
     """Like reversed, which fixes the place of the last item when it is made."""
 
-    def __init__(self, base: Var, snapshot: list[Var]):
+    def __init__(self, base: Var, snapshot: list[Var]) -> None:
         super().__init__(base, snapshot)
         self.real = None
         self.count = len(base.value)
 
-    def step(self, tracer):
+    def step(self, tracer: "CaptureTracer") -> Var:
         if type(self.base.value) is not list:
             return super().step(tracer)
         place, items = self.count - 1 - self.index, tracer.sequence(self.base)
@@ -219,7 +225,7 @@ class ReversedIterator(SequenceIterator):
         self.index += 1
         return items[place]
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         if type(self.base.value) is list:
             changed = self.index or len(self.base.value) != self.count
             place = max(self.count - 1 - self.index, -1)
@@ -230,11 +236,11 @@ class ReversedIterator(SequenceIterator):
 class ChoicesIterator(SequenceIterator):
     """Like permutations and combinations: fn(items, *parts)."""
 
-    def __init__(self, fn, items: Var, parts: list[Var], choices: list[Var]):
+    def __init__(self, fn: Any, items: Var, parts: list[Var], choices: list[Var]) -> None:
         super().__init__(items, choices)
         self.fn, self.parts, self.real = fn, parts, None
 
-    def recipe(self):
+    def recipe(self) -> Any:
         number = min(self.index, len(self.snapshot) + 1)
         return choices_from, Var(number), Var(self.fn), self.base, *self.parts
 
@@ -242,10 +248,10 @@ class ChoicesIterator(SequenceIterator):
 class EnumerateIterator(CapturedIterator):
     """Like enumerate."""
 
-    def __init__(self, inner: Var, number: int):
+    def __init__(self, inner: Var, number: int) -> None:
         self.inner, self.number = inner, number
 
-    def step(self, tracer):
+    def step(self, tracer: "CaptureTracer") -> Var:
         x = self.inner.value.step(tracer)
         if x is END:
             return END
@@ -253,20 +259,20 @@ class EnumerateIterator(CapturedIterator):
         self.number += 1
         return tracer.heap.new_tuple([number, x])
 
-    def place(self):
+    def place(self) -> list[Any]:
         return [*self.inner.value.place(), (self, "number", self.number)]
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         return enumerate, self.inner, Var(self.number)
 
 
 class ZipIterator(CapturedIterator):
     """Like zip."""
 
-    def __init__(self, inners: list[Var]):
+    def __init__(self, inners: list[Var]) -> None:
         self.inners = inners
 
-    def step(self, tracer):
+    def step(self, tracer: "CaptureTracer") -> Var:
         row = []
         for inner in self.inners:
             x = inner.value.step(tracer)
@@ -275,14 +281,14 @@ class ZipIterator(CapturedIterator):
             row.append(x)
         return tracer.heap.new_tuple(row) if row else END
 
-    def place(self):
+    def place(self) -> Any:
         return [part for inner in self.inners for part in inner.value.place()]
 
-    def recipe(self):
+    def recipe(self) -> tuple[Any, ...]:
         return zip, *self.inners
 
 
-def plain_value(var: Var):
+def plain_value(var: Var) -> Any:
     """The value; Python's own iterator in place of one of ours."""
     if var.is_made("method") and isinstance(var.origin.parts[1], str):
         this = var.origin.parts[0]
@@ -296,24 +302,24 @@ def plain_value(var: Var):
     return value
 
 
-def is_own(value) -> bool:
+def is_own(value: Any) -> bool:
     """Whether a value is one of our iterators or generators."""
     return isinstance(value, (CapturedIterator, CapturedGenerator))
 
 
-def holds_own(value) -> bool:
+def holds_own(value: Any) -> bool:
     """Whether a value is one of our iterators or generators, or a tuple with one in it."""
     return is_own(value) or type(value) is tuple and any(map(holds_own, value))
 
 
-def type_of(value) -> type:
+def type_of(value: Any) -> type[Any]:
     """The type of a value in plain Python; for our iterators and generators Python's own type."""
     if isinstance(value, CapturedGenerator):
         return value.kind
     return type(value.native()) if isinstance(value, CapturedIterator) else type(value)
 
 
-def zip_iterators(var: Var) -> list:
+def zip_iterators(var: Var) -> list[Any]:
     """The iterators that a `zip` draws from, as Python's own."""
     value = var.value
     if isinstance(value, ZipIterator):
@@ -334,10 +340,10 @@ class NativeLocals:
     """The values of locals by name, with Python's own iterators. They are made on demand, since an
     item may contain itself."""
 
-    def __init__(self, slots):
+    def __init__(self, slots: Any) -> None:
         self.slots = {name: var for name, var in slots if var is not None}
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Any:
         var = self.slots[name]
         if isinstance(var.value, list) and name == "iterators":
             return [plain_value(x) for x in var.items or map(Var, var.value)]
@@ -347,10 +353,16 @@ class NativeLocals:
 class CapturedGenerator:
     """A generator that the interpreter runs; used as a Python object it runs untraced."""
 
-    def __init__(self, frame: CaptureFrame, site, make_tracer, make_native):
+    def __init__(
+        self,
+        frame: CaptureFrame,
+        site: tuple[Any, ...],
+        make_tracer: Callable[..., Any],
+        make_native: Callable[..., Any],
+    ) -> None:
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
         self.make_native, self.started = make_native, False
-        self.kind: type = types.GeneratorType
+        self.kind: type[Any] = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.last: Var | None = None  # the end value of the iterator that it drew from last
         self.remainder = None  # Python's own iterator for the rest of a polyfill
@@ -358,9 +370,9 @@ class CapturedGenerator:
         self.failed_stack: list[Var] | None = None  # before a handler cleared the stack
         self.is_kept = True  # whether only a loop or the library holds it
         self.then = None  # receives the values while it runs
-        self.rest: weakref.ref | None = None  # Python's own generator for the rest
+        self.rest: weakref.ref[Any] | None = None  # Python's own generator for the rest
 
-    def stop(self, finished: bool = False):
+    def stop(self, finished: bool = False) -> Callable[..., Any] | None:
         """Stop at a yield or the end, and return the receiver of the value. Its frame no longer
         refers to it, so that it ends with its last reference, as in Python."""
         then, self.then = self.then, None
@@ -373,7 +385,7 @@ class CapturedGenerator:
         passes_on = self.last is not None and self.frame.root in PASSES_ON
         return self.last if passes_on else returned
 
-    def stop_failed(self):
+    def stop_failed(self) -> Callable[..., Any] | None:
         """End it with an error, and return the receiver. A polyfill may continue afterwards."""
         then = self.stop(finished=True)
         self.failed = may_go_on(self)
@@ -381,7 +393,7 @@ class CapturedGenerator:
             self.frame.let_go()
         return then
 
-    def native(self):
+    def native(self) -> Any:
         """Python's own generator, for the rest if some of it has run."""
         if not self.started:
             return self.make_native()
@@ -415,7 +427,7 @@ class CapturedGenerator:
     gi_running = property(lambda self: self.running)
     gi_suspended = is_open
 
-    def native_polyfill(self):
+    def native_polyfill(self) -> Any:
         """Python's own iterator for the rest of a polyfill; None if there is none."""
         frame = self.frame
         at = NativeLocals(zip(frame.code.slots, frame.locals, strict=True))
@@ -424,17 +436,17 @@ class CapturedGenerator:
         loop = [zip_iterators(x) if zips else plain_value(x) for x in stack if x is not NULL]
         return native_of(frame.root, at, loop)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self):
+    def __next__(self) -> Any:
         return self.send(None)
 
-    def send(self, value):
+    def send(self, value: Any) -> Any:
         """The next value."""
         return self.drive(Var(value), None)
 
-    def throw(self, kind, value=None, trace=None):
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:
         """Raise inside."""
         error = error_thrown(kind, value, trace) if value or trace else error_thrown(kind)
         set_error_part(error, "__traceback__", trace)
@@ -443,7 +455,7 @@ class CapturedGenerator:
         finally:
             del error, kind  # its traceback has this frame
 
-    def drive(self, sent: Var, error):
+    def drive(self, sent: Var, error: Any) -> Any:
         """The next value. An error that is raised instead is in no reference cycle with a frame."""
         try:
             return self.make_tracer().drive(self, sent, error)
@@ -453,12 +465,12 @@ class CapturedGenerator:
         finally:
             del error
 
-    def __del__(self):
+    def __del__(self) -> None:
         continues = self.remainder is not None  # Python's own iterator draws from the same source
         if self.started and not (self.finished or self.running or continues):
             self.close()
 
-    def close(self):
+    def close(self) -> Any:
         """End it."""
         if self.finished or not self.started:
             self.finished = True

@@ -1,16 +1,18 @@
 """Python's own iterators, advanced past some of their items."""
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 
-def reversed_at(values: list, index: int):
+def reversed_at(values: list[Any], index: int) -> Any:
     """A reversed iterator over a list whose next item is the one at an index."""
     iterator = reversed(values)
     iterator.__setstate__(index if index < len(values) else -1)  # it has ended if there is no item
     return iterator
 
 
-def choices_from(number: int, fn, *args):
+def choices_from(number: int, fn: Any, *args: Any) -> Any:
     """fn(*args), advanced past `number` of its items."""
     it = fn(*args)
     for _ in range(number):
@@ -18,7 +20,7 @@ def choices_from(number: int, fn, *args):
     return it
 
 
-def iterator_of(values, index: int, size: int):
+def iterator_of(values: Any, index: int, size: int) -> Any:
     """An iterator over a dict or set, advanced past `index` of its `size` elements."""
     if len(values) != size:
         return changed_size(values)
@@ -30,14 +32,14 @@ def iterator_of(values, index: int, size: int):
     return it
 
 
-def changed_size(values):
+def changed_size(values: Any) -> Iterator[Any]:
     """An iterator over something that grew or shrank: it raises."""
     kind = "Set" if isinstance(values, set) else "dictionary"
     raise RuntimeError(f"{kind} changed size during iteration")
     yield
 
 
-def length_of(values) -> int:
+def length_of(values: Any) -> int:
     """len(values); for a range that is too long for len, a number not below any index."""
     try:
         return len(values)
@@ -45,7 +47,7 @@ def length_of(values) -> int:
         return sys.maxsize
 
 
-def iterator_at(values, index: int):
+def iterator_at(values: Any, index: int) -> Any:
     """An iterator over `values`, advanced past `index` of them; past all, it has ended."""
     it, size = iter(values), length_of(values)
     it.__setstate__(min(index, size))

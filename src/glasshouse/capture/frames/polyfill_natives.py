@@ -3,23 +3,28 @@
 import itertools
 from functools import partial
 from operator import length_hint
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.values import polyfills
 from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
 
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import NativeLocals
 
-def left_of_accumulate(at, loop):
+
+def left_of_accumulate(at: Any, loop: Any) -> Any:
     items = loop[0] if loop else at["iterable"]
     rest = itertools.chain([at["total"]], items)  # None is no initial value
     return advance(1, itertools.accumulate(rest, *filter(None, [at["fn"]])))
 
 
-def left_of_chain(at, loop):
+def left_of_chain(at: Any, loop: Any) -> Any:
     outer, *inner = loop
     return itertools.chain.from_iterable(itertools.chain(inner, outer))
 
 
-def left_of_cycle(at, loop):
+def left_of_cycle(at: Any, loop: Any) -> Any:
     items = at["items"]
     if at["repeats"]:
         return advance(len(items) - loop[0].__length_hint__(), itertools.cycle([*items]))
@@ -27,36 +32,36 @@ def left_of_cycle(at, loop):
     return advance(len(first_round), itertools.cycle(itertools.chain(first_round, loop[0])))
 
 
-def left_of_dropwhile(at, loop):
+def left_of_dropwhile(at: Any, loop: Any) -> Any:
     return advance(1, itertools.dropwhile(bool, itertools.chain([False], loop[0])))
 
 
-def advance(count: int, iterator):
+def advance(count: int, iterator: Any) -> Any:
     """Skip so many items of an iterator, and return it."""
     for _ in range(count):
         next(iterator)
     return iterator
 
 
-def left_of_sequence(at, loop):
+def left_of_sequence(at: Any, loop: Any) -> Any:
     iterator = iter(at["obj"])
     iterator.__setstate__(at["number"] + 1)
     return iterator
 
 
-def left_of_product(at, loop):
+def left_of_product(at: Any, loop: Any) -> Any:
     rest = itertools.product(*at["pools"])
     for _ in range(len(at["rows"]) - length_hint(loop[0])):
         next(rest)
     return rest
 
 
-def left_of_repeat(at, loop):
+def left_of_repeat(at: Any, loop: Any) -> Any:
     times = [] if at["times"] is None else [at["times"] - 1]
     return itertools.repeat(at["object"], *times)
 
 
-def left_of_islice(at, loop):
+def left_of_islice(at: "NativeLocals", loop: list[Any]) -> Any:
     end = at["end"] if at["end"] is None else at["end"] - at["count"]
     return itertools.islice(at["iterator"], at["target"] - at["count"], end, at["step"])
 
@@ -93,7 +98,7 @@ RULES = {fn.__code__: rule for fn, rule in LEFT.items()}
 class EmptySequence:
     """A sequence without items that has nothing but `__getitem__`."""
 
-    def __getitem__(self, number):
+    def __getitem__(self, number: Any) -> Any:
         raise IndexError
 
 
@@ -135,7 +140,7 @@ PASSING += (itertools.takewhile,)
 PASSES_ON = {POLYFILLS[kind].__code__ for kind in PASSING} | {polyfills.islice_items.__code__}
 
 
-def native_of(code, at, loop: list):
+def native_of(code: CodeType, at: "NativeLocals", loop: list[Any]) -> Any:
     """Python's own iterator for the rest of a polyfill's generator, or None."""
     rule = RULES.get(code)
     try:
@@ -144,7 +149,7 @@ def native_of(code, at, loop: list):
         return None
 
 
-def ended_native(code):
+def ended_native(code: CodeType) -> Any:
     """An iterator of plain Python's type that has ended; None if there is none."""
     make = ENDS.get(code)
     if make is None:

@@ -1,24 +1,29 @@
 """Python's own generators for the rest of those that the interpreter began."""
 
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import CapturedGenerator
 
 
 class StartedGenerator:
     """The rest of a generator that the interpreter began, as the operand of a `yield from`."""
 
-    def __init__(self, generator, step):
+    def __init__(self, generator: "CapturedGenerator", step: Callable[..., Any]) -> None:
         self.generator, self.step = generator, step
         self.send, self.throw = generator.send, generator.throw
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def close(self):
+    def close(self) -> Any:
         if self.generator.rest() is not None:  # else it was let go of, and others continue
             return self.generator.close()
         return None
 
-    def __next__(self):
+    def __next__(self) -> Any:
         step, self.step = self.step, self.generator.__next__
         try:
             return step()
@@ -26,7 +31,7 @@ class StartedGenerator:
             del step  # it may hold the error, whose traceback has this frame
 
 
-def going_on(generator):
+def going_on(generator: "CapturedGenerator") -> Generator[Any, Any, Any]:
     """A generator for the rest of one that the interpreter began and that is at a `yield`."""
     try:
         sent = yield
@@ -39,7 +44,7 @@ def going_on(generator):
     return (yield from rest)
 
 
-def caught_here():
+def caught_here() -> Iterator[Any]:
     """A generator that yields the exception thrown into it."""
     try:
         yield
@@ -47,7 +52,7 @@ def caught_here():
         yield error
 
 
-def error_thrown(*args):
+def error_thrown(*args: Any) -> Any:
     """The exception that `throw` raises with these arguments."""
     catcher = caught_here()
     next(catcher)

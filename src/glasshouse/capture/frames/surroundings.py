@@ -1,6 +1,7 @@
 """The context that a frame runs in, which Python enters again when it resumes the frame."""
 
 import types
+from typing import Any
 
 from glasshouse.capture.frames.frame import CaptureFrame
 from glasshouse.capture.values.var import Var
@@ -17,7 +18,7 @@ def attribute_request(frame: CaptureFrame) -> list[Var] | None:
     return pair if bound else None
 
 
-def tell_attribute(error: BaseException, obj, name: str) -> bool:
+def tell_attribute(error: BaseException, obj: Any, name: str) -> bool:
     """Set object and name of an error of a `__getattr__`, unless the error has them."""
     untold = isinstance(error, AttributeError) and error.name is None and error.obj is None
     if untold:
@@ -28,18 +29,18 @@ def tell_attribute(error: BaseException, obj, name: str) -> bool:
 class AttributeContext:
     """The context for the rest of a `__getattr__`: its errors get object and name, as in Python."""
 
-    def __init__(self, obj, name: str):
+    def __init__(self, obj: Any, name: str) -> None:
         self.attribute = obj, name
 
-    def __enter__(self):
+    def __enter__(self) -> "AttributeContext":
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is not None:
             tell_attribute(error, *self.attribute)
 
 
-def surroundings(frame: CaptureFrame) -> tuple | None:
+def surroundings(frame: CaptureFrame) -> tuple[Any, ...] | None:
     """The context (function, arguments) for the rest of a frame."""
     if frame.scope is not None:
         _, context, var = frame.scope

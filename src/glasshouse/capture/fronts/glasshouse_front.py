@@ -2,8 +2,9 @@
 
 import enum
 import types
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from glasshouse.autograd.backward import leaves_visited_early
@@ -16,13 +17,18 @@ from glasshouse.capture.fronts.tensor_front import TensorFront
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.programs.tape_nodes import walk_tape
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var
 from glasshouse.dispatch import Primitive, Value, hooks
 from glasshouse.dispatch.backend import TensorBackend, current
 from glasshouse.dispatch.bind import Watchers, state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, asarray, random
+
+if TYPE_CHECKING:
+    from glasshouse.capture.guards.program import WeakLink
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 STATE = {
     "payload",
@@ -70,7 +76,7 @@ CONSTANTS = (
 AROUND = ("records", "modes", "backend", "compile_target", "scope")  # attributes that contexts set
 
 
-def tensors_of(part) -> list:
+def tensors_of(part: Any) -> list[Any]:
     """The tensors of a part of a graph's module."""
     if isinstance(part, Module):
         return [*part.parameters(), *part.buffers()]
@@ -84,9 +90,13 @@ class OwnTrace:
     sequence: int  # entries of the tape with a lower number are older
     outer_scope: Any
     watchers: Watchers | None  # of calls, put back after the trace; then None
-    draws: list = field(default_factory=list)  # (generator, key) of random numbers
-    copies: dict[int, tuple] = field(default_factory=dict)  # (module, copy) by the module's id
-    parts: dict[int, tuple] = field(default_factory=dict)  # of tensors: see rules/subscripts.py
+    draws: list[Any] = field(default_factory=list)  # (generator, key) of random numbers
+    copies: dict[int, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # (module, copy) by the module's id
+    parts: dict[int, tuple[Any, ...]] = field(
+        default_factory=dict
+    )  # of tensors: see rules/subscripts.py
 
 
 class GlasshouseFront(TensorFront, ModuleFront):
@@ -107,10 +117,10 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     # -- kinds of values -------------------------------------------------------------------------
 
-    def is_tensor(self, value):
+    def is_tensor(self, value: Any) -> bool:
         return issubclass(type(value), Value)
 
-    def is_operation(self, fn):
+    def is_operation(self, fn: Any) -> bool:
         if isinstance(fn, Primitive):
             return True
         if isinstance(fn, type):
@@ -126,24 +136,24 @@ class GlasshouseFront(TensorFront, ModuleFront):
             return False
         return "." not in fn.__qualname__ or is_tensor_method(fn)
 
-    def as_tensor(self, number):
+    def as_tensor(self, number: Any) -> Any:
         return asarray(number)
 
-    def is_constant(self, value):
+    def is_constant(self, value: Any) -> bool:
         return isinstance(value, CONSTANTS)
 
-    def is_owned(self, value):
+    def is_owned(self, value: Any) -> bool:
         return isinstance(value, Parameter)
 
-    def is_ambient(self, value):
+    def is_ambient(self, value: Any) -> bool:
         return value is state or value is hooks
 
-    def keep(self, value, link, entry):
+    def keep(self, value: Any, link: "WeakLink", entry: Any) -> None:
         value.__dict__.setdefault("_gh_entries", WeakKeyDictionary())[link] = entry
 
     # -- the state around a trace ----------------------------------------------------------------
 
-    def ambient(self, tracer):
+    def ambient(self, tracer: "CaptureTracer") -> None:
         # Through the thread's dict, since an attribute of a threading.local takes longer to read.
         base = tracer.guards.source("const", None, state, "state")
         inside = tracer.guards.source("attr", base, "__dict__")
@@ -161,14 +171,14 @@ class GlasshouseFront(TensorFront, ModuleFront):
         """Whether only autocast and the like are between calls and backend."""
         return all(isinstance(mode, KeyedMode) for mode in state.modes)
 
-    def begin(self, tracer):
+    def begin(self, tracer: "CaptureTracer") -> "OwnTrace":
         current().sync()  # pending work is not part of the trace
         begun = OwnTrace(next(sequence), state.scope, state.watchers)
         state.watchers = Watchers([], [])  # the compiled graph counts
         random.observers.append(begun.draws)
         return begun
 
-    def end(self, tracer):
+    def end(self, tracer: "CaptureTracer") -> None:
         """The trace is over."""
         begun = tracer.front_state
         if begun.draws in random.observers:
@@ -179,7 +189,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     stop = end
 
-    def run(self, fn, args, kwargs):
+    def run(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         state.values_hidden = True
         try:
             return fn(*args, **kwargs)
@@ -188,7 +198,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     # -- values before and after -----------------------------------------------------------------
 
-    def keeper(self, tracer, wrote):
+    def keeper(self, tracer: "CaptureTracer", wrote: bool) -> Callable[..., Any] | None:
         members = tracer.operands.members.values() if wrote else ()
         random_draws = tracer.front_state.draws
         generators = list({id(generator): generator for generator, _ in random_draws}.values())
@@ -213,7 +223,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
         return keep
 
-    def rollback(self, tracer):
+    def rollback(self, tracer: "CaptureTracer") -> Callable[..., Any]:
         after = [(value, self.state_of(value)) for value, _ in tracer.operands.snapshots.values()]
         draws = [(generator, generator.draws) for generator, _ in tracer.front_state.draws]
         for value, saved in tracer.operands.snapshots.values():
@@ -229,28 +239,28 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
         return redo
 
-    def state_of(self, value):
+    def state_of(self, value: Any) -> dict[str, Any]:
         attributes = value.__dict__
         return {name: attributes[name] for name in STATE if name in attributes}
 
-    def restore(self, value, saved):
+    def restore(self, value: Any, saved: dict[str, Any]) -> None:
         for name in STATE - saved.keys():
             value.__dict__.pop(name, None)
         value.__dict__.update(saved)
 
-    def adopt(self, value, result):
+    def adopt(self, value: Any, result: Any) -> bool:
         if value is not result and self.is_tensor(value):
             if "sharding" in value.__dict__:  # which Python sets, not the graph
                 result.sharding = value.sharding
             self.restore(value, self.state_of(result))
         return True
 
-    def own_gradient(self, tracer, owner, value, result):
+    def own_gradient(self, tracer: "CaptureTracer", owner: Any, value: Any, result: Any) -> None:
         for node, var in tracer.operands.lifted.values():
             if node is owner and var.value.__dict__.get("grad") is result:
                 var.value.grad = value
 
-    def before(self, tracer, target, args):
+    def before(self, tracer: "CaptureTracer", target: Any, args: list[Any]) -> None:
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name == "backward":
             tensors = [x for x in args if self.is_tensor(x.value)]
@@ -258,7 +268,14 @@ class GlasshouseFront(TensorFront, ModuleFront):
             if any(leaf.grad_hooks for leaf in self.before_backward(tracer, outputs)):
                 raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
 
-    def call(self, tracer, fn, args, kwargs, then):
+    def call(
+        self,
+        tracer: "CaptureTracer",
+        fn: Any,
+        args: list[Any],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool | None:
         of, name = fn.origin.parts if fn.is_made("method") else (None, None)
         if name != "backward" or not self.is_tensor(of.value):
             return super().call(tracer, fn, args, kwargs, then)
@@ -281,7 +298,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
         tracer.call(Var(backward_with_hooks), [*hook_args, of, *args], kwargs, then)
         return True
 
-    def hooks_of(self, tracer, leaves):
+    def hooks_of(self, tracer: "CaptureTracer", leaves: Any) -> Any:
         """The arguments of `backward_with_hooks` for the hooks of these leaves, guarded."""
         ends, pairs = {}, []
         for leaf in leaves:
@@ -300,7 +317,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
             pairs.append(tracer.heap.new_tuple([var, tracer.heap.new_tuple(entries)]))
         return tracer.heap.new_tuple(pairs), tracer.heap.new_tuple([*ends.values()])
 
-    def before_backward(self, tracer, outputs):
+    def before_backward(self, tracer: "CaptureTracer", outputs: list[Var]) -> list[Leaf]:
         """The leaves that a backward pass will reach, each tracked and guarded."""
         leaves = []
         for var in outputs:
@@ -330,9 +347,9 @@ class GlasshouseFront(TensorFront, ModuleFront):
         return leaves
 
 
-def same_modes(modes, keys) -> bool:
+def same_modes(modes: Any, keys: Any) -> bool:
     return [mode.key for mode in modes] == keys
 
 
-def is_tensor_method(fn) -> bool:
+def is_tensor_method(fn: Callable[..., Any]) -> bool:
     return fn.__qualname__.partition(".")[0] in ("Tensor", "Value", "Parameter")

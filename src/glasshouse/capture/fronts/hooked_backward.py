@@ -2,13 +2,20 @@
 of the graph. Hooks are interpreted after it like other Python, in the order in which the pass would
 call them. The one difference that they can see is which other tensors already have a gradient."""
 
+from typing import Any
+
 from glasshouse.autograd.backward import held_gradients
 from glasshouse.autograd.tape import AFTERWARDS, AT_END, no_grad
 from glasshouse.dispatch.scope import phase
 
 
 def backward_with_hooks(
-    hooked, ends, output, gradient=None, retain_graph=None, create_graph=False
+    hooked: Any,
+    ends: Any,
+    output: Any,
+    gradient: Any = None,
+    retain_graph: Any = None,
+    create_graph: Any = False,
 ) -> None:
     """`output.backward(…)`. `hooked` has the leaves with hooks and their (slot, hook), in the order
     of the visits. A hook for the end of the pass is the number of one of `ends`."""

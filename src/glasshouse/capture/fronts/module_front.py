@@ -3,6 +3,8 @@
 import copy
 import types
 import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd.tape import grad_mode
 from glasshouse.capture.fronts.network_front import TABLES, NetworkFront
@@ -11,7 +13,7 @@ from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var
 from glasshouse.dispatch import TensorBackend
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import in_module, originals, phase
@@ -24,6 +26,10 @@ from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim import LRScheduler, Optimizer
 from glasshouse.profile.annotation import record_function
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
 CONTEXTS = (grad_mode, KeyedMode, record_function)
@@ -32,13 +38,13 @@ CONTEXTS = (grad_mode, KeyedMode, record_function)
 class LeftContext:
     """A context that leaves another one, which was entered elsewhere, and enters it again."""
 
-    def __init__(self, context):
+    def __init__(self, context: Any) -> None:
         self.context = context
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.context.__exit__(None, None, None)
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: Any) -> None:
         self.context.__enter__()
 
 
@@ -50,7 +56,7 @@ class ModuleFront(NetworkFront):
     optimizer_type = Optimizer
     scheduler_type = LRScheduler
 
-    def parts(self, tracer, module) -> list[Var]:
+    def parts(self, tracer: "CaptureTracer", module: Any) -> list[Var]:
         """The tracked Vars of the module, of those below it, and of their dicts of parameters,
         buffers and modules."""
         candidates = (x for m in module.modules() for x in (m, *(m.__dict__[p] for p in TABLES)))
@@ -60,7 +66,14 @@ class ModuleFront(NetworkFront):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def call(self, tracer, fn, args, kwargs, then):
+    def call(
+        self,
+        tracer: "CaptureTracer",
+        fn: Any,
+        args: list[Any],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool | None:
         f = fn.value
         if isinstance(f, types.MethodType | types.BuiltinMethodType):
             owner = f.__self__
@@ -97,7 +110,9 @@ class ModuleFront(NetworkFront):
             raise Break(f"call of {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
 
-    def make_stateless(self, tracer, fn, args, kwargs, then) -> bool:
+    def make_stateless(
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any
+    ) -> bool:
         """Make a layer of the library without tensors; False for another one."""
         cls = fn.value
         foldable = all_foldable(tracer, args, kwargs) and cls.__module__.startswith("glasshouse.nn")
@@ -116,7 +131,7 @@ class ModuleFront(NetworkFront):
         tracer.deliver(then, tracer.heap.track(Var(layer, Recipe("call", fn, args, kwargs), {})))
         return True
 
-    def is_context(self, fn) -> bool:
+    def is_context(self, fn: Var) -> bool:
         """Whether a bound method belongs to no_grad, autocast, a phase …"""
         if isinstance(fn.value.__self__, CONTEXTS):
             return True
@@ -124,7 +139,9 @@ class ModuleFront(NetworkFront):
         is_call = this is not None and this.is_made("call")
         return is_call and this.origin.parts[0].value is phase
 
-    def context(self, tracer, fn, var, name, then):
+    def context(
+        self, tracer: "CaptureTracer", fn: Var, var: Var | None, name: str, then: Any
+    ) -> bool:
         """Enter or leave no_grad, autocast, a phase …"""
         if name == "__exit__" and var is None and self.leave_from_outside(tracer, fn):
             tracer.give(then, None)
@@ -151,7 +168,7 @@ class ModuleFront(NetworkFront):
         tracer.give(then, None)
         return True
 
-    def leave_from_outside(self, tracer, fn) -> bool:
+    def leave_from_outside(self, tracer: "CaptureTracer", fn: Var) -> bool:
         """Leave a no_grad that was entered before a break; False if that is not possible.
 
         The rest of the graph gets its own grad_mode. After the graph the replacement calls
@@ -178,7 +195,15 @@ class ModuleFront(NetworkFront):
         tracer.effects.write(var, ("method", "__exit__", [Var(None)] * 3))
         return True
 
-    def call_module(self, tracer, fn, args, kwargs, then, by_class=True):
+    def call_module(
+        self,
+        tracer: "CaptureTracer",
+        fn: Any,
+        args: list[Any],
+        kwargs: Kwargs,
+        then: Any,
+        by_class: bool = True,
+    ) -> bool:
         """A module: a node if it is a layer of the library, else its forward is interpreted."""
         module = fn.value
         cls = type(module)
@@ -229,7 +254,7 @@ class ModuleFront(NetworkFront):
                 tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         return True
 
-    def copy_of(self, tracer, module: Module) -> Module:
+    def copy_of(self, tracer: "CaptureTracer", module: Module) -> Module:
         """The copy that the graph calls in place of a module without tensors. Values that the
         module does not own are shared."""
         if id(module) not in tracer.front_state.copies:
@@ -240,14 +265,14 @@ class ModuleFront(NetworkFront):
             originals[tracer.front_state.copies[id(module)][1]] = weakref.ref(module)
         return tracer.front_state.copies[id(module)][1]
 
-    def is_called(self, tracer, value):
+    def is_called(self, tracer: "CaptureTracer", value: Any) -> bool:
         called = [x for x in tracer.operands.members.values() if isinstance(x, Module)]
         called += [module for module, _ in tracer.front_state.copies.values()]
         return isinstance(value, Module) and any(value is m for x in called for m in x.modules())
 
     # -- guards ----------------------------------------------------------------------------------
 
-    def guard_module(self, tracer, var):
+    def guard_module(self, tracer: "CaptureTracer", var: Any) -> None:
         """Guard all that a layer's forward may read."""
         source, module = var.origin, var.value
         if id(source) in tracer.guards.guarded:
@@ -261,7 +286,7 @@ class ModuleFront(NetworkFront):
         for name, value in module.__dict__.items():
             self.guard_part(tracer, value, guards.source("get", inside, name))
 
-    def guard_part(self, tracer, value, source):
+    def guard_part(self, tracer: "CaptureTracer", value: Any, source: ValueSource) -> None:
         """Guard one attribute of a layer."""
         guards = tracer.guards
         kind = type(value)
@@ -289,13 +314,13 @@ class ModuleFront(NetworkFront):
             guards.add("is", source, value)
 
 
-def has_buffers(module) -> bool:
+def has_buffers(module: Any) -> bool:
     return any(m._buffers for m in module.modules())
 
 
-def has_own_hooks(module) -> bool:
+def has_own_hooks(module: Any) -> bool:
     return any(module.__dict__[kind] for kind in CALL_KINDS)
 
 
-def has_hooks(module) -> bool:
+def has_hooks(module: Any) -> bool:
     return any(has_own_hooks(m) for m in module.modules())

@@ -1,6 +1,8 @@
 """The front ends of other libraries, each loaded when its library is in the process."""
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base.upper_storeys import LIBRARIES, load, offered
 from glasshouse.capture.trace.front import FrontEnd
@@ -31,12 +33,12 @@ def front_end_of(library: str) -> type[FrontEnd]:
     return load(places[library]) if library in places else offered(library, "front")
 
 
-def is_foreign_module(value) -> bool:
+def is_foreign_module(value: Any) -> bool:
     """Whether a value is a module of another library."""
     return any(front.is_module(value) for front in known_fronts())
 
 
-def foreign_compiler(name: str):
+def foreign_compiler(name: str) -> Callable[..., Any] | None:
     """The compiler that another library has under a name, or None."""
     compilers = (front.named_compiler(name) for front in known_fronts())
     return next((x for x in compilers if x is not None), None)
@@ -47,7 +49,7 @@ def foreign_compiler_names() -> list[str]:
     return [name for front in known_fronts() for name in front.compiler_names()]
 
 
-def front_for(fn, slots, usual: FrontEnd) -> FrontEnd:
+def front_for(fn: Callable[..., Any], slots: tuple[Any, ...], usual: FrontEnd) -> FrontEnd:
     """The front end for a call of fn: the first that claims it, else the usual one."""
     if not usual.yields:
         return usual

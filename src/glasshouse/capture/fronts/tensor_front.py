@@ -1,6 +1,7 @@
 """Tensors of this library in a trace: guards, attributes, sizes that vary."""
 
 import operator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from glasshouse.ir.node import IRNode
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
 FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # of results, by their arguments
 
@@ -26,7 +31,7 @@ class TensorFront(FrontEnd):
 
     # -- guards ----------------------------------------------------------------------------------
 
-    def guard(self, tracer, var):
+    def guard(self, tracer: "CaptureTracer", var: Any) -> None:
         source, guards, value = var.origin, tracer.guards, var.value
         if not isinstance(source, ValueSource) or id(source) in tracer.guards.guarded:
             return
@@ -43,7 +48,9 @@ class TensorFront(FrontEnd):
         guards.add("kind", inside, ("tape_entry", Leaf, kind))
         guards.add("kind", inside, ("mode", type(None), 0))
 
-    def guard_spec(self, tracer, value, source, inside):
+    def guard_spec(
+        self, tracer: "CaptureTracer", value: Any, source: ValueSource, inside: ValueSource
+    ) -> None:
         """Guard shape and dtype; a size that varies may be anything."""
         spec = tracer.guards.source("get", inside, "spec")
         sizes = [
@@ -54,13 +61,13 @@ class TensorFront(FrontEnd):
 
     # -- sizes that vary -------------------------------------------------------------------------
 
-    def is_free(self, tracer, source, value, axis: int) -> bool:
+    def is_free(self, tracer: "CaptureTracer", source: ValueSource, value: Any, axis: int) -> bool:
         """Whether the size of an axis may be another one in a later call."""
         if axis in value.__dict__.get("_gh_dynamic", ()):
             tracer.varying.sources.add(f"{source.text}.shape[{axis}]")
         return tracer.varying.has_seen(f"{source.text}.shape[{axis}]")
 
-    def shape(self, tracer, var):
+    def shape(self, tracer: "CaptureTracer", var: Var) -> Var:
         """The shape; sizes that vary are Vars that vary."""
         source, value = var.origin, var.value
         varying = [self.is_free(tracer, source, value, i) for i in range(value.ndim)]
@@ -73,7 +80,7 @@ class TensorFront(FrontEnd):
         ]
         return Var(value.shape, Recipe("tuple"), items)
 
-    def computed_shape(self, tracer, var):
+    def computed_shape(self, tracer: "CaptureTracer", var: Var) -> Var:
         """The shape of a tensor that the graph computes, as nodes of the graph."""
         if has_other_ranks(var.origin):
             fix_inputs(tracer, var.origin)
@@ -87,31 +94,31 @@ class TensorFront(FrontEnd):
             items.append(Var(n, item))
         return Var(var.value.shape, Recipe("tuple"), items)
 
-    def varies_in_size(self, tracer, var) -> bool:
+    def varies_in_size(self, tracer: "CaptureTracer", var: Any) -> bool:
         """Whether a tensor may have another size in a later call."""
         if isinstance(var.origin, IRNode):
             return bool(var.origin.meta.get("varies"))
         return self.size_varies(tracer, var)
 
-    def size_varies(self, tracer, var):
+    def size_varies(self, tracer: "CaptureTracer", var: Any) -> bool:
         source, value = var.origin, var.value
         axes = range(value.ndim) if isinstance(source, ValueSource) else ()
         return any(self.is_free(tracer, source, value, i) for i in axes)
 
-    def rank_varies(self, node):
+    def rank_varies(self, node: IRNode) -> bool:
         return may_squeeze(node) or super().rank_varies(node)
 
-    def count_varies(self, node, fn, result):
+    def count_varies(self, node: IRNode, fn: Any, result: Any) -> bool:
         if hasattr(result, "_fields") or node.op == "call_module":
             return False
         numbers = (is_number(x) and x.meta["varies"] for x in node.all_input_nodes)
         named = getattr(fn, "__name__", "") in FIXED_COUNT and not any(numbers)
         return super().count_varies(node, fn, result) and not named
 
-    def is_same_always(self, value):
+    def is_same_always(self, value: Any) -> bool:
         return value is None or isinstance(value, DType)
 
-    def check_numbers(self, tracer, args):
+    def check_numbers(self, tracer: "CaptureTracer", args: list[Any]) -> None:
         dtypes = [x.value.dtype for x in args if self.is_tensor(x.value)]
         limits = [np.iinfo(dtype.np) for dtype in dtypes if dtype.is_integer]
         if not limits:
@@ -126,14 +133,14 @@ class TensorFront(FrontEnd):
             elif high < 1 << 31:
                 tracer.concretize(var)
 
-    def length(self, tracer, var):
+    def length(self, tracer: "CaptureTracer", var: Var) -> Var:
         if var.value.ndim and self.varies_in_size(tracer, var):
             return tracer.sequence(self.metadata(tracer, var, "shape"))[0]
         return super().length(tracer, var)
 
     # -- attributes ------------------------------------------------------------------------------
 
-    def metadata(self, tracer, var, name):
+    def metadata(self, tracer: "CaptureTracer", var: Any, name: str) -> Var | None:
         value = var.value
         if name == "grad":
             return self.gradient(tracer, var)
@@ -175,7 +182,7 @@ class TensorFront(FrontEnd):
             return tracer.heap.load(value.__dict__[name], tracer.heap.entry_source(inside, name))
         return None
 
-    def gradient(self, tracer, var):
+    def gradient(self, tracer: "CaptureTracer", var: Any) -> Var:
         """tensor.grad."""
         if var.items is None:
             var.items = {}
@@ -192,7 +199,7 @@ class TensorFront(FrontEnd):
                 var.items["grad"] = tracer.heap.track(Var(value, node))
         return var.items["grad"]
 
-    def read_grad(self, tracer, var):
+    def read_grad(self, tracer: "CaptureTracer", var: Any) -> None:
         """Guard what a tensor's .grad is before the trace."""
         if var.items is None:
             var.items = {}
@@ -210,7 +217,7 @@ class TensorFront(FrontEnd):
             tracer.operands.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
             var.items["grad"] = grad_var
 
-    def set_attribute(self, tracer, var, name, value):
+    def set_attribute(self, tracer: "CaptureTracer", var: Var, name: str, value: Var) -> Any:
         if name == "sharding" and value is not None:
             return self.set_beside(tracer, var, name, value)
         if name not in ("grad", "requires_grad", "data") or value is None:
@@ -223,13 +230,13 @@ class TensorFront(FrontEnd):
             var.items = {**(var.items or {}), "grad": value}
         return None
 
-    def set_beside(self, tracer, var, name, value):
+    def set_beside(self, tracer: "CaptureTracer", var: Var, name: Any, value: Any) -> None:
         """Set an attribute that the handle has beside the value, and no operation reads."""
         tracer.do(setattr, var.value, name, value.value)
         var.items = {**(var.items or {}), name: value}
         tracer.effects.write(var, ("attr", name, value))
 
-    def beside(self, tracer, var, name):
+    def beside(self, tracer: "CaptureTracer", var: Var, name: Any) -> Any:
         """An attribute that the handle has beside the value; None where its dict has it."""
         if var.items is not None and name in var.items:
             return var.items[name]
@@ -237,7 +244,7 @@ class TensorFront(FrontEnd):
             tracer.guards.add("absent", tracer.guards.source("dict", var.origin), name)
         return None if name in var.value.__dict__ else constant(getattr(var.value, name))
 
-    def lift(self, tracer, var):
+    def lift(self, tracer: "CaptureTracer", var: Any) -> IRNode:
         if type(var.value) is not DetachedView or id(var) in tracer.operands.lifted:
             return super().lift(tracer, var)
         if not var.is_new:
@@ -249,10 +256,10 @@ class TensorFront(FrontEnd):
         tracer.operands.lifted[id(var)] = node, var
         return node
 
-    def annotate(self, node):
+    def annotate(self, node: IRNode) -> None:
         node.meta["scope"] = state.scope
 
-    def describe(self, node, value):
+    def describe(self, node: IRNode, value: Any) -> None:
         node.meta["spec"] = value.spec
 
 
@@ -264,10 +271,10 @@ def may_squeeze(node: IRNode) -> bool:
     return name == "squeeze" and not refuses
 
 
-def has_other_ranks(origin) -> bool:
+def has_other_ranks(origin: IRNode) -> bool:
     """Whether a tensor has another number of axes for other sizes."""
     return isinstance(origin, IRNode) and bool(origin.meta.get("rank_varies"))
 
 
-def is_between(value, bounds) -> bool:
+def is_between(value: Any, bounds: Any) -> bool:
     return type(value) is int and bounds[0] <= value <= bounds[1]

@@ -5,6 +5,11 @@ entry is dropped, and the graph breaks there from then on. An entry that was cap
 or NaN is dropped as soon as numbers are finite again."""
 
 from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glasshouse.capture.bytecode.instructions import DecodedCode
+
 
 MOST_FAILURES = 3
 CALLS_FOR_EACH = 100  # a rarer failure is tolerated, such as a GradScaler's
@@ -14,22 +19,22 @@ MOST_DOUBTS = 3  # from here on the graph breaks at a place
 class Assumptions:
     """The assumptions of one entry: their places, and how often one has failed."""
 
-    def __init__(self, doubts: Counter):
-        self.places: list[tuple] = []  # (decoded code, instruction)
+    def __init__(self, doubts: Counter[Any]) -> None:
+        self.places: list[tuple[Any, ...]] = []  # (decoded code, instruction)
         self.doubts = doubts  # failures by place
         self.is_usual = True
         self.calls = self.failures = 0
         self.remove = None  # takes the entry off its dispatcher's list
 
-    def note(self, code, instruction: int, is_usual: bool) -> None:
+    def note(self, code: Any, instruction: int, is_usual: bool) -> None:
         self.places.append((code, instruction))
         self.is_usual = self.is_usual and is_usual
 
-    def are_doubted(self, code, instruction: int) -> bool:
+    def are_doubted(self, code: "DecodedCode", instruction: int) -> bool:
         """Whether nothing may be assumed at a place any more."""
         return self.doubts[code, instruction] >= MOST_DOUBTS
 
-    def failed(self, is_failed_check, error: Exception) -> None:
+    def failed(self, is_failed_check: Any, error: Exception) -> None:
         """Count a failed check of the graph; drop the entry if there are too many."""
         if not is_failed_check(error):
             return

@@ -9,11 +9,17 @@ have separate guards (`rely_on_data`)."""
 import functools
 import types
 import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.native import unchanged
 from glasshouse.capture.guards.program import OutcomeCheck, WeakLink
 from glasshouse.capture.values.plain import is_heap
 from glasshouse.capture.values.plain import is_instance as isinstance
+
+if TYPE_CHECKING:
+    from glasshouse.capture.sessions.entries import EntryRemover
+
 
 PROTOCOL = ("__get__", "__set__", "__delete__", "__set_name__")
 # Special names with data that no look-up depends on, and that programs may change.
@@ -30,13 +36,13 @@ class ClassBehaviour:
 
     __slots__ = ("cls", "version", "order", "parts")
 
-    def __init__(self, cls: type, version: int):
+    def __init__(self, cls: type[Any], version: int) -> None:
         self.cls = weakref.ref(cls, forget_behaviour(id(cls)))
         self.version = version
         self.order = [weakref.ref(base) for base in cls.__mro__]
         self.parts = [(name, identity_of(value)) for name, value in behaviour_in(cls)]
 
-    def is_of(self, cls: type) -> bool:
+    def is_of(self, cls: type[Any]) -> bool:
         """Whether the class still matches the snapshot."""
         order = cls.__mro__
         if len(order) != len(self.order) or any(a() is not b for a, b in zip(self.order, order)):
@@ -47,7 +53,7 @@ class ClassBehaviour:
             for (name, identity), (other, value) in zip(self.parts, now, strict=True)
         )
 
-    def changed_in(self, cls: type) -> list[str]:
+    def changed_in(self, cls: type[Any]) -> list[str]:
         """The names that have changed in the class; empty if only its bases were reordered."""
         unmatched, now = self.parts[:], dict.fromkeys(name for name, _ in self.parts)
         for name, value in behaviour_in(cls):
@@ -60,12 +66,12 @@ class ClassBehaviour:
         return [name for name, other in now.items() if other or name in gone]
 
 
-def forget_behaviour(key: int):
+def forget_behaviour(key: int) -> Callable[..., Any]:
     """A callback that removes the snapshot of a class when the class dies."""
     return lambda _: behaviours.pop(key, None)
 
 
-def behaviour_in(cls: type):
+def behaviour_in(cls: type[Any]) -> Iterator[Any]:
     """The (name, value) pairs of a class and its bases that are behaviour, or that are data and may
     hide behaviour of another base."""
     bases = [base.__dict__ for base in cls.__mro__ if is_heap(base)]
@@ -78,12 +84,12 @@ def behaviour_in(cls: type):
 
 
 @functools.cache
-def names_in_c(cls: type) -> frozenset[str]:
+def names_in_c(cls: type[Any]) -> frozenset[str]:
     """The names of a class that Python code cannot change."""
     return frozenset(cls.__dict__)
 
 
-def without_observer(value):
+def without_observer(value: Any) -> Any:
     """The value itself, or, if it is one of our observers, the attribute that it replaces."""
     fn = value.__func__ if isinstance(value, staticmethod) else value
     if isinstance(fn, types.FunctionType):
@@ -91,18 +97,18 @@ def without_observer(value):
     return value
 
 
-def is_behaviour(name: str, value) -> bool:
+def is_behaviour(name: str, value: Any) -> bool:
     """Whether a class attribute is behaviour rather than data."""
     special = name[:2] == "__" == name[-2:] and name not in TEXTS
     return special or callable(value) or is_descriptor(value)
 
 
-def is_descriptor(value) -> bool:
+def is_descriptor(value: Any) -> bool:
     """Whether a class attribute takes part in how it is read or written."""
     return any(name in base.__dict__ for base in type(value).__mro__ for name in PROTOCOL)
 
 
-def identity_of(value):
+def identity_of(value: Any) -> Any:
     """A token to compare with a value later, see `is_identical`. It holds the value weakly if
     possible, because methods refer to their class."""
     if isinstance(value, (staticmethod, classmethod)):
@@ -117,7 +123,7 @@ def identity_of(value):
         return value
 
 
-def is_identical(identity, value) -> bool:
+def is_identical(identity: Any, value: Any) -> bool:
     """Whether `identity_of` was called on this very value."""
     if type(identity) is weakref.ref:
         return identity() is value
@@ -129,7 +135,7 @@ def is_identical(identity, value) -> bool:
     return identity is value or type(identity) is int and identity == id(value)
 
 
-def behaviour_of(cls: type) -> ClassBehaviour:
+def behaviour_of(cls: type[Any]) -> ClassBehaviour:
     """The current snapshot of a class: the same object until the behaviour changes."""
     version, last = unchanged().class_version(cls), behaviours.get(id(cls))
     if last is not None and last.cls() is cls:
@@ -142,7 +148,7 @@ def behaviour_of(cls: type) -> ClassBehaviour:
     return snapshot
 
 
-def behaves_as(cls: type, behaviour: ClassBehaviour) -> bool:
+def behaves_as(cls: type[Any], behaviour: ClassBehaviour) -> bool:
     """Whether the class still has this behaviour."""
     return behaviour_of(cls) is behaviour or behaviour.is_of(cls)
 
@@ -150,17 +156,17 @@ def behaves_as(cls: type, behaviour: ClassBehaviour) -> bool:
 class ReadClasses:
     """The classes and functions that one trace read."""
 
-    def __init__(self):
-        self.behaviours: dict[type, ClassBehaviour | None] = {}
+    def __init__(self) -> None:
+        self.behaviours: dict[type[Any], ClassBehaviour | None] = {}
         self.functions: dict[int, types.FunctionType] = {}
 
-    def add(self, cls: type) -> None:
+    def add(self, cls: type[Any]) -> None:
         """Rely on the behaviour of a class and its metaclass."""
         while cls not in self.behaviours:
             self.behaviours[cls] = behaviour_of(cls) if is_heap(cls) else None
             cls = type(cls)
 
-    def guard(self, gone) -> "UnchangedCheck | None":
+    def guard(self, gone: "EntryRemover") -> "UnchangedCheck | None":
         """One guard on all of them; `gone` is called when one of them dies."""
         read = {cls: x for cls, x in self.behaviours.items() if x is not None}
         if not read and not self.functions:
@@ -174,7 +180,7 @@ class ReadClasses:
 class BehaviourCheck:
     """Whether all classes still have their behaviour; called when a version has changed."""
 
-    def __init__(self, expected: list[tuple[WeakLink, ClassBehaviour]]):
+    def __init__(self, expected: list[tuple[WeakLink, ClassBehaviour]]) -> None:
         self.expected = expected
 
     def __call__(self) -> bool:
@@ -184,10 +190,10 @@ class BehaviourCheck:
 class UnchangedCheck(OutcomeCheck):
     """The guard on all classes and functions that a trace read."""
 
-    def __init__(self, native, links: list[WeakLink], recheck: BehaviourCheck):
+    def __init__(self, native: Any, links: list[WeakLink], recheck: BehaviourCheck) -> None:
         self.native, self.links, self.recheck = native, links, recheck
 
-    def __call__(self, value) -> bool:
+    def __call__(self, value: Any) -> bool:
         raise NotImplementedError("the guard is checked in C")
 
     @property

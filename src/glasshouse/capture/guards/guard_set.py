@@ -1,13 +1,18 @@
 """The guards that a trace collects, and all else that later calls rely on."""
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.assumptions import Assumptions
 from glasshouse.capture.guards.class_reads import ReadClasses
 from glasshouse.capture.guards.program import Guard
 from glasshouse.capture.guards.read_audit import ReadPlace, TraceReads
 from glasshouse.capture.values.var import ValueSource, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import CaptureFrame
+    from glasshouse.capture.trace.frame_stack import FrameStack
+
 
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # a source may have several
 
@@ -16,20 +21,20 @@ class GuardSet:
     """The guards of one trace, each once, and their sources. `frames` are those that run; `reads`
     notes reads for an audit, or is None."""
 
-    def __init__(self, frames, reads: TraceReads | None = None):
+    def __init__(self, frames: "FrameStack", reads: TraceReads | None = None) -> None:
         self.frames, self.reads = frames, reads
         self.live = True  # whether anything is still being learnt
-        self.sources: dict[tuple, ValueSource] = {}
-        self.guards: dict[tuple, Guard] = {}
+        self.sources: dict[tuple[Any, ...], ValueSource] = {}
+        self.guards: dict[tuple[Any, ...], Guard] = {}
         self.read: list[ValueSource] = []  # sources that must exist in later calls
         self.classes = ReadClasses()
-        self.outcomes: set[tuple] = set()  # guarded outcomes of expressions of numbers
+        self.outcomes: set[tuple[Any, ...]] = set()  # guarded outcomes of expressions of numbers
         self.guarded: set[int] = set()  # sources of tensors and modules with all their guards
-        self.once: dict[type, Any] = {}  # checks that a trace has once, by their class
+        self.once: dict[type[Any], Any] = {}  # checks that a trace has once, by their class
         self.assumptions = Assumptions(Counter())
 
     def source(
-        self, kind: str, base: ValueSource | None, key=None, named: str | None = None
+        self, kind: str, base: ValueSource | None, key: Any = None, named: str | None = None
     ) -> ValueSource:
         """The one ValueSource of a path; only a path without a base needs a name."""
         name = (kind, base, id(key) if kind in ("const", "get") and type(key) is not str else key)
@@ -38,7 +43,7 @@ class GuardSet:
             source = self.sources[name] = ValueSource(kind, base, key, named)
         return source
 
-    def add(self, kind: str, source: ValueSource, value) -> None:
+    def add(self, kind: str, source: ValueSource, value: Any) -> None:
         """Add a guard, unless it exists or always holds."""
         if kind == "is" and source.kind == "const" and source.key is value:
             return  # it always holds
@@ -51,17 +56,17 @@ class GuardSet:
     def has(self, kind: str, source: ValueSource) -> bool:
         return (kind, source, None) in self.guards
 
-    def note_read(self, kind: str, owner, key, holder) -> None:
+    def note_read(self, kind: str, owner: Any, key: Any, holder: Any) -> None:
         """Note a read of something of `holder`; see `ReadPlace`."""
         if self.reads is not None and self.live:
             self.reads.note(ReadPlace(kind, owner, key), holder, self.frames.user_line())
 
-    def note_global(self, f, name: str) -> None:
+    def note_global(self, f: "CaptureFrame", name: str) -> None:
         """Note that a global was looked up in a frame."""
         if not f.trusted:
             self.note_read("item", f.globals, name, f.globals)
 
-    def loaded(self, value, source: ValueSource | None) -> Var:
+    def loaded(self, value: Any, source: ValueSource | None) -> Var:
         """The Var of a value read at a source."""
         if self.reads is None or source is None:
             return Var(value, source)

@@ -5,11 +5,16 @@
 
 import math
 import operator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.capture.guards.program import OutcomeCheck
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import SymbolicNumber, ValueSource, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 WAYS = {  # checks by kind
     "truth": "bool({}) is wanted",
@@ -54,14 +59,14 @@ class Among(NamedTuple):
 
     values: Any
 
-    def __call__(self, number) -> bool:
+    def __call__(self, number: Any) -> bool:
         return number in self.values
 
 
 class OutcomeWriter:
     """Writes an expression of numbers; `read` are those that vary."""
 
-    def __init__(self, tracer):
+    def __init__(self, tracer: "CaptureTracer") -> None:
         self.tracer = tracer
         self.read: dict[ValueSource, Var] = {}
         self.fixed: list[Var] = []
@@ -69,7 +74,7 @@ class OutcomeWriter:
         self.operations = 0
         self.one_to_one = True
 
-    def outcome(self, fn, args) -> NumberExpression | None:
+    def outcome(self, fn: Callable[..., Any], args: Sequence[Any]) -> NumberExpression | None:
         """fn(*args) as an expression; None if it is too long or not of one number."""
         text = self.call(fn, args)
         if text is None or len(self.read) != 1:
@@ -77,7 +82,7 @@ class OutcomeWriter:
         (number,) = self.read.values()
         return NumberExpression(number, text, self.names, self.fixed, self.one_to_one)
 
-    def call(self, fn, args) -> str | None:
+    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> str | None:
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
             return None
@@ -92,7 +97,7 @@ class OutcomeWriter:
             return f"({f' {sign} '.join(parts)})" if len(parts) == 2 else f"({sign}{parts[0]})"
         return f"{self.named(fn)}({', '.join(map(bare, parts))})"
 
-    def named(self, value) -> str:
+    def named(self, value: Any) -> str:
         name = getattr(value, "__name__", "number")
         while self.names.setdefault(name, value) is not value:
             name += "_"
@@ -118,7 +123,7 @@ def bare(text: str) -> str:
     return text[1:-1] if text.startswith("(") else text
 
 
-def statement(text: str, way: str, expected) -> str:
+def statement(text: str, way: str, expected: Any) -> str:
     """The condition as text for a reader."""
     if way == "number":
         return f"{text} == {expected}"
@@ -127,7 +132,7 @@ def statement(text: str, way: str, expected) -> str:
     return bare(text) if expected else f"not {text}"
 
 
-def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
+def rely_on(tracer: "CaptureTracer", outcome: NumberExpression, way: str, expected: Any) -> None:
     """Guard the outcome of an expression: a truth, an int, or a type."""
     source = outcome.number.origin
     tracer.typed(outcome.number)
@@ -141,7 +146,7 @@ def rely_on(tracer, outcome: NumberExpression, way: str, expected) -> None:
         tracer.guards.add("call", source, OutcomeCheck(test, expected, text))
 
 
-def was_seen_to_vary(t, var: Var) -> bool:
+def was_seen_to_vary(t: "CaptureTracer", var: Var) -> bool:
     """Whether a number varied in earlier calls, or may vary by a setting."""
     varied = t.varying.is_all or var.origin.text in t.varying.sources
     return varied and type(var.value) in (int, float) and t.varies(var)

@@ -4,11 +4,16 @@ import re
 import sys
 import types
 import weakref
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import type_name
 from glasshouse.capture.values.plain import FUNCTIONS, SCALARS, is_heap, is_library
 from glasshouse.capture.values.var import STEPS, ValueSource
+
+if TYPE_CHECKING:
+    from glasshouse.capture.sessions.entries import EntryRemover
+
 
 # As in native/frame_hook.c.
 READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
@@ -38,7 +43,7 @@ class Guard(NamedTuple):
     value: Any
     line: tuple[str, int] | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         x, v = self.source.text, referent(self.value)
         if self.kind == "kind":
             name, cls, number = v
@@ -66,13 +71,13 @@ class Guard(NamedTuple):
 class GuardCheck:
     """A guard by a function: test(value, expected) must be true. `text` describes it."""
 
-    def __init__(self, test, expected, text: str):
+    def __init__(self, test: Callable[..., Any], expected: Any, text: str) -> None:
         self.test, self.expected, self.text = test, expected, text
 
-    def __call__(self, value) -> bool:
+    def __call__(self, value: Any) -> bool:
         return self.test(value, self.expected)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -84,12 +89,12 @@ class OutcomeCheck(GuardCheck):
     """A guard on the outcome of an expression of the value; its text says it in full."""
 
 
-def referent(value):
+def referent(value: Any) -> Any:
     """The value of a guard."""
     return value() if type(value) is WeakLink else value
 
 
-def weaken(guard: Guard, gone) -> Guard:
+def weaken(guard: Guard, gone: "EntryRemover") -> Guard:
     """A guard that does not keep its value alive, if possible. `gone` is called when the value
     dies, since the guard never holds again."""
     if guard.kind not in WEAK:
@@ -105,7 +110,7 @@ def without_address(text: str) -> str:
     return ADDRESS.sub("", text)
 
 
-def brief(x) -> str:
+def brief(x: Any) -> str:
     """A value in one line, without its address in memory."""
     if isinstance(x, (type, types.FunctionType)):
         return x.__qualname__
@@ -117,7 +122,7 @@ def brief(x) -> str:
     return text if 0 < len(text) < 60 else f"<{type_name(x)}>"
 
 
-def says_itself(x, depth: int = 0) -> bool:
+def says_itself(x: Any, depth: int = 0) -> bool:
     """Whether repr of a value is short and runs no user code."""
     kind, inside = type(x), None
     if kind is dict:
@@ -134,8 +139,8 @@ def says_itself(x, depth: int = 0) -> bool:
 class GuardCompiler:
     """Lays out guards as a program: parents before children, a dict's entries together."""
 
-    def __init__(self, guards: list[Guard], read: list[ValueSource]):
-        self.ops: list[list] = []
+    def __init__(self, guards: list[Guard], read: list[ValueSource]) -> None:
+        self.ops: list[list[Any]] = []
         self.about: list[Guard | None] = []
         self.register: dict[ValueSource, int] = {}
         self.children: dict[ValueSource, dict[ValueSource, None]] = {}
@@ -234,7 +239,7 @@ class GuardCompiler:
         """The registers of some sources."""
         return tuple(self.register[source] for source in sources)
 
-    def program(self) -> tuple[list[tuple], int]:
+    def program(self) -> tuple[list[tuple[Any, ...]], int]:
         """The operations as C takes them, and the number of registers."""
         return [tuple(op) for op in self.ops], len(self.register)
 
@@ -257,7 +262,7 @@ def handled_error() -> BaseException:
     return error
 
 
-def read_source(source: ValueSource, slots):
+def read_source(source: ValueSource, slots: tuple[Any, ...]) -> Any:
     """The value at a source now; raises where the path ends early."""
     if source.kind == "slot":
         return slots[source.key]

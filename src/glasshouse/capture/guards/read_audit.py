@@ -8,13 +8,19 @@ the user are changed, never a library."""
 import sys
 import types
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.capture.guards.program import OutcomeCheck, read_source
 from glasshouse.capture.values.plain import MISSING, SCALARS, is_heap, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var, stored_item
+
+if TYPE_CHECKING:
+    from glasshouse.capture.guards.guard_set import GuardSet
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 CONTAINERS = (OrderedDict, dict, list, deque)  # written by methods of these types
 # Names through which Python, or the audit itself, reaches all other attributes of a class.
@@ -43,7 +49,7 @@ class AuditFindings:
 
     COUNTED = "entries", "skipped", "changes"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.entries = self.skipped = self.changes = 0
         self.unguarded: list[str] = []
 
@@ -52,7 +58,7 @@ class AuditFindings:
         """The counts by name."""
         return {name: getattr(self, name) for name in self.COUNTED}
 
-    def __str__(self):
+    def __str__(self) -> str:
         return (
             f"{self.changes} changes of what {self.entries} entries read "
             f"({self.skipped} entries write to it): {len(self.unguarded)} without a guard"
@@ -63,7 +69,7 @@ active: list[AuditFindings] = []  # of the audits that run, innermost last
 
 
 @contextmanager
-def audited():
+def audited() -> Iterator[Any]:
     """Inside, each new entry is audited; gives the findings."""
     active.append(AuditFindings())
     try:
@@ -86,12 +92,12 @@ class ReadPlace(NamedTuple):
     key: Any
 
     @property
-    def identity(self) -> tuple:
+    def identity(self) -> tuple[Any, ...]:
         """A key that is unique to the place. It calls no `__eq__` or `__hash__` of the user."""
         key = self.key if type(self.key) in (str, int) else id(self.key)
         return self.kind, id(self.owner), key
 
-    def get(self):
+    def get(self) -> Any:
         """Return the value at the place, or MISSING if it is empty."""
         kind, owner, key = self
         if kind in ("class", "data"):
@@ -107,7 +113,7 @@ class ReadPlace(NamedTuple):
         except (LookupError, AttributeError, ValueError):
             return MISSING
 
-    def put(self, value) -> None:
+    def put(self, value: Any) -> None:
         """Put a value at the place; MISSING deletes. No user code runs."""
         kind, owner, key = self
         gone = value is MISSING
@@ -127,17 +133,17 @@ class ReadPlace(NamedTuple):
             own(owner)[1](owner, key, value)
 
 
-def own(container):
+def own(container: Any) -> tuple[Callable[..., Any], ...]:
     """How a container's builtin type reads, writes and deletes an item."""
     kind = next(x for x in CONTAINERS if isinstance(container, x))
     return kind.__getitem__, kind.__setitem__, kind.__delitem__
 
 
-def replacement(*args, **kwargs):
+def replacement(*args: Any, **kwargs: Any) -> None:
     """A stand-in for a function."""
 
 
-def another(value):
+def another(value: Any) -> Any:
     """A value that is not equal to this one, of the same type if that is simple."""
     if type(value) in (int, float, complex):
         return type(value)(4) if value != 4 else type(value)(5)
@@ -152,7 +158,7 @@ def another(value):
     return 1 if value is None or value is MISSING else None
 
 
-def is_users_module(name) -> bool:
+def is_users_module(name: str) -> bool:
     """Whether a module is the user's, not a library's or Python's."""
     root = str(name).partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or ""
@@ -160,7 +166,7 @@ def is_users_module(name) -> bool:
     return not is_library and not any(part in file for part in INSTALLED)
 
 
-def is_users(value) -> bool:
+def is_users(value: Any) -> bool:
     """Whether an object is the user's: a user's module, or an object of it or of its classes."""
     if isinstance(value, types.ModuleType):
         return is_users_module(value.__name__)
@@ -180,19 +186,19 @@ class LoadedVar(Var):
 
     __slots__ = ("users",)
 
-    def __init__(self, value, source: ValueSource):
+    def __init__(self, value: Any, source: ValueSource) -> None:
         self.users: dict[str, None] = {}
         super().__init__(value, source)
 
     @property
-    def value(self):
+    def value(self) -> Any:
         rule = sys._getframe(1).f_code.co_qualname.partition(".<locals>")[0]
         if rule not in PASSING_ON:
             self.users[rule] = None
         return VALUE.__get__(self)
 
     @value.setter
-    def value(self, value) -> None:
+    def value(self, value: Any) -> None:
         VALUE.__set__(self, value)
 
 
@@ -207,7 +213,7 @@ class NotedRead(NamedTuple):
     by_type: bool = False
 
 
-def text_of_key(key) -> str:
+def text_of_key(key: Any) -> str:
     """The key of a place as text; no user code runs."""
     if type(key) is types.MemberDescriptorType:
         return key.__name__
@@ -217,18 +223,18 @@ def text_of_key(key) -> str:
 class TraceReads:
     """The places of the user's program that one trace read, with the lines that did."""
 
-    def __init__(self, findings: AuditFindings):
+    def __init__(self, findings: AuditFindings) -> None:
         self.findings = findings
-        self.places: dict[tuple, NotedRead] = {}
+        self.places: dict[tuple[Any, ...], NotedRead] = {}
         self.loads: dict[ValueSource, list[LoadedVar]] = {}
 
-    def loaded(self, value, source: ValueSource) -> LoadedVar:
+    def loaded(self, value: Any, source: ValueSource) -> LoadedVar:
         """The Var of a value loaded at a source."""
         var = LoadedVar(value, source)
         self.loads.setdefault(source, []).append(var)
         return var
 
-    def note(self, place: ReadPlace, holder, line: str) -> None:
+    def note(self, place: ReadPlace, holder: Any, line: str) -> None:
         """Note a read of something that belongs to `holder`."""
         if place.identity in self.places or not is_users(holder):
             return
@@ -239,7 +245,9 @@ class TraceReads:
         text = f"{name}.{key}" if type(holder) is not dict else f"the global {key}"
         self.places[place.identity] = NotedRead(place, text, line)
 
-    def audit(self, entry, slots: tuple, tracer, variables: dict[int, str]) -> None:
+    def audit(
+        self, entry: Any, slots: tuple[Any, ...], tracer: "CaptureTracer", variables: dict[int, str]
+    ) -> None:
         """Change each place alone. `variables` has the ids of the sources that the entry reads
         again in each call."""
         if not is_valid(entry, slots):  # the call has changed values that it read
@@ -258,7 +266,9 @@ class TraceReads:
                 where = f"{read.where}: " if read.where else ""
                 self.findings.unguarded.append(f"{where}{read.text} is read, and has no guard")
 
-    def add_sources(self, guards, slots: tuple, variables: dict[int, str]) -> set[tuple]:
+    def add_sources(
+        self, guards: "GuardSet", slots: tuple[Any, ...], variables: dict[int, str]
+    ) -> set[tuple[Any, ...]]:
         """Add the places of values loaded at sources, with the rules that used them. Returns the
         identities of places where another value is fine: no rule used the value, the entry reads it
         again, or the outcome of an expression is guarded, which other numbers may have too."""
@@ -278,7 +288,7 @@ class TraceReads:
                 self.places[place.identity] = read
         return free
 
-    def outlives(self, entry, slots: tuple, read: NotedRead) -> bool:
+    def outlives(self, entry: Any, slots: tuple[Any, ...], read: NotedRead) -> bool:
         """Whether the guards still hold while another value is at a place."""
         place, before = read.place, read.place.get()
         value: Any = property(replacement) if place.kind == "class" else another(before)
@@ -295,12 +305,12 @@ class TraceReads:
             place.put(before)
 
 
-def is_valid(entry, slots: tuple) -> bool:
+def is_valid(entry: Any, slots: tuple[Any, ...]) -> bool:
     """Whether the guards of an entry hold."""
     return entry.check(slots) < 0
 
 
-def place_of(source: ValueSource, slots: tuple) -> ReadPlace | None:
+def place_of(source: ValueSource, slots: tuple[Any, ...]) -> ReadPlace | None:
     """The place of a source, if it is the user's and can be changed."""
     path = [source]
     while path[-1].base is not None:
@@ -333,7 +343,7 @@ def place_of(source: ValueSource, slots: tuple) -> ReadPlace | None:
     return None
 
 
-def data_place(cls: type, name: str) -> ReadPlace | None:
+def data_place(cls: type[Any], name: str) -> ReadPlace | None:
     """The place of the attribute of a class under a name, or None."""
     owner = static_lookup(cls, name)[1]
     return ReadPlace("data", owner, name) if owner is not None and is_users(owner) else None

@@ -1,6 +1,7 @@
 """The Program for the gradients of a captured graph whose results are differentiated outside."""
 
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +19,17 @@ from glasshouse.dispatch import box, phase
 from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
 
+if TYPE_CHECKING:
+    from glasshouse.capture.programs.captured_program import CapturedProgram
+    from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
+    from glasshouse.graph.record import Recording
+
 
 class RecordedGradients:
     """The recording of a backward pass, for compiling it: gradients by the number of the tensor,
     and the cotangents that they were recorded for."""
 
-    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]):
+    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]) -> None:
         self.gradients, self.cotangents = gradients, cotangents
         self.places = {
             id(x): PayloadPlace(PlaceKind.COTANGENT, number) for number, x in enumerate(cotangents)
@@ -35,7 +41,7 @@ class RecordedGradients:
         return [x for x in payloads if x.value is None]
 
 
-def group_numbers(sets: list[set]) -> list[int]:
+def group_numbers(sets: list[set[Any]]) -> list[int]:
     """A number for each set, the same for sets that are connected by common elements."""
     groups: list[int] = []
     for i, some in enumerate(sets):
@@ -55,7 +61,7 @@ class BackwardProgram:
     gradients  the place of each tensor's gradient
     slots      the outputs or tensors that are the results"""
 
-    def __init__(self, captured, tracked: list[Tensor]):
+    def __init__(self, captured: "CapturedProgram", tracked: list[Tensor]) -> None:
         self.captured = captured
         self.specs = [x.spec for x in tracked]
         self.program: BoundProgram | None = None
@@ -71,7 +77,7 @@ class BackwardProgram:
         places = (*fetched, *(update.place for update in self.gradients))
         return any(place.kind is PlaceKind.GRADIENT for place in places)
 
-    def record(self, tracked: list[Tensor], nodes, began: int) -> RecordedGradients:
+    def record(self, tracked: list[Tensor], nodes: list[Any], began: int) -> RecordedGradients:
         """Record the gradients for cotangents of a later backward pass. `nodes` are the tape's
         places of the graph's tensors before it ran, `began` the number of the tape then."""
         backend = self.captured.backend
@@ -79,7 +85,7 @@ class BackwardProgram:
             place: i for i, place in reversed(list(enumerate(nodes))) if place[0] is not None
         }
         targets = {node for node, _ in numbers}
-        arrived: dict = {}
+        arrived: dict[Any, Any] = {}
         cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
         tapes = [set(walk_tape([x.tape_entry], targets)) for x in tracked]
         self.reached = [{i for (n, _), i in numbers.items() if n in tape} for tape in tapes]
@@ -103,7 +109,14 @@ class BackwardProgram:
         gradients = {i: arrived[n][s] for (n, s), i in numbers.items() if s in arrived.get(n, ())}
         return RecordedGradients(gradients, cotangents)
 
-    def compile(self, recorded, gradients: RecordedGradients, places, constants, interpreter):
+    def compile(
+        self,
+        recorded: "Recording",
+        gradients: RecordedGradients,
+        places: dict[int, PayloadPlace],
+        constants: dict[int, Node],
+        interpreter: "RecordingInterpreter",
+    ) -> None:
         """Make the Program of a recording; None needs none."""
         nodes: list[Node] = []
         if recorded is not None:
@@ -112,7 +125,9 @@ class BackwardProgram:
             nodes = [recorded.nodes[at] for at in recorded.outputs]
         self.place_gradients(nodes, gradients, places)
 
-    def place_gradients(self, outputs: list[Node], gradients: RecordedGradients, places) -> None:
+    def place_gradients(
+        self, outputs: list[Node], gradients: RecordedGradients, places: dict[int, PayloadPlace]
+    ) -> None:
         """Note where each gradient comes from; the Program makes these outputs."""
         computed_here = {
             id(node): PayloadPlace(PlaceKind.BACKWARD_OUTPUT, k) for k, node in enumerate(outputs)
@@ -124,13 +139,22 @@ class BackwardProgram:
             place = places.get(id(payload), fixed)
             self.gradients.append(TensorUpdate(number, place, gradient.spec))
 
-    def place_results(self, tracked: list[Tensor], outs, handles) -> None:
+    def place_results(
+        self, tracked: list[Tensor], outs: tuple[Tensor, ...], handles: list[Any]
+    ) -> None:
         """Note which outputs or tensors of the graph the results are."""
         where = {id(x): (OutputKind.NEW, k) for k, x in enumerate(outs)}
         where |= {id(h): (OutputKind.TENSOR, i) for i, h in enumerate(handles)}
         self.slots = [where[id(x)] for x in tracked]
 
-    def attach(self, outs, handles, nodes, payloads: RunPayloads, inputs) -> None:
+    def attach(
+        self,
+        outs: tuple[Tensor, ...],
+        handles: list[Any],
+        nodes: list[Any],
+        payloads: RunPayloads,
+        inputs: list[Any],
+    ) -> None:
         """Put one node on the tape for the results of a run; `nodes` are the tape's places of the
         graph's tensors before it."""
         scalars = self.program.pack_scalars(inputs) if self.program is not None else []

@@ -2,6 +2,7 @@
 
 from functools import partial
 from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from glasshouse.dispatch import timers
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.node import Node, computed, pack
 from glasshouse.graph.record import Recording
+
+if TYPE_CHECKING:
+    from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
 
 
 class NotCompilable(Exception):
@@ -33,9 +37,9 @@ class BoundProgram:
         recorded: Recording,
         places: dict[int, PayloadPlace],
         constants: dict[int, Node],
-        interpreter,
+        interpreter: "RecordingInterpreter",
         half: GraphHalf | None = None,
-    ):
+    ) -> None:
         leaves = [place_of(leaf, places, constants) for leaf in recorded.leaves]
         if half is not None:
             leaves = [
@@ -69,14 +73,16 @@ class BoundProgram:
             warn_once(error)
             raise NotCompilable from None
 
-    def pack_scalars(self, inputs) -> list[bytes]:
+    def pack_scalars(self, inputs: list[Any]) -> list[bytes]:
         """The numbers of a call as the kernels read them."""
         return [
             packed if number is None else pack(inputs[number], kind)
             for number, packed, kind in self.scalars
         ]
 
-    def run(self, payloads: list[Node], scalars, donated=(), first: bool = False) -> list:
+    def run(
+        self, payloads: list[Node], scalars: list[bytes], donated: Any = (), first: bool = False
+    ) -> list[Any]:
         """The results as arrays. The calls of a first run were counted as they were recorded."""
         if self.is_collective:  # after those that were recorded before
             backends.current().evaluate()
@@ -92,13 +98,15 @@ class BoundProgram:
         run = partial(self.program.run, arrays, scalars, donated)
         return run_timed(self.program, self.events, run)
 
-    def run_to_payloads(self, payloads: list[Node], scalars, donated=(), first: bool = False):
+    def run_to_payloads(
+        self, payloads: list[Node], scalars: list[bytes], donated: Any = (), first: bool = False
+    ) -> list[Node]:
         """The results as payloads."""
         arrays, owns = self.run(payloads, scalars, donated, first), self.program.owns
         return [computed(v, s, o) for v, s, o in zip(arrays, self.specs, owns, strict=True)]
 
 
-def place_of(leaf: Node, places: dict, constants: dict) -> PayloadPlace | None:
+def place_of(leaf: Node, places: dict[Any, Any], constants: dict[Any, Any]) -> PayloadPlace | None:
     """The place of a payload in later runs; None if unknown."""
     if id(leaf) in places:
         return places[id(leaf)]

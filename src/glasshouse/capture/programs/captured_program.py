@@ -2,7 +2,8 @@
 
 import gc
 import sys
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 from weakref import getweakrefcount
 
 from glasshouse.base.interpreter import NAMED
@@ -46,7 +47,7 @@ class CapturedProgram:
     numbers of the run's `holders` that contain them. Their memory is overwritten if nobody else
     refers to it."""
 
-    def __init__(self, module: GraphModule, backend, budget=None):
+    def __init__(self, module: GraphModule, backend: Any, budget: Any = None) -> None:
         self.module, self.backend, self.budget = module, backend, budget
         self.owned = owned_tensors(module)
         self.replaced_inputs = {
@@ -58,7 +59,7 @@ class CapturedProgram:
         self.fixed: dict[int, object] = {}  # inputs that are numbers and became part of the Program
         self.forward: BoundProgram | None = None
         self.backward: BackwardProgram | None = None
-        self.keys: list = []  # generators of the random keys that a run draws
+        self.keys: list[Any] = []  # generators of the random keys that a run draws
         self.outputs: list[GraphOutput] = []
         self.gradient_outputs: list[tuple[int, int]] = []  # (place, tensor)
         self.updates: list[TensorUpdate] = []
@@ -68,18 +69,18 @@ class CapturedProgram:
         self.is_first = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run that stays within the budget
 
-    def tensors(self, inputs) -> list[Tensor]:
+    def tensors(self, inputs: list[Any]) -> list[Tensor]:
         """All tensors that the graph may read or write, by number."""
         return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
 
-    def fits(self, inputs) -> bool:
+    def fits(self, inputs: list[Any]) -> bool:
         """Whether the numbers in the Program are the same now, and a budget will be met."""
         same = all(inputs[i] == number for i, number in self.fixed.items())
         return same and (self.most_bytes is None or in_use() <= self.most_bytes)
 
     # -- later runs ------------------------------------------------------------------------------
 
-    def run(self, inputs: list, holders: list | tuple = ()) -> tuple:
+    def run(self, inputs: list[Any], holders: list[Any] | tuple[Any, ...] = ()) -> tuple[Any, ...]:
         """Run the Program; the outputs."""
         if self.budget is not None and self.is_first:
             gc.collect()  # capture leaves cycles that hold the old tensors
@@ -99,7 +100,7 @@ class CapturedProgram:
         self.backward.attach(outs, tensors, nodes, run, inputs)
         return outs
 
-    def run_forward(self, inputs: list, run: RunPayloads, holders) -> None:
+    def run_forward(self, inputs: list[Any], run: RunPayloads, holders: Sequence[Any]) -> None:
         """Run the Program; its results become the `outputs` of the run."""
         assert self.forward is not None
         donated = () if self.backward is not None else self.donated_inputs(run, holders)
@@ -109,7 +110,7 @@ class CapturedProgram:
             run.handles[number].grad = None
         run.outputs = self.forward.run_to_payloads(fetched, scalars, donated)
 
-    def place_results(self, run: RunPayloads) -> tuple:
+    def place_results(self, run: RunPayloads) -> tuple[Any, ...]:
         """Put the results into tensors and gradients; the outputs."""
         get, backend, tensors = run.get, self.backend, run.handles
         updates = [(number, get(place), spec) for number, place, spec in self.updates]
@@ -117,7 +118,7 @@ class CapturedProgram:
             (number, None if place is None else box(get(place), spec, backend))
             for number, place, spec in self.gradients
         ]
-        outs: list = []
+        outs: list[Any] = []
         for kind, number, value, place, spec, is_spent in self.outputs:
             if kind is NEW:
                 tensor = box(get(place), spec, backend)
@@ -137,11 +138,11 @@ class CapturedProgram:
             outs[at] = tensors[number].grad
         return tuple(outs)
 
-    def donated_inputs(self, run: RunPayloads, holders) -> list[int]:
+    def donated_inputs(self, run: RunPayloads, holders: Sequence[Any]) -> list[int]:
         """The inputs of the Program whose memory this run may overwrite."""
         return [fetch for fetch, place in self.donors if self.is_free(place, run, holders)]
 
-    def is_free(self, place: PayloadPlace, run: RunPayloads, holders) -> bool:
+    def is_free(self, place: PayloadPlace, run: RunPayloads, holders: list[Any]) -> bool:
         """Whether only the place, which is replaced, refers to its memory."""
         number = place.number
         if place.kind is PlaceKind.GRADIENT:
@@ -166,7 +167,7 @@ class CapturedProgram:
         return payload.owned and sys.getrefcount(payload) <= count and is_unshared(payload)
 
 
-def computed_payloads(tensors: list[Tensor], backend) -> list[Node]:
+def computed_payloads(tensors: list[Tensor], backend: Any) -> list[Node]:
     """The payloads of tensors, which are moved to the backend."""
     for t in tensors:
         payload = t.payload

@@ -5,7 +5,7 @@ rewriting of that graph (`graph/recompute`) and planned up to its memory."""
 
 import gc
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
@@ -47,7 +47,14 @@ class CapturedStep:
     seeds        bytes of each gradient of a result that the second Program is given
     base_bytes   other memory in use: parameters, optimizer state, pending tensors outside"""
 
-    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), seeds=()):
+    def __init__(
+        self,
+        recording: Recording,
+        count: int | None,
+        donated: Any = (),
+        freed: Any = (),
+        seeds: Any = (),
+    ) -> None:
         self.graph, self.count = graph_of(recording), count
         self.donated, self.seeds = donated, seeds
         gc.collect()  # capture leaves cycles that hold replaced tensors
@@ -55,7 +62,7 @@ class CapturedStep:
         self.model = outermost_of(recording)
         self.root = type(self.model).__name__ if self.model is not None else ""
 
-    def applied(self, blocks: list[RematBlock]):
+    def applied(self, blocks: list[RematBlock]) -> Any:
         """Context: these blocks compute again in Programs planned and compiled inside."""
         return requesting(request_of(blocks, self.root))
 
@@ -88,7 +95,7 @@ class CapturedStep:
 class CapturedPlanner(Planner):
     """Plans a captured call from its recording, without running a model."""
 
-    def __init__(self, step: CapturedStep, machine: MachineProfile):
+    def __init__(self, step: CapturedStep, machine: MachineProfile) -> None:
         super().__init__(step, candidates_of(step.model) if step.model else [], machine)
         self.root = step.root
 
@@ -124,7 +131,7 @@ def has_both_passes(recording: Recording) -> bool:
     return any(node.origin.phase in AFTER_FORWARD[:2] for node in recording.nodes)
 
 
-def outermost_of(recording: Recording):
+def outermost_of(recording: Recording) -> Any:
     """The outermost module of most calls of a recording, or None."""
     roots = outermost_scopes()
     count = Counter(roots.get(id(node.origin)) for node in recording.nodes)

@@ -1,8 +1,8 @@
 """The first run of a captured graph: it records, compiles, and runs like later ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.autograd.tape import sequence
 from glasshouse.base.errors import OptionError
@@ -37,7 +37,7 @@ class TensorBefore(NamedTuple):
 
     payload: Node
     gradient: Tensor | None
-    tape_place: tuple  # (node, slot)
+    tape_place: tuple[Any, ...]  # (node, slot)
 
 
 class FirstRun:
@@ -51,10 +51,10 @@ class FirstRun:
     def __init__(
         self,
         captured: CapturedProgram,
-        inputs: list,
-        adopt: Callable[[tuple], None] | None,
+        inputs: list[Any],
+        adopt: Callable[[tuple[Any, ...]], None] | None,
         trace: list[Node],
-    ):
+    ) -> None:
         self.captured, self.inputs, self.adopt, self.trace = captured, inputs, adopt, trace
         self.recorder = captured.backend.recorder
         self.tensors = captured.tensors(inputs)
@@ -70,13 +70,13 @@ class FirstRun:
             for i, holders in captured.replaced_inputs.items()
         }
         self.interpreter = RecordingInterpreter(captured.module, self.recorder)
-        self.outs: tuple = ()
+        self.outs: tuple[Any, ...] = ()
         self.changed: list[int] = []  # tensors that got another payload
         self.regraded: list[int] = []  # tensors that got another gradient, or none
         self.half: GraphHalf | None = None  # the first half of a recording of both passes
         self.count: int | None = None  # of its outputs that are not for the other half
 
-    def run(self) -> tuple:
+    def run(self) -> tuple[Any, ...]:
         """Record, compile and run; the outputs.
 
         Raises: NotCompilable if a Program would not do the same; `outs` has the outputs
@@ -155,7 +155,7 @@ class FirstRun:
 
     # -- compiling -------------------------------------------------------------------------------
 
-    def compile_forward(self, early: list[Node], constants) -> Recording | None:
+    def compile_forward(self, early: list[Node], constants: dict[int, Node]) -> Recording | None:
         """Make the forward Program; the recording to run now."""
         recorded = describe(early, self.uncomputed())
         early.clear()
@@ -165,7 +165,9 @@ class FirstRun:
             self.place_nodes(recorded)
         return recorded
 
-    def compile_within_budget(self, gradients, early, late, constants) -> Recording | None:
+    def compile_within_budget(
+        self, gradients: Any, early: Any, late: Any, constants: Any
+    ) -> Recording | None:
         """Make the Program, or those of both passes, within the budget; the recording to run now.
 
         Raises: OptionError if the budget cannot be met; the state before the call is restored
@@ -238,7 +240,7 @@ class FirstRun:
         return place.kind is PlaceKind.GRADIENT and place.number in self.regraded
 
     @contextmanager
-    def undone_if_refused(self):
+    def undone_if_refused(self) -> Iterator[None]:
         """Context: if a budget cannot be met, the state before the call is restored."""
         try:
             yield

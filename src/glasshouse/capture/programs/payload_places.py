@@ -1,7 +1,7 @@
 """Places of the inputs and results of a captured Program."""
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.graph.node import Node, computed
 from glasshouse.tensor import Tensor
@@ -65,7 +65,9 @@ class RunPayloads:
 
     __slots__ = ("tensors", "handles", "keys", "outputs", "backend", "cotangents")
 
-    def __init__(self, tensors: list[Node], handles: list[Tensor], keys: list[Tensor], backend):
+    def __init__(
+        self, tensors: list[Node], handles: list[Tensor], keys: list[Tensor], backend: Any
+    ) -> None:
         self.tensors, self.handles, self.keys, self.backend = tensors, handles, keys, backend
         self.outputs: list[Node] = []
         self.cotangents: list[Node] = []
@@ -85,7 +87,7 @@ class RunPayloads:
         return self.cotangents[number] if kind is COTANGENT else payload
 
 
-def bring_to_backend(tensor: Tensor, backend) -> None:
+def bring_to_backend(tensor: Tensor, backend: Any) -> None:
     """Move a tensor to the backend, and compute it."""
     if tensor.backend is not backend:
         tensor.payload, tensor.backend = backend.from_numpy(tensor.numpy()), backend
@@ -93,7 +95,7 @@ def bring_to_backend(tensor: Tensor, backend) -> None:
         backend.evaluate((tensor.payload,))
 
 
-def separate_payloads(handles: list[Tensor], backend) -> None:
+def separate_payloads(handles: list[Tensor], backend: Any) -> None:
     """Compute tensors and their gradients, each with a separate payload."""
     payloads: dict[int, Node] = {}
     with_gradients = (t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
@@ -107,6 +109,6 @@ def separate_payloads(handles: list[Tensor], backend) -> None:
         payloads[id(payload)] = payload
 
 
-def unique_objects(values) -> list:
+def unique_objects(values: Any) -> list[Any]:
     """The objects, each once, in order."""
     return list({id(x): x for x in values}.values())

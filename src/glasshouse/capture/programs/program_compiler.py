@@ -6,6 +6,7 @@ hand the arrays over and put the results into the same places. A graph whose res
 differentiated outside gets a second Program for that."""
 
 from collections.abc import Callable
+from typing import Any
 
 from glasshouse.base.interrupts import held
 from glasshouse.capture.programs.bound_program import NotCompilable
@@ -22,7 +23,7 @@ MAX_PROGRAMS = 64  # sets of sizes and numbers of one graph
 AT_ONCE = 1  # sets of sizes whose Programs are made when they are first met
 
 
-def compile_to_program(graph_module: GraphModule, example_inputs) -> "CompiledGraph":
+def compile_to_program(graph_module: GraphModule, example_inputs: list[Any]) -> "CompiledGraph":
     """The callable that runs a captured graph as a compiled Program."""
     return CompiledGraph(graph_module)
 
@@ -32,16 +33,18 @@ class CompiledGraph:
     that became part of a Program; None for a graph that runs uncompiled. With a `budget` their
     memory stays within it."""
 
-    def __init__(self, module: GraphModule, budget=None):
+    def __init__(self, module: GraphModule, budget: Any = None) -> None:
         self.module, self.budget = module, budget
-        self.own_programs: dict[tuple, list[CapturedProgram | None]] = {}
+        self.own_programs: dict[tuple[Any, ...], list[CapturedProgram | None]] = {}
         self.new_sizes = NewSizes(AT_ONCE)
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs: Any) -> Any:
         return self.run(list(inputs))
 
-    def run(self, inputs: list, holders: list | tuple = ()):
+    def run(
+        self, inputs: list[Any], holders: list[Any] | tuple[Any, ...] = ()
+    ) -> tuple[Any, ...] | None:
         """Run the graph; the list of inputs may be changed. `holders` are the containers of
         inputs that are replaced after the run, as the inputs' meta["replaced"] says."""
         key = self.sizes_of(inputs)
@@ -54,7 +57,7 @@ class CompiledGraph:
                 return self.make_program(key, inputs)
         return self.run_uncompiled(inputs)
 
-    def run_uncompiled(self, inputs: list):
+    def run_uncompiled(self, inputs: list[Any]) -> tuple[Any, ...] | None:
         """Run the graph call by call. Where sizes vary, the outputs are computed, as by a Program:
         else calls of many sizes would become one recording. That recording is compiled where plain
         calls would be: gradients and much work do not wait."""
@@ -66,7 +69,7 @@ class CompiledGraph:
         backend.sync()
         return outs
 
-    def run_first(self, inputs: list, adopt: Callable[[tuple], None]) -> None:
+    def run_first(self, inputs: list[Any], adopt: Callable[[tuple[Any, ...]], None]) -> None:
         """The run right after a capture. `adopt` gets the outputs before memory is overwritten:
         they replace the values that the capture computed, which are dropped."""
         if not (self.may_compile() and self.is_due(self.sizes_of(inputs))):
@@ -78,7 +81,7 @@ class CompiledGraph:
             return self.make_program(self.sizes_of(inputs), inputs, adopt, trace)
 
     @property
-    def programs(self) -> dict[tuple, list[CapturedProgram | None]]:
+    def programs(self) -> dict[tuple[Any, ...], list[CapturedProgram | None]]:
         """The Programs for the backend in use; a backend that only plans has separate ones."""
         backend = state.backend
         if backend is None or backend.computes:
@@ -90,15 +93,21 @@ class CompiledGraph:
         is_full = sum(map(len, self.programs.values())) >= MAX_PROGRAMS
         return not is_full and getattr(backends.current(), "keeps_programs", False)
 
-    def is_due(self, key: tuple) -> bool:
+    def is_due(self, key: tuple[Any, ...]) -> bool:
         """Whether a Program is made now: for fixed sizes at once, and so that a budget is met."""
         return not self.sized or self.budget is not None or self.new_sizes.is_due(key)
 
-    def sizes_of(self, inputs) -> tuple:
+    def sizes_of(self, inputs: list[Any]) -> tuple[Any, ...]:
         """The key of the Programs for some inputs: their shapes, where these vary."""
         return tuple(x.spec.shape for x in inputs if isinstance(x, Tensor)) if self.sized else ()
 
-    def make_program(self, key: tuple, inputs: list, adopt=None, trace: list[Node] | None = None):
+    def make_program(
+        self,
+        key: tuple[Any, ...],
+        inputs: list[Any],
+        adopt: Callable[..., Any] | None = None,
+        trace: list[Node] | None = None,
+    ) -> tuple[Any, ...] | None:
         """Run the graph on lazy tensors, and keep the Program; the outputs."""
         new: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
         first = FirstRun(new, inputs, adopt, trace or [])

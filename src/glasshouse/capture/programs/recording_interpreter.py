@@ -1,5 +1,7 @@
 """Runs a captured graph call by call: inside its modules, and recorded for a Program."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from glasshouse.capture.bytecode.lines import LineRecorder
@@ -9,24 +11,28 @@ from glasshouse.graph.node import Node
 from glasshouse.ir.graph_module import GraphModule, Interpreter
 from glasshouse.tensor import random
 
+if TYPE_CHECKING:
+    from glasshouse.graph.record import Recorder
+    from glasshouse.ir.node import IRNode
+
 
 class ScopedInterpreter(Interpreter):
     """Runs a graph with each call in the scope of its module."""
 
-    def run(self, *args):
+    def run(self, *args: Any) -> tuple[Any, ...] | None:
         outer = state.scope
         try:
             return super().run(*args)
         finally:
             state.scope = outer
 
-    def run_node(self, node):
+    def run_node(self, node: "IRNode") -> Any:
         if "scope" in node.meta:
             state.scope = node.meta["scope"]
         return super().run_node(node)
 
 
-def eager(graph_module, example_inputs):
+def eager(graph_module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
     """The compiler that runs the graph uncompiled."""
 
     def run(*inputs):
@@ -40,18 +46,18 @@ class RecordingInterpreter(ScopedInterpreter):
     """Runs a graph on lazy tensors. It notes the recorded scalars that are inputs, the random keys
     that are drawn, the arrays from outside, and the user's lines."""
 
-    def __init__(self, module: GraphModule, recorder):
+    def __init__(self, module: GraphModule, recorder: "Recorder") -> None:
         super().__init__(module)
         self.recorder = recorder
         # The number of the input for a recorded scalar; a reference here would make it an output.
         self.scalar_inputs: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
         self.fixed: set[int] = set()
-        self.draws: list = []
+        self.draws: list[Any] = []
         self.imported: list[Node] = []
         self.lines = LineRecorder()
         self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 
-    def record(self, inputs) -> tuple:
+    def record(self, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the graph; the outputs are not computed yet."""
         self.recorder.imported = self.imported
         random.observers.append(self.draws)
@@ -63,7 +69,7 @@ class RecordingInterpreter(ScopedInterpreter):
             random.observers[:] = [x for x in random.observers if x is not self.draws]
             self.env, self.arguments = {}, iter(())
 
-    def run_node(self, node):
+    def run_node(self, node: "IRNode") -> Any:
         self.lines.now = node.meta.get("user", "")
         numbers = [x for x in node.all_input_nodes if x.meta.get("number")]
         if not numbers or node.op == "output":

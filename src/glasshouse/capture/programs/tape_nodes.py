@@ -1,21 +1,29 @@
 """The tape around a captured graph: the nodes for the graph, and walks along the tape."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
 from glasshouse.capture.programs.payload_places import PlaceKind, RunPayloads, bring_to_backend
 from glasshouse.dispatch import box, zeros
 from glasshouse.tensor import Tensor
 
+if TYPE_CHECKING:
+    from glasshouse.autograd.tape import CallEntry
+    from glasshouse.base.shape import Spec
+    from glasshouse.capture.programs.backward_program import BackwardProgram
+
 
 class SpentNode:
     """The tape's node of a result whose backward was part of the graph."""
 
-    def __init__(self, spec):
+    def __init__(self, spec: "Spec") -> None:
         self.out_specs, self.seq, self.freed = [spec], next(sequence), True
         self.grad_hooks = self.scope = None
-        self.parents: tuple = ()
+        self.parents: tuple[Any, ...] = ()
 
-    def pull(self, cotangents, create_graph: bool):
+    def pull(self, cotangents: Any, create_graph: bool) -> Any:
         raise freed_error()
 
     def release(self) -> None:
@@ -29,7 +37,13 @@ class ProgramNode:
     freed = False
     grad_hooks = scope = None
 
-    def __init__(self, backward, payloads: RunPayloads, scalars, places):
+    def __init__(
+        self,
+        backward: "BackwardProgram",
+        payloads: RunPayloads,
+        scalars: list[bytes],
+        places: list[Any],
+    ) -> None:
         self.backward, self.payloads, self.scalars = backward, payloads, scalars
         if not backward.reads_gradients:
             payloads.handles = ()  # the tensors may be freed
@@ -39,7 +53,7 @@ class ProgramNode:
         self.remaining = set(backward.groups)  # of results that may still be differentiated
         self.pulled: set[int] = set()  # of the results in the present pass
 
-    def pull(self, cotangents, create_graph: bool):
+    def pull(self, cotangents: list[Tensor], create_graph: bool) -> list[Any]:
         """[(parent, cotangent)] for the tensors that the graph read."""
         pairs = zip(self.backward.groups, cotangents, strict=True)
         self.pulled = {group for group, c in pairs if c is not None}
@@ -56,7 +70,7 @@ class ProgramNode:
         for tensor in gradients:
             bring_to_backend(tensor, backend)
         payloads.cotangents = [tensor.payload for tensor in gradients]
-        values: list = []
+        values: list[Any] = []
         if program is not None:
             fetched = [payloads.get(place) for place in program.fetches]
             values = program.run_to_payloads(fetched, self.scalars)
@@ -78,7 +92,7 @@ class ProgramNode:
         self.payloads = self.places = self.parents = ()
 
 
-def walk_tape(starts, ends=()):
+def walk_tape(starts: "list[CallEntry | None]", ends: Any = ()) -> Iterator[Any]:
     """The nodes of a tape from some on, each once, without going beyond leaves and `ends`."""
     visited, stack = set(), list(starts)
     while stack:
@@ -90,13 +104,13 @@ def walk_tape(starts, ends=()):
                 stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
 
 
-def is_open(x, began: int) -> bool:
+def is_open(x: Any, began: int) -> bool:
     """Whether a result's tape starts in the graph and is not differentiated yet."""
     node = x.tape_entry if isinstance(x, Tensor) else None
     leads = node is not None and not isinstance(node, Leaf) and node.seq > began
     return leads and not is_spent(node)
 
 
-def is_spent(start) -> bool:
+def is_spent(start: "CallEntry | None") -> bool:
     """Whether a tape leads to nodes that a backward pass has freed."""
     return any(not isinstance(node, Leaf) and node.freed for node in walk_tape([start]))

@@ -1,16 +1,22 @@
 """Attributes of iterators, functions and an object's own `__dict__`, each read with its guards."""
 
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.rules.class_lookups import dict_of, is_open, source_in
 from glasshouse.capture.values.plain import MISSING, own_dict
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, Var, is_new_container
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 # Parts of a new function that can be changed in place.
 KEPT_PARTS = set("__closure__ __dict__ __defaults__ __kwdefaults__ __annotations__".split())
 
 
-def iterator_method(t, obj: Var, name: str) -> Var | None:
+def iterator_method(t: "CaptureTracer", obj: Var, name: str) -> Var | None:
     """A method of a generator or an iterator that is interpreted; None where it has no such
     attribute, or where Python's own object takes its place."""
     value = obj.value
@@ -29,7 +35,7 @@ def iterator_method(t, obj: Var, name: str) -> Var | None:
     return None
 
 
-def function_part(t, obj: Var, name: str) -> Var:
+def function_part(t: "CaptureTracer", obj: Var, name: str) -> Var:
     """A part of a function, such as `__defaults__`."""
     if obj.is_new and name in KEPT_PARTS or obj.items and name == "__dict__":
         raise Break(f"{name} of a new or changed function", Var(getattr), [obj, Var(name)])
@@ -37,7 +43,7 @@ def function_part(t, obj: Var, name: str) -> Var:
     return t.heap.load(part, source_in(t, obj, "attr", name))
 
 
-def dict_entry(t, obj: Var, name: str) -> Var:
+def dict_entry(t: "CaptureTracer", obj: Var, name: str) -> Var:
     """An attribute in an object's own `__dict__`, or MISSING; either is guarded."""
     value, cls = obj.value, type(obj.value)
     attributes = own_dict(value)
@@ -56,14 +62,14 @@ def dict_entry(t, obj: Var, name: str) -> Var:
     return MISSING
 
 
-def rely_on_absence(t, obj: Var, name: str) -> None:
+def rely_on_absence(t: "CaptureTracer", obj: Var, name: str) -> None:
     """Guard that an object itself has no attribute of a name."""
     source = dict_of(t, obj)
     if source is not None and is_open(t, type(obj.value)) and own_dict(obj.value) is not None:
         t.guards.add("absent", source, name)
 
 
-def known_attributes(t, obj: Var, attributes: dict | None) -> Var | None:
+def known_attributes(t: "CaptureTracer", obj: Var, attributes: dict[Any, Any] | None) -> Var | None:
     """The Var of an object's dict, `attributes`, if it was reached as a dict. Guards that in
     later calls too it is that object's."""
     table, source = t.heap.tracked.get(id(attributes)), dict_of(t, obj)
@@ -72,7 +78,7 @@ def known_attributes(t, obj: Var, attributes: dict | None) -> Var | None:
     return table if source is None else t.heap.load(attributes, source)
 
 
-def object_dict(t, obj: Var) -> Var:
+def object_dict(t: "CaptureTracer", obj: Var) -> Var:
     """obj.__dict__, as a dict that shares the Vars of the attributes."""
     if obj.is_made("object") or is_new_container(obj):
         return attributes_of_new(t, obj)
@@ -82,7 +88,7 @@ def object_dict(t, obj: Var) -> Var:
     return t.heap.load(own_dict(obj.value), dict_of(t, obj))
 
 
-def attributes_of_new(t, obj: Var) -> Var:
+def attributes_of_new(t: "CaptureTracer", obj: Var) -> Var:
     """The dict with the attributes of a new object, or of a list or dict of a user's class."""
     attributes = own_dict(obj.value)
     table = t.heap.tracked.get(id(attributes))
@@ -94,7 +100,7 @@ def attributes_of_new(t, obj: Var) -> Var:
     return table
 
 
-def class_var(t, cls: type) -> Var:
+def class_var(t: "CaptureTracer", cls: type[Any]) -> Var:
     """The Var of a class that is written to."""
     var = t.heap.tracked.get(id(cls))
     if var is None:

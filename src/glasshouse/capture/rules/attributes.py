@@ -3,7 +3,9 @@
 import functools
 import threading
 import types
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.guards.class_reads import is_descriptor
@@ -61,6 +63,10 @@ from glasshouse.capture.values.var import (
     without_result,
 )
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
 CHAINED = {"__context__", "__cause__", "__suppress_context__", "__traceback__"}
@@ -72,7 +78,7 @@ FUNCTION_PARTS = set(
 FUNCTION_PARTS_CALLED = {"__code__", "__defaults__", "__kwdefaults__"}
 
 
-def attribute_now(t, obj: Var, name: str) -> Var | None:
+def attribute_now(t: "CaptureTracer", obj: Var, name: str) -> Var | None:
     """An attribute that is read without running user code; None if there is none."""
     results = []
     depth = len(t.frames)
@@ -86,7 +92,14 @@ def attribute_now(t, obj: Var, name: str) -> Var | None:
 
 
 @pending
-def get_attribute(t, obj: Var, name: str, then=None, special=False, plain=False):
+def get_attribute(
+    t: "CaptureTracer",
+    obj: Var,
+    name: str,
+    then: Callable[..., Any] | None = None,
+    special: bool = False,
+    plain: bool = False,
+) -> Any:
     """obj.name, delivered to `then` or pushed. `special` looks it up on the type alone, `plain`
     as object.__getattribute__ does."""
     obj = t.heap.functions.get(id(obj.value), obj)
@@ -133,7 +146,9 @@ def get_attribute(t, obj: Var, name: str, then=None, special=False, plain=False)
     return instance_attribute(t, obj, name, then, special, plain)
 
 
-def written_attribute(t, obj: Var, name: str, then, plain: bool):
+def written_attribute(
+    t: "CaptureTracer", obj: Var, name: str, then: Callable[..., Any] | None, plain: bool
+) -> Any:
     """An attribute that the trace set; for a deleted one, the attribute of the class."""
     if not plain and t.call_own(obj, "__getattribute__", [Var(name)], then):
         return None
@@ -152,7 +167,9 @@ def written_attribute(t, obj: Var, name: str, then, plain: bool):
     return t.give(then, t.do(way, obj.value, name))  # raises, but for members of C
 
 
-def module_attribute(t, obj: Var, name: str, then):
+def module_attribute(
+    t: "CaptureTracer", obj: Var, name: str, then: Callable[..., Any] | None
+) -> Any:
     """An attribute of a module."""
     value = obj.value
     if name == "__dict__":
@@ -188,7 +205,14 @@ def module_attribute(t, obj: Var, name: str, then):
     return t.deliver(then, t.heap.load_in(fixed, value.__dict__[name], source))
 
 
-def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool):
+def instance_attribute(
+    t: "CaptureTracer",
+    obj: Var,
+    name: str,
+    then: Callable[..., Any] | None,
+    special: bool,
+    plain: bool,
+) -> Any:
     """An attribute of an ordinary object."""
     value, cls = obj.value, type(obj.value)
     if t.effects.scheduled and t.front.is_stale(t, obj):
@@ -237,7 +261,9 @@ def instance_attribute(t, obj: Var, name: str, then, special: bool, plain: bool)
     raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
 
 
-def compute_once(t, obj: Var, name: str, attribute: functools.cached_property, then):
+def compute_once(
+    t: "CaptureTracer", obj: Var, name: str, attribute: functools.cached_property, then: Any
+) -> Any:
     """The value of a cached_property, which from now on lies in the object. Python 3.11 takes a
     lock for that, which no graph needs."""
     descriptor = in_class(t, class_of(t, obj), name, attribute)
@@ -259,7 +285,9 @@ def compute_once(t, obj: Var, name: str, attribute: functools.cached_property, t
 
 
 @pending
-def set_attribute(t, obj: Var, name: str, var: Var | None, then=discarded):
+def set_attribute(
+    t: "CaptureTracer", obj: Var, name: str, var: Var | None, then: Any = discarded
+) -> Any:
     """obj.name = var (None deletes); the result goes to `then`."""
     value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
     if t.is_tensor(obj):
@@ -302,7 +330,9 @@ def set_attribute(t, obj: Var, name: str, var: Var | None, then=discarded):
 
 
 @pending
-def set_plain(t, obj: Var, name: str, var: Var | None, then=discarded):
+def set_plain(
+    t: "CaptureTracer", obj: Var, name: str, var: Var | None, then: Any = discarded
+) -> Any:
     """Set or delete an attribute as object.__setattr__ does; the result goes to `then`."""
     obj = t.heap.functions.get(id(obj.value), obj)
     value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
@@ -355,7 +385,9 @@ def set_plain(t, obj: Var, name: str, var: Var | None, then=discarded):
     return t.give(then, None)
 
 
-def rely_on_presence(t, obj: Var, name: str, table: Var | None, class_value) -> None:
+def rely_on_presence(
+    t: "CaptureTracer", obj: Var, name: str, table: Var | None, class_value: Any
+) -> None:
     """Guard whether an object itself has an attribute that is deleted. `table` is the Var of
     its dict, if known."""
     attributes, source = own_dict(obj.value), dict_of(t, obj)
@@ -371,7 +403,7 @@ def rely_on_presence(t, obj: Var, name: str, table: Var | None, class_value) -> 
         t.guards.add("absent", source, name)
 
 
-def is_set_plainly(value) -> bool:
+def is_set_plainly(value: Any) -> bool:
     """Whether attributes are set as `object.__setattr__` does. Before it looks at the name, that
     refuses an object whose class in C has another setter."""
     try:
@@ -381,7 +413,14 @@ def is_set_plainly(value) -> bool:
     return True
 
 
-def attribute_or(t, whole: tuple, obj: Var, name: str, then, other):
+def attribute_or(
+    t: "CaptureTracer",
+    whole: tuple[Any, ...],
+    obj: Var,
+    name: str,
+    then: Callable[..., Any] | None,
+    other: Any,
+) -> Any:
     """obj.name to `then`, or other(tracer) if there is none. `whole` is the function and its
     arguments, which Python calls if this breaks."""
     frame = t.frames[-1]

@@ -5,6 +5,8 @@ import gc
 import sys
 import types
 import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.bytecode.instructions import decoded
@@ -38,7 +40,11 @@ from glasshouse.capture.rules.polyfill_calls import call_getter
 from glasshouse.capture.values.plain import CACHED
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
-from glasshouse.capture.values.var import Break, ValueSource, Var, constant, pending
+from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var, constant, pending
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 # Functions that show lifetimes of objects, which differ while a function is captured.
 LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
@@ -53,7 +59,13 @@ BUILTIN_KINDS = (
 
 
 @pending
-def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
+def call(
+    t: "CaptureTracer",
+    fn: Var,
+    args: list[Var],
+    kwargs: dict[str, Var],
+    then: Callable[..., Any] | None = None,
+) -> Any:
     """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
     f = fn.value
     if not t.guards.live:
@@ -102,7 +114,7 @@ def call(t, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
     raise Break(f"call of a {type(f).__name__}", fn, args, kwargs)
 
 
-def real_call(t, fn: Var, args, kwargs) -> Var:
+def real_call(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs) -> Var:
     """Have Python make a call; its result."""
     t.heap.hand_over((*args, *kwargs.values()))
     values = {k: v.value for k, v in kwargs.items()}
@@ -113,7 +125,9 @@ def real_call(t, fn: Var, args, kwargs) -> Var:
         return Var(t.do(fn.value, *(x.value for x in args), **values))
 
 
-def call_method_object(t, fn: Var, args, kwargs, then):
+def call_method_object(
+    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any
+) -> Any:
     """A bound method."""
     if fn.is_made("method"):
         this, inner = fn.origin.parts
@@ -126,7 +140,7 @@ def call_method_object(t, fn: Var, args, kwargs, then):
     return t.call(inner, [this, *args], kwargs, then)
 
 
-def partial_parts(t, fn: Var):
+def partial_parts(t: "CaptureTracer", fn: Var) -> tuple[Any, ...]:
     """(function and arguments, keywords) of a functools.partial."""
     if fn.is_made("call"):
         _, args, kwargs = (*fn.origin.parts, {})[:3]
@@ -142,7 +156,9 @@ def partial_parts(t, fn: Var):
 # -- Python functions ----------------------------------------------------------------------
 
 
-def call_own(t, this: Var, name: str, args, then) -> bool:
+def call_own(
+    t: "CaptureTracer", this: Var, name: str, args: list[Any], then: Callable[..., Any] | None
+) -> bool:
     """Call a method that the class defines in Python; False if it has none."""
     method = t.own_method(this, name)
     if method is None:
@@ -151,7 +167,9 @@ def call_own(t, this: Var, name: str, args, then) -> bool:
     return True
 
 
-def call_function(t, fn: Var, args, kwargs, then):
+def call_function(
+    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
+) -> Any:
     """Inline a Python function, or break."""
     f = fn.value
     if f in POLYFILLS or f in BUILTINS or f in t.config.constant_results:
@@ -176,7 +194,9 @@ def call_function(t, fn: Var, args, kwargs, then):
 # -- builtins ------------------------------------------------------------------------------
 
 
-def call_builtin(t, fn: Var, args, kwargs, then):
+def call_builtin(
+    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
+) -> Any:
     """Call a builtin function: by a rule, folded, or with a break."""
     f = fn.value
     owner = getattr(f, "__self__", None)

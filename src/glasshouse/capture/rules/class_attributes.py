@@ -2,6 +2,8 @@
 
 import enum
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.guards.class_reads import is_descriptor
@@ -33,7 +35,11 @@ from glasshouse.capture.values.plain import (
     is_subtype,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Var, constant
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__", "__annotations__"}
 # The attributes of a `super` object itself, from its class and object.
@@ -44,13 +50,15 @@ SUPER_PARTS = {
 }
 
 
-def member_of_enum(t, cls: type, name: str, member: enum.Enum) -> Var:
+def member_of_enum(t: "CaptureTracer", cls: type[Any], name: str, member: enum.Enum) -> Var:
     """A member of an enumeration, with its source."""
     place = t.guards.source("const", None, member, f"{cls.__name__}.{name}")
     return t.heap.load(member, place)
 
 
-def member_for(t, fn: Var, args, kwargs, member: enum.Enum, then):
+def member_for(
+    t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, member: enum.Enum, then: Any
+) -> Any:
     """The member of an enumeration for a value, by a call of the class."""
     cls, value = fn.value, args[0].value if len(args) == 1 and not kwargs else MISSING
     is_open = isinstance(member, enum.Enum) and may_change(t, cls)  # not one in C
@@ -63,7 +71,7 @@ def member_for(t, fn: Var, args, kwargs, member: enum.Enum, then):
     return t.deliver(then, member_of_enum(t, cls, member._name_ or repr(value), member))
 
 
-def part_of_class(t, cls: Var, name: str) -> Var:
+def part_of_class(t: "CaptureTracer", cls: Var, name: str) -> Var:
     """An attribute that a data descriptor of the metaclass reads, such as `__name__`."""
     value = cls.value
     if name == "__dict__" and t.heap.class_items.get(value):
@@ -78,7 +86,9 @@ def part_of_class(t, cls: Var, name: str) -> Var:
     return t.heap.load(part, source_in(t, cls, "attr", name))
 
 
-def class_attribute(t, cls: Var, name: str, then):
+def class_attribute(
+    t: "CaptureTracer", cls: Var, name: str, then: Callable[..., Any] | None
+) -> Any:
     """An attribute of a class."""
     value = t.concretize(cls)
     meta = t.look_up(type(value), name)
@@ -129,12 +139,12 @@ def class_attribute(t, cls: Var, name: str, then):
     return t.deliver(then, t.heap.load(class_value, place))
 
 
-def make_super(t, cls: Var, obj: Var) -> Var:
+def make_super(t: "CaptureTracer", cls: Var, obj: Var) -> Var:
     value = t.do(super, t.concretize(cls), obj.value)
     return Var(value, Recipe("call", Var(super), [cls, obj]), [cls, obj])
 
 
-def super_attribute(t, sup: Var, name: str, then):
+def super_attribute(t: "CaptureTracer", sup: Var, name: str, then: Any) -> Any:
     """super().name: found after the class in the object's order, bound to the object."""
     cls, obj = sup.items
     if name in SUPER_PARTS:
@@ -169,7 +179,7 @@ def super_attribute(t, sup: Var, name: str, then):
     return t.deliver(then, Var(t.do(getattr, sup.value, name)))
 
 
-def super_of_frame(t):
+def super_of_frame(t: "CaptureTracer") -> Var:
     """super() without arguments."""
     frame = t.frames[-1]
     code = frame.root

@@ -5,6 +5,8 @@ import functools
 import types
 import typing
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import decoded, original_of
 from glasshouse.capture.frames.frame import plain_value
@@ -15,13 +17,19 @@ from glasshouse.capture.rules.inlining import LIMIT_DEPTH, inline, leave_to_pyth
 from glasshouse.capture.values.plain import MISSING, SCALARS, is_subtype, looks_up_itself
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import POLYFILLS
-from glasshouse.capture.values.var import Break, Recipe, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 SPECIAL = {id(cls): rule for cls, rule in CLASSES.items()}  # a metaclass may define the hash
 LOOKS_UP = "an object that looks up its attributes itself"
 
 
-def call_class(t, fn: Var, args, kwargs, then):
+def call_class(
+    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
+) -> Any:
     """Make an instance."""
     cls = t.concretize(fn)
     special = SPECIAL.get(id(cls))
@@ -44,7 +52,14 @@ def call_class(t, fn: Var, args, kwargs, then):
     return t.instantiate(fn, cls, args, kwargs, then)
 
 
-def call_metaclass(t, fn: Var, meta, args, kwargs, then):
+def call_metaclass(
+    t: "CaptureTracer",
+    fn: Var,
+    meta: Callable[..., Any],
+    args: list[Var],
+    kwargs: Kwargs,
+    then: Any,
+) -> Any:
     """Call a class whose metaclass defines its call: the result is a member of an enumeration,
     or what the metaclass makes, which is new in each call."""
     cls = fn.value
@@ -61,7 +76,7 @@ def call_metaclass(t, fn: Var, meta, args, kwargs, then):
     raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
 
-def is_unknown_value(cls: type, args, kwargs) -> bool:
+def is_unknown_value(cls: type[Any], args: list[Var], kwargs: dict[Any, Any]) -> bool:
     """Whether a value belongs to no member of an enumeration in Python: its own code, which is
     traced, looks the value up and asks `_missing_`."""
     if not isinstance(cls, enum.EnumMeta) or len(args) != 1 or kwargs:
@@ -70,7 +85,14 @@ def is_unknown_value(cls: type, args, kwargs) -> bool:
     return type(value) in SCALARS and value not in cls._value2member_map_
 
 
-def instantiate(t, fn: Var, cls: type, args, kwargs, then):
+def instantiate(
+    t: "CaptureTracer",
+    fn: Var,
+    cls: type[Any],
+    args: list[Var],
+    kwargs: Kwargs,
+    then: Callable[..., Any] | None,
+) -> Any:
     """Make an object of a user's class: __new__, then __init__, inlined."""
     if len(t.frames) > LIMIT_DEPTH:
         raise Break("deep recursion", fn, args, kwargs)
@@ -113,7 +135,15 @@ def instantiate(t, fn: Var, cls: type, args, kwargs, then):
     raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
 
-def make_exception(t, fn, cls, init, args, kwargs, then):
+def make_exception(
+    t: "CaptureTracer",
+    fn: Var,
+    cls: Any,
+    init: Callable[..., Any],
+    args: list[Var],
+    kwargs: Kwargs,
+    then: Callable[..., Any] | None,
+) -> Any:
     """Make an exception, by a call of its class if that runs no user code."""
     if isinstance(init, types.FunctionType):
         value = t.do(cls.__new__, cls, *(x.value for x in args))
@@ -123,7 +153,15 @@ def make_exception(t, fn, cls, init, args, kwargs, then):
     return t.deliver(then, t.heap.track(Var(value, Recipe("call", fn, args, kwargs), {})))
 
 
-def make_builtin(t, fn, cls, init, args, kwargs, then):
+def make_builtin(
+    t: "CaptureTracer",
+    fn: Var,
+    cls: Any,
+    init: Callable[..., Any],
+    args: list[Var],
+    kwargs: Kwargs,
+    then: Any,
+) -> Any:
     """Make an instance of a subclass of a builtin container or of property."""
     if cls.__new__ is property.__new__:
         obj = t.heap.track(Var(cls.__new__(cls), Recipe("property", cls, [], {}), {}))

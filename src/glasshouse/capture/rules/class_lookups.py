@@ -2,6 +2,7 @@
 
 import enum
 import types
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.class_reads import is_behaviour
 from glasshouse.capture.guards.program import GuardCheck
@@ -17,13 +18,16 @@ from glasshouse.capture.values.plain import (
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, ValueSource, Var
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def dict_of(t, var: Var) -> ValueSource | None:
+
+def dict_of(t: "CaptureTracer", var: Var) -> ValueSource | None:
     """The source of an object's attributes."""
     return source_in(t, var, "dict")
 
 
-def look_up(t, cls: type, name: str):
+def look_up(t: "CaptureTracer", cls: type[Any], name: str) -> Any:
     """The attribute of a class under a name, or MISSING; no code of the user's runs."""
     if t.guards.live:
         if cls not in t.guards.classes.behaviours:
@@ -33,19 +37,19 @@ def look_up(t, cls: type, name: str):
     return static_lookup(cls, name)[0]
 
 
-def has_own_text(t, var: Var) -> bool:
+def has_own_text(t: "CaptureTracer", var: Var) -> bool:
     """Whether the class of a value may make its text in Python from attributes that change, so
     that the text is no constant even if the value is."""
     value, cls = var.value, type(var.value)
     return t.guards.live and isinstance(value, (enum.Enum, type)) and may_change(t, cls)
 
 
-def has(t, var: Var, name: str) -> bool:
+def has(t: "CaptureTracer", var: Var, name: str) -> bool:
     """Whether the class of a value has something under a name; relies on its type."""
     return t.look_up(type(t.typed(var)), name) is not MISSING
 
 
-def own_method(t, var: Var, name: str) -> types.FunctionType | None:
+def own_method(t: "CaptureTracer", var: Var, name: str) -> types.FunctionType | None:
     """The method of a value's class if it is written in Python; None if it is in C or missing.
     Relies on the value's type.
 
@@ -62,50 +66,50 @@ def own_method(t, var: Var, name: str) -> types.FunctionType | None:
     return None
 
 
-def derives_from(t, var: Var, kinds) -> bool:
+def derives_from(t: "CaptureTracer", var: Var, kinds: tuple[type[Any], ...]) -> bool:
     """Whether the class of a value derives from one of some classes, without asking a
     metaclass."""
     order = type(t.typed(var)).__mro__
     return any(kind is base for kind in kinds for base in order)
 
 
-def rely_on_bases(t, cls: type) -> None:
+def rely_on_bases(t: "CaptureTracer", cls: type[Any]) -> None:
     """Rely on the bases of a class."""
     if t.guards.live:
         t.guards.classes.add(cls)
 
 
-def rely_on_function(t, fn: types.FunctionType) -> None:
+def rely_on_function(t: "CaptureTracer", fn: types.FunctionType) -> None:
     """Rely on the code and defaults of a function that is inlined."""
     if t.guards.live and not is_trusted(fn.__globals__.get("__name__", "")):
         t.guards.classes.functions[id(fn)] = fn
 
 
-def may_change(t, cls: type) -> bool:
+def may_change(t: "CaptureTracer", cls: type[Any]) -> bool:
     """Whether the data of a class may change before later calls."""
     return is_heap(cls) and is_open(t, cls)
 
 
-def is_open(t, cls: type) -> bool:
+def is_open(t: "CaptureTracer", cls: type[Any]) -> bool:
     """Whether data of a class or its objects may change before later calls: code of a library
     does not change its own."""
     return t.guards.live and not (is_library(cls) and t.frames[-1].trusted)
 
 
-def has_open_attributes(t, value) -> bool:
+def has_open_attributes(t: "CaptureTracer", value: Any) -> bool:
     """Whether a value has attributes that may change before later calls."""
     if isinstance(value, types.FunctionType):
         return not is_trusted(str(value.__globals__.get("__name__")))
     return may_change(t, type(value)) and bool(type(value).__dictoffset__)
 
 
-def class_of(t, obj: Var) -> Var:
+def class_of(t: "CaptureTracer", obj: Var) -> Var:
     """The class of an object, with its source."""
     cls = Var(type(obj.value), t.heap.sub(obj, "type"))
     return Var(cls.value, place_of(t, cls))
 
 
-def in_class(t, cls: Var, name: str, class_value) -> Var:
+def in_class(t: "CaptureTracer", cls: Var, name: str, class_value: Any) -> Var:
     """The Var of a class attribute. A descriptor in Python has attributes, which later calls
     find through the class."""
     in_python = any(
@@ -118,7 +122,7 @@ def in_class(t, cls: Var, name: str, class_value) -> Var:
     return t.heap.load(class_value, source_in(t, cls, "lookup", name))
 
 
-def rely_on_data(t, obj: Var, name: str, class_value) -> None:
+def rely_on_data(t: "CaptureTracer", obj: Var, name: str, class_value: Any) -> None:
     """Guard the data that the class of an object has under a name; MISSING: that it has none.
     `look_up` relies on behaviour."""
     if not may_change(t, type(obj.value)):
@@ -130,14 +134,14 @@ def rely_on_data(t, obj: Var, name: str, class_value) -> None:
         t.guards.add("is", place, class_value)
 
 
-def rely_on_namespace(t, cls: Var) -> None:
+def rely_on_namespace(t: "CaptureTracer", cls: Var) -> None:
     """Guard all attributes of a class itself, since its `__dict__` is read."""
     if may_change(t, cls.value):
         check = GuardCheck(has_namespace, dict(cls.value.__dict__), "__dict__")
         t.guards.add("call", place_of(t, cls), check)
 
 
-def rely_on_own(t, cls: Var, name: str) -> None:
+def rely_on_own(t: "CaptureTracer", cls: Var, name: str) -> None:
     """Guard whether a class itself has an attribute that is deleted."""
     if may_change(t, cls.value) and name not in t.heap.class_items.get(cls.value, ()):
         expected = name, name in cls.value.__dict__
@@ -145,7 +149,7 @@ def rely_on_own(t, cls: Var, name: str) -> None:
         t.guards.add("call", place_of(t, cls), check)
 
 
-def place_of(t, var: Var) -> ValueSource | None:
+def place_of(t: "CaptureTracer", var: Var) -> ValueSource | None:
     """The source of an object, or of a constant whose attributes may change; else None."""
     value, origin = var.value, var.origin
     if isinstance(origin, ValueSource):
@@ -156,7 +160,7 @@ def place_of(t, var: Var) -> ValueSource | None:
     return None
 
 
-def known_object(t, value) -> Var:
+def known_object(t: "CaptureTracer", value: Any) -> Var:
     """The Var of an object that guards have fixed: one Var for one object, so that a write to it
     is seen by all who read it."""
     is_named = isinstance(value, (type, types.FunctionType))
@@ -165,19 +169,21 @@ def known_object(t, value) -> Var:
     return t.heap.load(value, place_of(t, Var(value)))
 
 
-def source_in(t, var: Var, kind: str, name: str | None = None) -> ValueSource | None:
+def source_in(
+    t: "CaptureTracer", var: Var, kind: str, name: str | None = None
+) -> ValueSource | None:
     """The source of a part of an object."""
     place = place_of(t, var) if t.guards.live else None
     return None if place is None else t.guards.source(kind, place, name)
 
 
-def has_own(cls: type, expected: tuple[str, bool]) -> bool:
+def has_own(cls: type[Any], expected: tuple[str, bool]) -> bool:
     """Whether a class itself has an attribute, or lacks it, as expected."""
     name, there = expected
     return (name in cls.__dict__) is there
 
 
-def has_namespace(cls: type, expected: dict) -> bool:
+def has_namespace(cls: type[Any], expected: dict[Any, Any]) -> bool:
     """Whether a class has these names with these very values, and no others."""
     now = cls.__dict__
     return len(now) == len(expected) and all(
@@ -185,7 +191,9 @@ def has_namespace(cls: type, expected: dict) -> bool:
     )
 
 
-def rely_on_super(t, start: type, cls: type, name: str, base: type | None) -> None:
+def rely_on_super(
+    t: "CaptureTracer", start: type[Any], cls: type[Any], name: str, base: type[Any] | None
+) -> None:
     """Guard that `base` is the first base of `start` after `cls` with an attribute of a name
     (None: that there is none), if it may be data."""
     t.guards.classes.add(start)
@@ -195,7 +203,7 @@ def rely_on_super(t, start: type, cls: type, name: str, base: type | None) -> No
         t.guards.add("call", place, check)
 
 
-def look_up_super(start: type, cls: type, name: str):
+def look_up_super(start: type[Any], cls: type[Any], name: str) -> tuple[Any, ...]:
     """(class, attribute) that super(cls, start) finds under a name, or (None, MISSING)."""
     order = start.__mro__
     for base in order[order.index(cls) + 1 :]:
@@ -204,7 +212,7 @@ def look_up_super(start: type, cls: type, name: str):
     return None, MISSING
 
 
-def super_finds(start: type, expected) -> bool:
+def super_finds(start: type[Any], expected: Any) -> bool:
     """Whether super() still finds an attribute in the same class."""
     cls, name, base = expected
     return look_up_super(start, cls, name)[0] is base

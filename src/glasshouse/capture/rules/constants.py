@@ -3,7 +3,9 @@
 import operator
 import types
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.missing_names import AbsentNameError
 from glasshouse.capture.frames.frame import CapturedGenerator
@@ -19,8 +21,20 @@ from glasshouse.capture.values.plain import (
     is_heap,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, SymbolicNumber, ValueSource, Var, computed
+from glasshouse.capture.values.var import (
+    Break,
+    Kwargs,
+    Recipe,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    computed,
+)
 from glasshouse.ir.node import IRNode
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 PLAIN_HASHES = (tuple.__hash__, frozenset.__hash__)
@@ -28,7 +42,7 @@ COLLECTIONS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
 
 
-def typed(t, var: Var):
+def typed(t: "CaptureTracer", var: Var) -> Any:
     """The value; relies on its type."""
     if t.guards.live and isinstance(var.origin, ValueSource) and not t.guards.has("eq", var.origin):
         t.guards.add("type", var.origin, type(var.value))
@@ -37,7 +51,7 @@ def typed(t, var: Var):
     return var.value
 
 
-def concretize(t, var: Var):
+def concretize(t: "CaptureTracer", var: Var) -> Any:
     """The value; relies on all of it.
 
     Raises: Break if it is computed by the graph
@@ -72,7 +86,7 @@ def concretize(t, var: Var):
     return var.value
 
 
-def rely_on_number(t, origin: SymbolicNumber, value) -> bool:
+def rely_on_number(t: "CaptureTracer", origin: SymbolicNumber, value: Any) -> bool:
     """Guard the result of arithmetic, if other numbers may give the same: step % 10."""
     outcome = OutcomeWriter(t).outcome(origin.fn, origin.args)
     if type(value) is not int or outcome is None or outcome.one_to_one:
@@ -81,7 +95,7 @@ def rely_on_number(t, origin: SymbolicNumber, value) -> bool:
     return True
 
 
-def rely_on_code(t, fn: Var) -> None:
+def rely_on_code(t: "CaptureTracer", fn: Var) -> None:
     """Guard a function that is called: for an argument, only that it has the same code."""
     value, origin = fn.value, fn.origin
     is_argument = t.guards.live and isinstance(origin, ValueSource) and is_passed(t, origin)
@@ -92,7 +106,7 @@ def rely_on_code(t, fn: Var) -> None:
         t.concretize(fn)
 
 
-def fix_inputs(t, node: IRNode) -> None:
+def fix_inputs(t: "CaptureTracer", node: IRNode) -> None:
     """Rely on all free sizes and numbers that a node was computed from."""
     inputs_by_node = {id(placeholder): var for placeholder, var in t.operands.inputs}
     waiting, visited = [node], {id(node)}
@@ -112,7 +126,7 @@ def fix_inputs(t, node: IRNode) -> None:
         waiting += inputs
 
 
-def parts_of(t, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
+def parts_of(t: "CaptureTracer", origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
     """The Vars that make up something new, without a dict's keys; None if there is more."""
     if isinstance(origin, SymbolicNumber):
         return list(origin.args)
@@ -123,14 +137,14 @@ def parts_of(t, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
     return [origin.parts[0], *origin.parts[1]] if origin.kind == "call" else None
 
 
-def is_passed(t, source: ValueSource) -> bool:
+def is_passed(t: "CaptureTracer", source: ValueSource) -> bool:
     """Whether a source starts at an argument."""
     while source.base is not None:
         source = source.base
     return source.kind == "slot"
 
 
-def foldable(t, var: Var) -> bool:
+def foldable(t: "CaptureTracer", var: Var) -> bool:
     """Whether guarding a value does not make the graph too special."""
     value, origin = var.value, var.origin
     computed = isinstance(origin, (SymbolicNumber, IRNode)) and type(value) in (int, float, bool)
@@ -159,7 +173,7 @@ def foldable(t, var: Var) -> bool:
     return False
 
 
-def is_same_object(t, var: Var) -> bool:
+def is_same_object(t: "CaptureTracer", var: Var) -> bool:
     """Whether a value has a source and is equal only to itself."""
     if not isinstance(var.origin, ValueSource) or t.is_tensor(var):
         return False
@@ -167,17 +181,19 @@ def is_same_object(t, var: Var) -> bool:
     return all(t.look_up(type(var.value), x) is getattr(object, x) for x in names)
 
 
-def all_foldable(t, args, kwargs=None) -> bool:
+def all_foldable(t: "CaptureTracer", args: Sequence[Any], kwargs: Kwargs | None = None) -> bool:
     return all(map(t.foldable, (*args, *(kwargs or {}).values())))
 
 
-def call_concrete(t, fn, args, kwargs=None):
+def call_concrete(
+    t: "CaptureTracer", fn: Callable[..., Any], args: list[Any], kwargs: Kwargs | None = None
+) -> Any:
     """Call fn on values, and rely on them."""
     words = {k: t.concretize(v) for k, v in (kwargs or {}).items()}
     return t.do(fn, *map(t.concretize, args), **words)
 
 
-def varies(t, var: Var) -> bool:
+def varies(t: "CaptureTracer", var: Var) -> bool:
     """Whether a number may be another one in a later call."""
     if type(var.origin) is SymbolicNumber:
         return True
@@ -192,7 +208,7 @@ def varies(t, var: Var) -> bool:
     return not t.guards.has("eq", var.origin) and t.varying.has(var.origin)
 
 
-def concrete_key(t, var: Var):
+def concrete_key(t: "CaptureTracer", var: Var) -> Any:
     """A dict key: relies on a constant, or on the identity of an object."""
     value, origin = var.value, var.origin
     if not t.guards.live:
@@ -210,7 +226,7 @@ def concrete_key(t, var: Var):
     return value
 
 
-def check_hash(t, key: Var) -> None:
+def check_hash(t: "CaptureTracer", key: Var) -> None:
     """Refuse keys that user code compares, and those without a hash."""
     value = key.value
     hashes = t.look_up(type(value), "__hash__")
@@ -222,12 +238,12 @@ def check_hash(t, key: Var) -> None:
         t.do(hash, t.typed(key))  # raises
 
 
-def same_scalar(value, expected) -> bool:
+def same_scalar(value: Any, expected: Any) -> bool:
     """Whether two of NumPy's numbers are the same to the bit."""
     return type(value) is type(expected) and value.tobytes() == expected.tobytes()
 
 
-def compares_in_python(value) -> bool:
+def compares_in_python(value: Any) -> bool:
     """Whether user code defines the equality or hash of a value."""
     if isinstance(value, (tuple, frozenset)) and type(value).__hash__ in PLAIN_HASHES:
         return any(map(compares_in_python, value))
@@ -239,7 +255,9 @@ def compares_in_python(value) -> bool:
     return has_own_equality(cls)
 
 
-def fold(t, fn: Var, f, args, kwargs, then):
+def fold(
+    t: "CaptureTracer", fn: Var, f: Callable[..., Any], args: list[Any], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a function of constants; the result is a constant."""
     result = call_concrete(t, f, args, kwargs)
     shares = isinstance(result, COLLECTIONS) and any(holds_new(t, x) for x in args)
@@ -250,13 +268,13 @@ def fold(t, fn: Var, f, args, kwargs, then):
     return t.deliver(then, computed(result, operands))
 
 
-def holds_new(t, var: Var) -> bool:
+def holds_new(t: "CaptureTracer", var: Var) -> bool:
     """Whether a container holds a mutable object, which a result may share."""
     inside = t.sequence(var) if isinstance(var.value, COLLECTIONS) else None
     return any(isinstance(x.value, MUTABLE) or holds_new(t, x) for x in inside or ())
 
 
-def is_plain(t, value) -> bool:
+def is_plain(t: "CaptureTracer", value: Any) -> bool:
     """Whether a value may be kept from one call to the next."""
     if isinstance(value, (list, tuple, set, frozenset)):
         return all(is_plain(t, x) for x in value)
@@ -266,7 +284,7 @@ def is_plain(t, value) -> bool:
     return isinstance(value, plain) or t.front.is_constant(value)
 
 
-def says_the_same(t, error: Var, how) -> bool:
+def says_the_same(t: "CaptureTracer", error: Var, how: type[Any]) -> bool:
     """Whether str or repr of an exception is the same in each call."""
     value, origin = error.value, error.origin
     method = t.look_up(type(value), f"__{how.__name__}__")

@@ -3,6 +3,7 @@
 import operator
 import types
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import (
     END,
@@ -19,8 +20,11 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.signatures import without_proxy
 from glasshouse.capture.values.var import Break, ValueSource, Var, computed, constant, last_items
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def same_set(value, expected: tuple[type, tuple]) -> bool:
+
+def same_set(value: set[int], expected: tuple[type[Any], tuple[Any, ...]]) -> bool:
     """Whether a set, read by the builtin type, has these elements in this order: equal sets may
     have another."""
     base, elements = expected
@@ -28,24 +32,24 @@ def same_set(value, expected: tuple[type, tuple]) -> bool:
     return same_length and all(map(operator.eq, base.__iter__(value), elements))
 
 
-def hashes_in_python(key) -> bool:
+def hashes_in_python(key: Any) -> bool:
     return compares_in_python(key) and type(key).__hash__ is not object.__hash__
 
 
-def lacks(value, key) -> bool:
+def lacks(value: Any, key: Any) -> bool:
     return not builtin_base(value).__contains__(value, key)
 
 
-def unpack(value) -> dict:
+def unpack(value: Any) -> dict[Any, Any]:
     return {**value}
 
 
-def hashes_by_identity(t, key) -> bool:
+def hashes_by_identity(t: "CaptureTracer", key: Any) -> bool:
     """Whether no other object is equal to a key."""
     return t.look_up(type(key), "__hash__") is object.__hash__
 
 
-def sequence(t, var: Var) -> list[Var] | None:
+def sequence(t: "CaptureTracer", var: Var) -> list[Var] | None:
     """The items as Vars, if they are known without running user code; else None.
 
     This drains an iterator, which is restored if the instruction then breaks."""
@@ -82,7 +86,7 @@ def sequence(t, var: Var) -> list[Var] | None:
     return None
 
 
-def stored_items(t, var: Var) -> list[Var]:
+def stored_items(t: "CaptureTracer", var: Var) -> list[Var]:
     """The stored items of a list or tuple as Vars, even if its class iterates in another way.
 
     Raises: Break if its class reads items in Python
@@ -104,12 +108,12 @@ def stored_items(t, var: Var) -> list[Var]:
     return var.items
 
 
-def iterated(t, var: Var) -> list[Var] | None:
+def iterated(t: "CaptureTracer", var: Var) -> list[Var] | None:
     """As `sequence`, but None if the class iterates in Python."""
     return None if iterates_in_python(t, var) else t.sequence(var)
 
 
-def whole_set(t, var: Var) -> None:
+def whole_set(t: "CaptureTracer", var: Var) -> None:
     """Make all elements of a set known and guarded."""
     if var.items is None:
         refuse_keys(t, var)
@@ -122,7 +126,7 @@ def whole_set(t, var: Var) -> None:
         var.items = {x: (Var(x),) for x in stored_keys(var.value)}
 
 
-def merged(t, var: Var) -> list[Var] | None:
+def merged(t: "CaptureTracer", var: Var) -> list[Var] | None:
     """As `iterated`, for `set` and its methods, which ask no class of sets how to iterate."""
     if not isinstance(var.value, (set, frozenset)):
         return t.iterated(var)
@@ -132,13 +136,13 @@ def merged(t, var: Var) -> list[Var] | None:
     return [var.items[x][0] for x in stored_keys(var.value)]
 
 
-def is_dict(t, var: Var) -> bool:
+def is_dict(t: "CaptureTracer", var: Var) -> bool:
     kind, plain = type(var.value), (dict.__iter__, OrderedDict.__iter__)
     reads = isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__
     return reads and kind.__iter__ in plain
 
 
-def is_merged_as_dict(t, var: Var, ordered: bool = False) -> bool:
+def is_merged_as_dict(t: "CaptureTracer", var: Var, ordered: bool = False) -> bool:
     """Whether `dict.update` and `**` (`ordered`: `OrderedDict.update`) read the stored items of
     a mapping. They do not call `keys` of a dict, unless its class iterates in Python."""
     mapping = without_proxy(var)
@@ -151,7 +155,7 @@ def is_merged_as_dict(t, var: Var, ordered: bool = False) -> bool:
     return is_dict(t, mapping) and t.own_method(mapping, "keys") is None
 
 
-def entries(t, var: Var) -> list[tuple[Var, Var]]:
+def entries(t: "CaptureTracer", var: Var) -> list[tuple[Var, Var]]:
     """All (key, value) of a dict, guarded."""
     var = without_proxy(var)
     if not t.guards.live:
@@ -160,21 +164,21 @@ def entries(t, var: Var) -> list[tuple[Var, Var]]:
     return [(var.items[k][0], var.items[k][1]) for k in stored_keys(var.value)]
 
 
-def unpack_pairs(t, var: Var) -> list[tuple[Var, Var]]:
+def unpack_pairs(t: "CaptureTracer", var: Var) -> list[tuple[Var, Var]]:
     """All (key, value) of an unpacked mapping: a dict may iterate in Python."""
     if is_merged_as_dict(t, var):
         return t.entries(var)
     return [(Var(k), Var(v)) for k, v in t.do(unpack, var.value).items()]
 
 
-def refuse_keys(t, var: Var) -> None:
+def refuse_keys(t: "CaptureTracer", var: Var) -> None:
     """Break where the keys of a dict or set are compared by the user's code."""
     for key in builtin_base(var.value).__iter__(var.value):
         if hashes_in_python(key) and not t.front.is_key(key):
             raise Break(f"a {type(key).__name__}, whose class compares in Python, is a key")
 
 
-def whole_dict(t, var: Var) -> None:
+def whole_dict(t: "CaptureTracer", var: Var) -> None:
     """Make all keys of a dict known and guarded."""
     if var.origin is None or var.is_new:
         if var.items is None:
@@ -197,7 +201,7 @@ def whole_dict(t, var: Var) -> None:
                 var.items[key] = constant(key), value  # a write does not replace the key
 
 
-def entry(t, var: Var, key) -> Var | None:
+def entry(t: "CaptureTracer", var: Var, key: Any) -> Var | None:
     """The Var at a key of a dict, guarded; None for a missing key."""
     if t.effects.scheduled and t.front.is_stale(t, var):
         raise Break("a read after a scheduler's step")
@@ -229,7 +233,7 @@ def entry(t, var: Var, key) -> Var | None:
     return value
 
 
-def sharpen(t, var: Var) -> None:
+def sharpen(t: "CaptureTracer", var: Var) -> None:
     """Rely on the keys of earlier writes to a dict, since it is read now."""
     for key, value in t.heap.blurred.pop(id(var), ()):
         raw = concrete_key(t, key)
@@ -237,7 +241,7 @@ def sharpen(t, var: Var) -> None:
         var.items[raw] = (old[0] if old else key, value)
 
 
-def store_unsharp(t, var: Var, key: Var, value: Var | None) -> bool:
+def store_unsharp(t: "CaptureTracer", var: Var, key: Var, value: Var | None) -> bool:
     """var[key] = value for a dict from an argument, if this or an earlier key is a number that
     varies; else False."""
     is_argument = isinstance(var.value, dict) and isinstance(var.origin, ValueSource)
@@ -255,7 +259,7 @@ def store_unsharp(t, var: Var, key: Var, value: Var | None) -> bool:
     return True
 
 
-def store_item(t, var: Var, key: Var, value: Var | None) -> None:
+def store_item(t: "CaptureTracer", var: Var, key: Var, value: Var | None) -> None:
     """var[key] = value for a list or dict (None deletes), not reading a dict's old value."""
     if store_unsharp(t, var, key, value):
         return
@@ -304,7 +308,7 @@ def store_item(t, var: Var, key: Var, value: Var | None) -> None:
         t.effects.write(var, ("item", key, value))
 
 
-def set_key(t, var: Var):
+def set_key(t: "CaptureTracer", var: Var) -> Any:
     """The key to look up in a set: a set stands for the frozenset of its elements."""
     if not isinstance(var.value, set):
         return concrete_key(t, var)

@@ -2,6 +2,8 @@
 
 import types
 from collections import namedtuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.class_lookups import class_of, in_class, may_change, rely_on_own
@@ -27,11 +29,15 @@ from glasshouse.capture.values.var import (
 )
 from glasshouse.ir.node import IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 NAMED_FIELD = type(namedtuple("Pair", "first").first)  # the descriptor of a named tuple's field
 WITH_ITEMS = (list, tuple, dict, set, frozenset)  # their Vars have their items
 
 
-def class_written(t, cls: type, name: str) -> Var | None:
+def class_written(t: "CaptureTracer", cls: type[Any], name: str) -> Var | None:
     """The value that the trace wrote to a class or one of its bases under this name. None if it
     wrote nothing, or if a class earlier in the order has the attribute itself.
 
@@ -51,7 +57,14 @@ def class_written(t, cls: type, name: str) -> Var | None:
     return None
 
 
-def bind_attribute(t, obj: Var, name: str, class_value, then, owner: Var | None = None):
+def bind_attribute(
+    t: "CaptureTracer",
+    obj: Var,
+    name: str,
+    class_value: Any,
+    then: Callable[..., Any] | None,
+    owner: Var | None = None,
+) -> Any:
     """A class attribute as an instance sees it: functions bind to it, descriptors run. The
     class is `owner`, or the object's own."""
     kind = type(obj.value)
@@ -85,7 +98,7 @@ def bind_attribute(t, obj: Var, name: str, class_value, then, owner: Var | None 
     return t.deliver(then, part_of(t, obj, name, value))
 
 
-def read_descriptor(t, obj: Var, name: str, descriptor):
+def read_descriptor(t: "CaptureTracer", obj: Var, name: str, descriptor: Any) -> Any:
     """The value of a descriptor written in C. Guards that a slot is unset if it raises."""
     if type(descriptor) is types.MemberDescriptorType and not obj.is_new:
         t.guards.note_read("slot", obj.value, descriptor, obj.value)
@@ -98,7 +111,7 @@ def read_descriptor(t, obj: Var, name: str, descriptor):
         raise
 
 
-def part_of_new(t, obj: Var, name: str, value) -> Var:
+def part_of_new(t: "CaptureTracer", obj: Var, name: str, value: Any) -> Var:
     """An attribute of something new whose place in the object C code keeps."""
     by_class = obj.origin.kind == "call" and obj.origin.parts[0].value is type(obj.value)
     has_parts = by_class or obj.origin.kind == "exception"
@@ -117,7 +130,7 @@ def part_of_new(t, obj: Var, name: str, value) -> Var:
     return t.heap.track(Var(value, Recipe("call", Var(getattr), [obj, Var(name)]), {}))
 
 
-def bound_method(t, obj: Var, fn: Var) -> Var:
+def bound_method(t: "CaptureTracer", obj: Var, fn: Var) -> Var:
     """A method bound to an object."""
     return Var(types.MethodType(fn.value, obj.value), Recipe("method", obj, fn))
 
@@ -129,7 +142,7 @@ def slice_parts(var: Var) -> dict[str, Var]:
     return dict.fromkeys(("start", "stop", "step"), Var(None)) | dict(zip(names, parts))
 
 
-def part_of(t, obj: Var, name: str, value) -> Var:
+def part_of(t: "CaptureTracer", obj: Var, name: str, value: Any) -> Var:
     """The Var of an attribute that C code keeps in an object of any origin."""
     if isinstance(obj.origin, SymbolicNumber):  # .real and the like
         return t.number(getattr, [obj, Var(name)])
@@ -140,7 +153,7 @@ def part_of(t, obj: Var, name: str, value) -> Var:
     return t.heap.load(value, t.heap.sub(obj, "attr", name))
 
 
-def of_class(t, cls: Var, class_value) -> Var | None:
+def of_class(t: "CaptureTracer", cls: Var, class_value: Any) -> Var | None:
     """A static or class method, or a function, as its class sees it; None for others."""
     if isinstance(class_value, classmethod):
         return bound_method(t, cls, Var(class_value.__func__))

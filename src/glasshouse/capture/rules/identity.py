@@ -1,5 +1,7 @@
 """`is`: whether two values are one object, guarded."""
 
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.capture.guards.program import brief
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.values.plain import FUNCTIONS, SCALARS, compares
@@ -7,8 +9,11 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def identical(t, lhs: Var, rhs: Var) -> bool:
+
+def identical(t: "CaptureTracer", lhs: Var, rhs: Var) -> bool:
     """lhs is rhs, guarded."""
     same = lhs.value is rhs.value
     if not t.guards.live or lhs is rhs:
@@ -49,11 +54,11 @@ def identical(t, lhs: Var, rhs: Var) -> bool:
     return same
 
 
-def constant_source(t, value) -> ValueSource:
+def constant_source(t: "CaptureTracer", value: Any) -> ValueSource:
     """The source of a constant that another value is compared with."""
     return t.guards.source("const", None, value, brief(value))
 
 
-def is_held(value) -> bool:
+def is_held(value: Any) -> bool:
     """Whether guards on a value are guards on its identity."""
     return not compares(value) and type(value) not in (tuple, list, set)

@@ -3,16 +3,18 @@
 import builtins
 import sys
 import types
+from types import ModuleType
+from typing import Any
 
 from glasshouse.capture.values.plain import is_instance as isinstance
 
 
-def import_name(names, name, fromlist, level):
+def import_name(names: Any, name: Any, fromlist: Any, level: Any) -> Any:
     """Run an import statement as in a module with these names."""
     return builtins.__import__(name, names, None, fromlist, level)
 
 
-def loaded_module(names: dict, name: str, is_from: bool, level: int):
+def loaded_module(names: dict[Any, Any], name: str, is_from: bool, level: int) -> str | None:
     """The name in sys.modules of the module of an import statement, if it is loaded already; else
     None. `level` is the number of dots of a relative import."""
     package = names.get("__package__")
@@ -26,7 +28,7 @@ def loaded_module(names: dict, name: str, is_from: bool, level: int):
     return name if is_from else name.partition(".")[0]
 
 
-def has_in_its_dict(module, name: str) -> bool:
+def has_in_its_dict(module: ModuleType, name: str) -> bool:
     """Whether a module has a name that is read without code of its class."""
     if not isinstance(module, types.ModuleType):
         return False

@@ -2,6 +2,8 @@
 
 import functools
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import GENERATORS, decoded, original_of, slot_names
 from glasshouse.capture.bytecode.skipped import is_skipped
@@ -14,13 +16,19 @@ from glasshouse.capture.rules.opcodes import op_MAKE_CELL, unknown_operation
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_trusted
 from glasshouse.capture.values.polyfills import NATIVES
-from glasshouse.capture.values.var import Recipe, Var, constant
+from glasshouse.capture.values.var import Kwargs, Recipe, Var, constant
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 LIMIT_DEPTH = 120
 NO_WORDS: dict[str, Var] = {}
 
 
-def leave_to_python(t, reason: str, fn: Var, args, kwargs, then):
+def leave_to_python(
+    t: "CaptureTracer", reason: str, fn: Var, args: Any, kwargs: Any, then: Any
+) -> Any:
     """Do a call in Python, and from their next call on also all running functions."""
     for frame in t.frames:
         decoded(original_of(frame.root)[0]).unknown = frame.code.unknown = reason
@@ -29,7 +37,9 @@ def leave_to_python(t, reason: str, fn: Var, args, kwargs, then):
     return t.call(fn, args, kwargs, then)
 
 
-def why_opaque(t, f, args=(), kwargs=NO_WORDS) -> str | None:
+def why_opaque(
+    t: "CaptureTracer", f: Callable[..., Any], args: Any = (), kwargs: Any = NO_WORDS
+) -> str | None:
     """The reason why a call of a function is not captured; None if it is."""
     code = f.__code__
     config = t.config
@@ -49,7 +59,14 @@ def why_opaque(t, f, args=(), kwargs=NO_WORDS) -> str | None:
     return f"{f.__qualname__} has {missing}" if missing else None
 
 
-def inline(t, fn: Var, args, kwargs, then, init=None):
+def inline(
+    t: "CaptureTracer",
+    fn: Var,
+    args: list[Any],
+    kwargs: Kwargs,
+    then: Callable[..., Any] | None,
+    init: Var | None = None,
+) -> Any:
     """Interpret a call in a new frame."""
     f, code = fn.value, fn.value.__code__
     if t.guards.live and code.co_flags & GENERATORS and is_left_open(t, code):
@@ -78,7 +95,7 @@ def inline(t, fn: Var, args, kwargs, then, init=None):
     return None
 
 
-def closure_of(t, fn: Var) -> list[Var]:
+def closure_of(t: "CaptureTracer", fn: Var) -> list[Var]:
     """The cells of a function."""
     if fn.is_made("function"):
         closure = fn.origin.parts[2].get("closure")
@@ -94,7 +111,7 @@ def closure_of(t, fn: Var) -> list[Var]:
     return cells
 
 
-def default_of(t, fn: Var, kind: str, key) -> Var:
+def default_of(t: "CaptureTracer", fn: Var, kind: str, key: Any) -> Var:
     """A default argument."""
     if fn.is_made("function"):
         defaults = fn.origin.parts[2][kind.strip("_")]
@@ -112,7 +129,9 @@ def default_of(t, fn: Var, kind: str, key) -> Var:
     return t.heap.load(value, t.guards.source(step, base, key))
 
 
-def bind_arguments(t, fn: Var, frame: CaptureFrame, args, kwargs) -> None:
+def bind_arguments(
+    t: "CaptureTracer", fn: Var, frame: CaptureFrame, args: list[Any], kwargs: Kwargs
+) -> None:
     """Put arguments into a frame's slots: Python binds the Vars."""
     f = fn.value
     code = f.__code__
@@ -139,12 +158,12 @@ def bind_arguments(t, fn: Var, frame: CaptureFrame, args, kwargs) -> None:
         frame.locals[i] = new_dict(t, pairs) if pairs else t.heap.new_tuple(x)
 
 
-def call_natively(f, args, kwargs):
+def call_natively(f: Callable[..., Any], args: list[Var], kwargs: dict[Any, Any]) -> Any:
     """f of Vars, with Python's own iterators among them."""
     return f(*map(plain_value, args), **{k: plain_value(v) for k, v in kwargs.items()})
 
 
-def arguments():
+def arguments() -> dict[str, Any]:
     return locals()
 
 

@@ -1,6 +1,8 @@
 """Iterators and generators: made, stepped, closed."""
 
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from glasshouse.capture.bytecode.instructions import decoded
 from glasshouse.capture.bytecode.tracebacks import (
@@ -28,11 +30,15 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import iterate
 from glasshouse.capture.values.var import Break, Recipe, UserError, Var, pending
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 OPEN_GENERATOR = "a generator that yields inside with or try"
 SEQUENCES = (list, tuple, range, str, bytes)
 
 
-def generator_method(t, this: Var, name: str, args, then):
+def generator_method(t: "CaptureTracer", this: Var, name: str, args: Any, then: Any) -> Any:
     """Call a method of a generator that the interpreter runs."""
     if name in ("__next__", "send"):
         return t.next_of(this, None, then, args[0] if args else Var(None))
@@ -52,7 +58,7 @@ def generator_method(t, this: Var, name: str, args, then):
     raise Break(f"method {name} of a generator", None)
 
 
-def thrown_error(t, args) -> Var:
+def thrown_error(t: "CaptureTracer", args: Any) -> Var:
     """The exception that `throw` raises; Python checks its arguments."""
     values = [x.value for x in args]
     errors = (x for x in values[:2] if isinstance(x, BaseException))
@@ -70,7 +76,7 @@ def thrown_error(t, args) -> Var:
     return t.heap.track(Var(error, Recipe("exception_value")))
 
 
-def throw_here(t, error: Var):
+def throw_here(t: "CaptureTracer", error: Var) -> NoReturn:
     """Raise an exception at the present place of a generator that was just entered."""
     for frame in reversed(t.frames):
         if frame.generator is None:
@@ -82,7 +88,7 @@ def throw_here(t, error: Var):
     raise UserError(error.value)
 
 
-def plain_result(t, then):
+def plain_result(t: "CaptureTracer", then: Any) -> Any:
     """A callback that gives an item to `then`, and raises StopIteration where there is none."""
 
     def after(tracer, x, result=None):
@@ -93,7 +99,7 @@ def plain_result(t, then):
     return after
 
 
-def stop_error(t, result: Var | None) -> StopIteration:
+def stop_error(t: "CaptureTracer", result: Var | None) -> StopIteration:
     """The StopIteration of an iterator that has ended, with what a generator returned."""
     if result is None or result.value is None:
         return StopIteration()
@@ -102,7 +108,7 @@ def stop_error(t, result: Var | None) -> StopIteration:
     return error
 
 
-def delegate_of(t, generator: CapturedGenerator) -> Var | None:
+def delegate_of(t: "CaptureTracer", generator: CapturedGenerator) -> Var | None:
     """The iterator that a generator in a `yield from` draws from; None for other generators."""
     frame = generator.frame
     before = frame.code.instructions[frame.at - 1] if generator.started else None
@@ -111,7 +117,13 @@ def delegate_of(t, generator: CapturedGenerator) -> Var | None:
     return frame.stack[-1]
 
 
-def throw_into(t, generator: CapturedGenerator, inner: Var, error: Var, then):
+def throw_into(
+    t: "CaptureTracer",
+    generator: CapturedGenerator,
+    inner: Var,
+    error: Var,
+    then: Callable[..., Any] | None,
+) -> Any:
     """Raise in the iterator that a generator delegates to; `then` gets its next value."""
     frame, exits = generator.frame, isinstance(error.value, GeneratorExit)
     is_ours = isinstance(inner.value, CapturedGenerator) and not inner.value.is_polyfill
@@ -159,7 +171,9 @@ def throw_into(t, generator: CapturedGenerator, inner: Var, error: Var, then):
     return after(t, Var(item))
 
 
-def close_generator(t, generator: CapturedGenerator, then):
+def close_generator(
+    t: "CaptureTracer", generator: CapturedGenerator, then: Callable[..., Any]
+) -> Any:
     """Raise GeneratorExit at the present place of a generator."""
     if generator.finished or not generator.started:
         generator.finished = True
@@ -172,7 +186,7 @@ def close_generator(t, generator: CapturedGenerator, then):
     return throw_here(t, Var(GeneratorExit()))
 
 
-def enter_generator(t, generator: CapturedGenerator, after) -> None:
+def enter_generator(t: "CaptureTracer", generator: CapturedGenerator, after: Any) -> None:
     """Run a generator's frame until it yields or ends."""
     if generator.running:
         t.fail(ValueError("generator already executing"))
@@ -183,12 +197,12 @@ def enter_generator(t, generator: CapturedGenerator, after) -> None:
     t.frames.append(generator.frame)
 
 
-def is_left_open(t, code: types.CodeType | None) -> bool:
+def is_left_open(t: "CaptureTracer", code: types.CodeType | None) -> bool:
     """Whether ending a generator may run code, at a time that the user's code decides."""
     return code is not None and not keeps(t) and decoded(code).ends_with_effects
 
 
-def keeps(t) -> bool:
+def keeps(t: "CaptureTracer") -> bool:
     """Whether a generator that is made now is released at the right time by itself: contextlib
     holds it during a `with`, or a loop while it runs."""
     running = t.frames[-1]
@@ -198,13 +212,15 @@ def keeps(t) -> bool:
     return is_kept or in_loop
 
 
-def leave_generator_to_python(t, fn: Var, args, kwargs, then):
+def leave_generator_to_python(
+    t: "CaptureTracer", fn: Var, args: Any, kwargs: Any, then: Any
+) -> Any:
     """Leave the creation of a generator to Python."""
     leave_to_open_generator(t)
     return t.call(fn, args, kwargs, then)
 
 
-def leave_to_open_generator(t) -> None:
+def leave_to_open_generator(t: "CaptureTracer") -> None:
     """Stop learning, and leave the functions that hold an open generator to Python from the
     next call on: it ends with its last reference. Generators that hold it, and the functions
     that made them or draw from them, count as well."""
@@ -220,7 +236,7 @@ def leave_to_open_generator(t) -> None:
 
 
 @pending
-def get_iter(t, x: Var, then=None):
+def get_iter(t: "CaptureTracer", x: Var, then: Callable[..., Any] | None = None) -> Any:
     """iter(x)."""
     value = x.value
     if isinstance(value, (CapturedIterator, CapturedGenerator)):
@@ -243,7 +259,9 @@ def get_iter(t, x: Var, then=None):
 
 
 @pending
-def step(t, iterator: Var, then, sent: Var | None = None):
+def step(
+    t: "CaptureTracer", iterator: Var, then: Callable[..., Any], sent: Var | None = None
+) -> Any:
     """The next item to `then`, or END."""
     value = iterator.value
     if isinstance(value, CapturedGenerator):
@@ -285,14 +303,16 @@ def step(t, iterator: Var, then, sent: Var | None = None):
     raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
 
 
-def drained_by(t, f, result: Var | None) -> None:
+def drained_by(t: "CaptureTracer", f: CaptureFrame, result: Var | None) -> None:
     """Note the end value of an iterator for the generator that drew from it."""
     if f.generator is not None:
         f.generator.last = result
 
 
 @pending
-def next_of(t, iterator: Var, default: Var | None, then, sent=None):
+def next_of(
+    t: "CaptureTracer", iterator: Var, default: Var | None, then: Any, sent: Any = None
+) -> Any:
     """next(iterator[, default])."""
 
     def after(tracer, x, result=None):
@@ -306,7 +326,7 @@ def next_of(t, iterator: Var, default: Var | None, then, sent=None):
     return step(t, iterator, after, sent)
 
 
-def on_closed(then):
+def on_closed(then: Callable[..., Any]) -> Callable[..., Any]:
     """A callback for the end of a closed generator: from 3.13 on, `close` returns its value."""
 
     def after(tracer, x, result=None):
@@ -316,7 +336,7 @@ def on_closed(then):
     return after
 
 
-def on_stopped(then):
+def on_stopped(then: Any) -> Any:
     """A handler of an iterator's StopIteration: `then` gets END and the value that it has."""
 
     def other(tracer, error):
@@ -334,14 +354,14 @@ class OrElse:
     """A callback after an inlined call; if that raises an error of a kind, other(tracer, error) is
     called instead."""
 
-    def __init__(self, kind: type, then, other):
+    def __init__(self, kind: type[Any], then: Callable[..., Any] | None, other: Any) -> None:
         self.kind, self.then, self.other = kind, then, other
 
-    def __call__(self, tracer, var):
+    def __call__(self, tracer: "CaptureTracer", var: Var) -> Any:
         return tracer.deliver(self.then, var)
 
 
-def let_go(t, f: CaptureFrame, depth: int) -> None:
+def let_go(t: "CaptureTracer", f: CaptureFrame, depth: int) -> None:
     """Drop what lies on a frame's stack above `depth`."""
     dropped = f.stack[depth:]
     del f.stack[depth:]
@@ -349,7 +369,7 @@ def let_go(t, f: CaptureFrame, depth: int) -> None:
     end_generators(t, dropped)
 
 
-def end_generators(t, dropped: list[Var]) -> None:
+def end_generators(t: "CaptureTracer", dropped: list[Var]) -> None:
     """End generators of loops that are left, as Python does; stop learning if code runs."""
     for var in dropped:
         value = var.value

@@ -2,12 +2,17 @@
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.rules.class_lookups import has_open_attributes, may_change, source_in
 from glasshouse.capture.values.plain import has_plain_name, is_heap
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 NAMES = ("__name__", "__qualname__", "__module__")
 PARTS = {  # attributes whose names are part of the text
@@ -18,7 +23,7 @@ PARTS = {  # attributes whose names are part of the text
 }
 
 
-def rely_on_names(tracer, text: str, values) -> None:
+def rely_on_names(tracer: "CaptureTracer", text: str, values: tuple[Any, ...]) -> None:
     """Guard the names in a text about some values: names of the classes and functions among them,
     and of their types."""
     for named in named_in(values, set()):
@@ -29,21 +34,23 @@ def rely_on_names(tracer, text: str, values) -> None:
             tracer.concretize(tracer.heap.load(value, source_in(tracer, Var(named), "attr", name)))
 
 
-def rely_on_names_of_error(tracer, error: BaseException, values) -> None:
+def rely_on_names_of_error(
+    tracer: "CaptureTracer", error: BaseException, values: tuple[Any, ...]
+) -> None:
     """Guard the names in the text of a builtin error about some values."""
     texts = [part for part in error.args if type(part) is str]
     if tracer.guards.live and texts and not is_heap(type(error)):
         rely_on_names(tracer, " ".join(texts), values)
 
 
-def is_plain(tracer, named) -> bool:
+def is_plain(tracer: "CaptureTracer", named: Callable[..., Any]) -> bool:
     """Whether a class or function has names that may change and that no metaclass computes."""
     if isinstance(named, type):
         return may_change(tracer, named) and has_plain_name(named)
     return has_open_attributes(tracer, named)
 
 
-def named_in(values, visited: set[int]) -> Iterator:
+def named_in(values: Any, visited: set[int]) -> Iterator[Any]:
     """The classes and functions among values and in their containers, and the values' types."""
     for value in values:
         if id(value) in visited:

@@ -7,7 +7,9 @@ import builtins
 import operator
 import sys
 import types
+from collections.abc import Callable
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from glasshouse.capture.bytecode.instructions import decoded
 from glasshouse.capture.bytecode.tracebacks import error_part, set_error_part
@@ -38,6 +40,12 @@ from glasshouse.capture.values.plain import MISSING, type_name
 from glasshouse.capture.values.var import NULL, Break, Recipe, UserError, Var, discarded, pending
 from glasshouse.tensor.parts import links_at
 
+if TYPE_CHECKING:
+    from glasshouse.capture.bytecode.instructions import Instruction
+    from glasshouse.capture.frames.frame import CaptureFrame
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 CONVERT = (None, str, repr, ascii)
 ITSELF = object()  # for a pattern of the object instead of an attribute
 IS_SEQUENCE, IS_MAPPING, MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22  # flags of a type
@@ -54,16 +62,16 @@ LEFT_TO_PYTHON = SEES_FRAMES | SEES_LIMITS | SEES_LIFETIMES
 COLLECTS = "gc.collect"
 
 
-def formatted(value, conversion, spec):
+def formatted(value: Any, conversion: Callable[..., Any] | None, spec: str) -> str:
     return format(conversion(value) if conversion else value, spec)
 
 
-def draw_all(iterable):
+def draw_all(iterable: Any) -> Any:
     """The items as a tuple, without asking for a length."""
     return tuple(x for x in iterable)
 
 
-def draw_for(iterable, count):
+def draw_for(iterable: Any, count: Any) -> Any:
     """The items that `a, b = iterable` draws for `count` names: at most one more than that."""
     items = []
     for x in iterable:
@@ -75,7 +83,7 @@ def draw_for(iterable, count):
     return tuple(items)
 
 
-def items_of_mapping(mapping):
+def items_of_mapping(mapping: Any) -> Any:
     """The items that `**mapping` unpacks, as a dict."""
     keys = mapping.keys()
     return {key: mapping[key] for key in keys}
@@ -87,11 +95,11 @@ def delete_cell(cell: types.CellType, name: str, is_free: bool) -> None:
     del cell.cell_contents
 
 
-def call_with(fn, iterable):
+def call_with(fn: Callable[..., Any], iterable: int) -> Any:
     return fn(*iterable)
 
 
-def is_error(value) -> bool:
+def is_error(value: Any) -> bool:
     return isinstance(value, BaseException) or (
         isinstance(value, type) and issubclass(value, BaseException)
     )
@@ -100,11 +108,11 @@ def is_error(value) -> bool:
 # -- nothing, stack ------------------------------------------------------------------------
 
 
-def op_END_FOR(t, f, ins):
+def op_END_FOR(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     del f.stack[-bytecode.end_for_pops :]
 
 
-def op_SWAP(t, f, ins):
+def op_SWAP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     s = f.stack
     s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
 
@@ -112,14 +120,14 @@ def op_SWAP(t, f, ins):
 # -- names ---------------------------------------------------------------------------------
 
 
-def op_LOAD_FAST(t, f, ins):
+def op_LOAD_FAST(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     var = f.locals[ins.arg]
     if var is None:
         unset_local(t, f, ins.arg)
     f.stack.append(var)
 
 
-def unset_local(t, f, number):
+def unset_local(t: "CaptureTracer", f: "CaptureFrame", number: int) -> None:
     name = f.code.slots[number]
     text = f"cannot access local variable '{name}' where it is not associated with a value"
     t.fail(UnboundLocalError(text, name=name))
@@ -128,43 +136,43 @@ def unset_local(t, f, number):
 op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 
 
-def op_LOAD_FAST_AND_CLEAR(t, f, ins):
+def op_LOAD_FAST_AND_CLEAR(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     var = f.locals[ins.arg]
     f.stack.append(NULL if var is None else var)
     f.locals[ins.arg] = None
 
 
-def op_LOAD_FAST_LOAD_FAST(t, f, ins):
+def op_LOAD_FAST_LOAD_FAST(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     op_LOAD_FAST(t, f, ins._replace(arg=ins.arg >> 4))
     op_LOAD_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
 
-def op_STORE_FAST_LOAD_FAST(t, f, ins):
+def op_STORE_FAST_LOAD_FAST(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     op_STORE_FAST(t, f, ins._replace(arg=ins.arg >> 4))
     op_LOAD_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
 
-def op_STORE_FAST_STORE_FAST(t, f, ins):
+def op_STORE_FAST_STORE_FAST(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     op_STORE_FAST(t, f, ins._replace(arg=ins.arg >> 4))
     op_STORE_FAST(t, f, ins._replace(arg=ins.arg & 15))
 
 
-def op_STORE_FAST(t, f, ins):
+def op_STORE_FAST(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     var = f.stack.pop()
     f.locals[ins.arg] = None if var is NULL else var
 
 
-def op_DELETE_FAST(t, f, ins):
+def op_DELETE_FAST(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     if f.locals[ins.arg] is None:
         unset_local(t, f, ins.arg)
     f.locals[ins.arg] = None
 
 
-def op_MAKE_CELL(t, f, ins):
+def op_MAKE_CELL(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     f.locals[ins.arg] = t.heap.new_cell(f.locals[ins.arg])
 
 
-def op_LOAD_GLOBAL(t, f, ins):
+def op_LOAD_GLOBAL(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     var = load_global(t, f, f.root.co_names[ins.arg >> 1])
     null = ins.arg & 1
     if null and not bytecode.null_above:
@@ -174,7 +182,7 @@ def op_LOAD_GLOBAL(t, f, ins):
         f.stack.append(NULL)
 
 
-def op_LOAD_ATTR(t, f, ins):
+def op_LOAD_ATTR(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     shift = bytecode.attribute_shift
     name = f.root.co_names[ins.arg >> shift]
     if shift and ins.arg & 1:
@@ -182,7 +190,7 @@ def op_LOAD_ATTR(t, f, ins):
     return t.get_attribute(f.stack.pop(), name)
 
 
-def load_method(t, f, name):
+def load_method(t: "CaptureTracer", f: "CaptureFrame", name: str) -> Any:
     """Push a bound method, with NULL in place of self."""
     obj = f.stack.pop()
     if not bytecode.null_above:
@@ -195,7 +203,7 @@ def load_method(t, f, name):
     return t.get_attribute(obj, name, then)
 
 
-def op_LOAD_SUPER_ATTR(t, f, ins):
+def op_LOAD_SUPER_ATTR(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     fn, cls, obj = f.pop_many(3)
     name = f.root.co_names[ins.arg >> 2]
 
@@ -210,12 +218,12 @@ def op_LOAD_SUPER_ATTR(t, f, ins):
     return t.call(fn, [cls, obj] if ins.arg & 2 else [], {}, then)
 
 
-def op_STORE_ATTR(t, f, ins):
+def op_STORE_ATTR(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     obj, value = f.stack.pop(), f.stack.pop()
     t.set_attribute(obj, f.root.co_names[ins.arg], value)
 
 
-def op_IMPORT_NAME(t, f, ins):
+def op_IMPORT_NAME(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     fromlist, level = f.stack.pop(), f.stack.pop()
     name = f.root.co_names[ins.arg]
     loaded = loaded_module(f.globals, name, bool(fromlist.value), level.value)
@@ -230,7 +238,7 @@ def op_IMPORT_NAME(t, f, ins):
     f.stack.append(t.heap.load(module, place))
 
 
-def op_IMPORT_FROM(t, f, ins):
+def op_IMPORT_FROM(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     name = f.root.co_names[ins.arg]
     module = f.stack[-1].value
     if not has_in_its_dict(module, name):
@@ -241,47 +249,47 @@ def op_IMPORT_FROM(t, f, ins):
 # -- making --------------------------------------------------------------------------------
 
 
-def op_BUILD_MAP(t, f, ins):
+def op_BUILD_MAP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     pairs = f.pop_many(2 * ins.arg)
     f.stack.append(new_dict(t, zip(pairs[::2], pairs[1::2], strict=True)))
 
 
-def op_BUILD_CONST_KEY_MAP(t, f, ins):
+def op_BUILD_CONST_KEY_MAP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     keys = [Var(k) for k in f.stack.pop().value]
     f.stack.append(new_dict(t, zip(keys, f.pop_many(ins.arg), strict=True)))
 
 
-def op_BUILD_STRING(t, f, ins):
+def op_BUILD_STRING(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     f.stack.append(Var("".join(t.concretize(x) for x in f.pop_many(ins.arg))))
 
 
-def op_LIST_APPEND(t, f, ins):
+def op_LIST_APPEND(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     x = f.stack.pop()
     container_method(t, f.stack[-ins.arg], "append", [x])
 
 
-def op_LIST_EXTEND(t, f, ins):
+def op_LIST_EXTEND(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     x = f.stack.pop()
     must_iterate(t, x, "Value after * must be an iterable, not {}")
     return t.extend(f.stack[-ins.arg], "extend", x)
 
 
-def op_SET_ADD(t, f, ins):
+def op_SET_ADD(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     x = f.stack.pop()
     container_method(t, f.stack[-ins.arg], "add", [x])
 
 
-def op_SET_UPDATE(t, f, ins):
+def op_SET_UPDATE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     x = f.stack.pop()
     return t.extend(f.stack[-ins.arg], "update", x)
 
 
-def op_MAP_ADD(t, f, ins):
+def op_MAP_ADD(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     value, key = f.stack.pop(), f.stack.pop()
     t.store_item(f.stack[-ins.arg], key, value)
 
 
-def op_DICT_UPDATE(t, f, ins):
+def op_DICT_UPDATE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     x = f.stack.pop()
     if t.guards.live and not is_merged_as_dict(t, x):
         return unpack_mapping(t, f, x)
@@ -296,7 +304,7 @@ def op_DICT_UPDATE(t, f, ins):
 op_DICT_MERGE = op_DICT_UPDATE
 
 
-def unpack_mapping(t, f, x):
+def unpack_mapping(t: "CaptureTracer", f: "CaptureFrame", x: Var) -> Any:
     """Ask a mapping for its items in Python, then run the instruction on a dict of them."""
     if t.look_up(type_of(x.value), "keys") is MISSING:
         raise Break(f"a {type(x.value).__name__} is unpacked as a mapping", None)
@@ -309,7 +317,7 @@ def unpack_mapping(t, f, x):
     return t.call(Var(items_of_mapping), [x], {}, then)
 
 
-def op_UNPACK_SEQUENCE(t, f, ins):
+def op_UNPACK_SEQUENCE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     items = t.iterated(f.stack[-1])
     x = f.stack.pop()
     if items is None:
@@ -325,7 +333,9 @@ def op_UNPACK_SEQUENCE(t, f, ins):
     return None
 
 
-def unpack_unknown(t, f, x, draw, *count):
+def unpack_unknown(
+    t: "CaptureTracer", f: "CaptureFrame", x: Var, draw: Callable[..., Any], *count: Any
+) -> None:
     """Draw the items in Python, then run the instruction on a tuple of them. Its type is
     another one: else Python would come here again after a break."""
     must_iterate(t, x, "cannot unpack non-iterable {} object")
@@ -334,7 +344,7 @@ def unpack_unknown(t, f, x, draw, *count):
     t.call(Var(draw), [x, *count], {})
 
 
-def must_iterate(t, x, message: str) -> None:
+def must_iterate(t: "CaptureTracer", x: Var, message: str) -> None:
     """Raise Python's error of the instruction if a value is no iterable."""
     kind = type_of(x.value)
     if not is_iterable(t, x):
@@ -342,7 +352,7 @@ def must_iterate(t, x, message: str) -> None:
         t.fail(TypeError(message.format(type_name(kind))), kind)
 
 
-def op_UNPACK_EX(t, f, ins):
+def op_UNPACK_EX(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     before, after = ins.arg & 255, ins.arg >> 8
     items = t.iterated(f.stack[-1])
     if items is None:
@@ -356,29 +366,31 @@ def op_UNPACK_EX(t, f, ins):
     return None
 
 
-def op_MAKE_FUNCTION(t, f, ins):
+def op_MAKE_FUNCTION(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     code = f.stack.pop()
     parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if ins.arg & flag}
     f.stack.append(new_function(t, f, code.value, parts))
 
 
-def op_SET_FUNCTION_ATTRIBUTE(t, f, ins):
+def op_SET_FUNCTION_ATTRIBUTE(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     fn, value = f.stack.pop(), f.stack.pop()
     parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
     f.stack.append(new_function(t, f, fn.value.__code__, parts))
 
 
-def op_FORMAT_VALUE(t, f, ins):
+def op_FORMAT_VALUE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     spec = f.stack.pop() if ins.arg & 4 else Var("")
     return format_value(t, f.stack.pop(), CONVERT[ins.arg & 3], spec)
 
 
-def op_FORMAT_WITH_SPEC(t, f, ins):
+def op_FORMAT_WITH_SPEC(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     spec = f.stack.pop()
     return format_value(t, f.stack.pop(), None, spec)
 
 
-def format_value(t, x, conversion, spec):
+def format_value(
+    t: "CaptureTracer", x: Any, conversion: Callable[..., Any] | None, spec: Var
+) -> Any:
     """Push the formatted text."""
     if t.foldable(x) and not has_own_text(t, x):
         value, text = t.concretize(x), t.concretize(spec)
@@ -396,7 +408,7 @@ def format_value(t, x, conversion, spec):
 # -- operators -----------------------------------------------------------------------------
 
 
-def op_BINARY_OP(t, f, ins):
+def op_BINARY_OP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     rhs, lhs = f.stack.pop(), f.stack.pop()
     if ins.arg == bytecode.subscript:
         return get_item(t, lhs, rhs)
@@ -405,24 +417,30 @@ def op_BINARY_OP(t, f, ins):
     return binary(t, BINARY[ins.arg], lhs, rhs)
 
 
-def op_COMPARE_OP(t, f, ins):
+def op_COMPARE_OP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     rhs, lhs = f.stack.pop(), f.stack.pop()
     to_bool = ins.arg & bytecode.truth_flag
     then = (lambda tracer, var: push_truth(tracer, var)) if to_bool else None
     return binary(t, COMPARE[ins.arg >> bytecode.compare_shift], lhs, rhs, then)
 
 
-def op_IS_OP(t, f, ins):
+def op_IS_OP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     rhs, lhs = f.stack.pop(), f.stack.pop()
     f.stack.append(Var(identical(t, lhs, rhs) != bool(ins.arg)))
 
 
-def op_CONTAINS_OP(t, f, ins):
+def op_CONTAINS_OP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     container, element = f.stack.pop(), f.stack.pop()
     return search(t, container, element, bool(ins.arg))
 
 
-def decide(t, x, then, fn=exact_bool, jump=None):
+def decide(
+    t: "CaptureTracer",
+    x: Any,
+    then: Callable[..., Any],
+    fn: Callable[..., Any] = exact_bool,
+    jump: tuple[Any, ...] | None = None,
+) -> Any:
     """bool(x) to `then`. After a break the result of `fn` is pushed, or decides a jump."""
     try:
         return t.truth(x, then)
@@ -437,7 +455,7 @@ def decide(t, x, then, fn=exact_bool, jump=None):
     return then(t, flag)
 
 
-def ways_after(t, inverted: bool) -> tuple | None:
+def ways_after(t: "CaptureTracer", inverted: bool) -> tuple[Any, ...] | None:
     """The `jump` for a truth that is pushed, perhaps inverted, if the next instruction jumps by
     it; else None."""
     f = t.frames[-1]
@@ -448,7 +466,7 @@ def ways_after(t, inverted: bool) -> tuple | None:
     return ways if (following.op == "POP_JUMP_IF_TRUE") is not inverted else ways[::-1]
 
 
-def checked(t, x, ways) -> bool | None:
+def checked(t: "CaptureTracer", x: Var, ways: tuple[Any, ...] | None) -> bool | None:
     """bool() of a tensor or of a number in one, if the graph can check that it stays the same:
     one of the two ways only raises, or is taken only for values that are not finite. Else
     None."""
@@ -469,7 +487,7 @@ def checked(t, x, ways) -> bool | None:
     return flag
 
 
-def push_truth(t, x, inverted=False):
+def push_truth(t: "CaptureTracer", x: Var, inverted: bool = False) -> Any:
     """Push bool(x), or not x."""
 
     def then(tracer, flag):
@@ -478,28 +496,30 @@ def push_truth(t, x, inverted=False):
     return decide(t, x, then, operator.not_ if inverted else exact_bool)
 
 
-def op_BINARY_SUBSCR(t, f, ins):
+def op_BINARY_SUBSCR(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     key, obj = f.stack.pop(), f.stack.pop()
     return get_item(t, obj, key)
 
 
-def op_BINARY_SLICE(t, f, ins):
+def op_BINARY_SLICE(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     key = t.heap.new_slice(f.pop_many(2))
     return get_item(t, f.stack.pop(), key)
 
 
-def op_STORE_SUBSCR(t, f, ins):
+def op_STORE_SUBSCR(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
     return store_item(t, f, ins, obj, key, value)
 
 
-def op_STORE_SLICE(t, f, ins):
+def op_STORE_SLICE(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     key = t.heap.new_slice(f.pop_many(2))
     obj, value = f.stack.pop(), f.stack.pop()
     return store_item(t, f, ins, obj, key, value)
 
 
-def store_item(t, f, ins, obj: Var, key: Var, value: Var):
+def store_item(
+    t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction", obj: Var, key: Var, value: Var
+) -> Any:
     """obj[key] = value, where obj may be a part of a tensor that has no name."""
     result = set_item(t, obj, key, value)
     if t.is_tensor(obj) and parts_of(t):
@@ -507,7 +527,7 @@ def store_item(t, f, ins, obj: Var, key: Var, value: Var):
     return result
 
 
-def op_DELETE_SUBSCR(t, f, ins):
+def op_DELETE_SUBSCR(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     key, obj = f.stack.pop(), f.stack.pop()
     return set_item(t, obj, key, None)
 
@@ -515,11 +535,13 @@ def op_DELETE_SUBSCR(t, f, ins):
 # -- jumps ---------------------------------------------------------------------------------
 
 
-def op_JUMP(t, f, ins):
+def op_JUMP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     f.ip = ins.target
 
 
-def jump_if(t, f, ins, expected, keep=False):
+def jump_if(
+    t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction", expected: bool, keep: bool = False
+) -> Any:
     """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
 
     def then(tracer, flag):
@@ -533,17 +555,17 @@ def jump_if(t, f, ins, expected, keep=False):
     return decide(t, x, then, jump=ways if expected else ways[::-1])
 
 
-def op_POP_JUMP_IF_NONE(t, f, ins):
+def op_POP_JUMP_IF_NONE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     if identical(t, f.stack.pop(), Var(None)):
         f.ip = ins.target
 
 
-def op_POP_JUMP_IF_NOT_NONE(t, f, ins):
+def op_POP_JUMP_IF_NOT_NONE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     if not identical(t, f.stack.pop(), Var(None)):
         f.ip = ins.target
 
 
-def op_FOR_ITER(t, f, ins):
+def op_FOR_ITER(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     def then(tracer, x, result=None):
         if x is END:
             f.ip = ins.target
@@ -565,21 +587,21 @@ def op_FOR_ITER(t, f, ins):
 # -- calls ---------------------------------------------------------------------------------
 
 
-def op_KW_NAMES(t, f, ins):
+def op_KW_NAMES(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     f.kw_names = f.root.co_consts[ins.arg]
 
 
-def op_CALL(t, f, ins):
+def op_CALL(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     names, f.kw_names = f.kw_names, ()
     return call_stack(t, f, ins.arg, names)
 
 
-def op_CALL_KW(t, f, ins):
+def op_CALL_KW(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     names = f.stack.pop().value
     return call_stack(t, f, ins.arg, names)
 
 
-def call_stack(t, f, count, names):
+def call_stack(t: "CaptureTracer", f: "CaptureFrame", count: int, names: tuple[str, ...]) -> Any:
     args = f.pop_many(count)
     second, first = f.stack.pop(), f.stack.pop()
     if bytecode.null_above:
@@ -597,7 +619,7 @@ def call_stack(t, f, count, names):
     return t.call(fn, args, kwargs)
 
 
-def op_CALL_FUNCTION_EX(t, f, ins):
+def op_CALL_FUNCTION_EX(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     words = f.stack.pop() if bytecode.keywords_or_null or ins.arg & 1 else None
     has_words, kwargs = words is not None and words is not NULL, {}
     if has_words:
@@ -629,7 +651,7 @@ def op_CALL_FUNCTION_EX(t, f, ins):
     return t.call(fn, list(args), kwargs)
 
 
-def op_CALL_INTRINSIC_1(t, f, ins):
+def op_CALL_INTRINSIC_1(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     x = f.stack.pop()
     if ins.arg == 5:
         return unary(t, operator.pos, x)
@@ -640,7 +662,7 @@ def op_CALL_INTRINSIC_1(t, f, ins):
     raise Break("an operation that is not captured")
 
 
-def op_SEND(t, f, ins):
+def op_SEND(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     sent, receiver = f.stack.pop(), f.stack[-1]
 
     def then(tracer, x, result=None):
@@ -656,11 +678,11 @@ def op_SEND(t, f, ins):
     return step(t, receiver, then, sent)
 
 
-def op_END_SEND(t, f, ins):
+def op_END_SEND(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     del f.stack[-2]
 
 
-def op_CLEANUP_THROW(t, f, ins):
+def op_CLEANUP_THROW(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     error = f.stack[-1]
     if not isinstance(t.typed(error), StopIteration):
         raise UserError(error.value)
@@ -671,7 +693,7 @@ def op_CLEANUP_THROW(t, f, ins):
 # -- with and exceptions -------------------------------------------------------------------
 
 
-def op_BEFORE_WITH(t, f, ins):
+def op_BEFORE_WITH(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     manager = f.stack.pop()
     for name, missed in (("__enter__", ""), ("__exit__", " (missed __exit__ method)")):
         if not t.has(manager, name):
@@ -695,7 +717,7 @@ def op_BEFORE_WITH(t, f, ins):
     return t.get_attribute(manager, "__exit__", then, special=True)
 
 
-def op_WITH_EXCEPT_START(t, f, ins):
+def op_WITH_EXCEPT_START(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     error = f.stack[-1]
     args = [
         Var(type(t.typed(error))),
@@ -705,7 +727,7 @@ def op_WITH_EXCEPT_START(t, f, ins):
     return t.call(f.stack[bytecode.exit_place], args, {})
 
 
-def handled_before(t) -> Var:
+def handled_before(t: "CaptureTracer") -> Var:
     """The exception that is being handled, or None. Generators and functions that they call
     handle exceptions apart from their callers."""
     for f in reversed(t.frames):
@@ -716,20 +738,20 @@ def handled_before(t) -> Var:
     return Var(None)
 
 
-def handled_outside(t) -> Var:
+def handled_outside(t: "CaptureTracer") -> Var:
     """The exception that is being handled at the call."""
     source = t.guards.source("handled", None, None, "sys.exc_info()[1]")
     return t.heap.load(t.frames.outside, source)
 
 
-def op_PUSH_EXC_INFO(t, f, ins):
+def op_PUSH_EXC_INFO(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     error = f.stack.pop()
     f.stack.append(handled_before(t))
     f.stack.append(error)
     f.handled.append(error)
 
 
-def op_POP_EXCEPT(t, f, ins):
+def op_POP_EXCEPT(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     before = f.stack.pop()
     if f.handled:
         f.handled.pop()
@@ -737,7 +759,7 @@ def op_POP_EXCEPT(t, f, ins):
         f.handled.append(before)
 
 
-def op_CHECK_EXC_MATCH(t, f, ins):
+def op_CHECK_EXC_MATCH(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     kinds = t.concretize(f.stack.pop())  # no metaclass is asked
     classes = kinds if isinstance(kinds, tuple) else (kinds,)
     if not all(isinstance(x, type) and is_error(x) for x in classes):
@@ -746,7 +768,7 @@ def op_CHECK_EXC_MATCH(t, f, ins):
     f.stack.append(Var(derives_from(t, f.stack[-1], classes)))
 
 
-def op_RAISE_VARARGS(t, f, ins):
+def op_RAISE_VARARGS(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> Any:
     cause = f.stack.pop() if ins.arg == 2 else None
     if not ins.arg:
         if not f.handled and t.guards.live:
@@ -766,7 +788,7 @@ def op_RAISE_VARARGS(t, f, ins):
     return throw(t, error, cause)
 
 
-def throw(t, error, cause):
+def throw(t: "CaptureTracer", error: Var, cause: Var | None) -> Any:
     """Raise a Var."""
     if not isinstance(error.value, BaseException):
         t.fail(TypeError("exceptions must derive from BaseException"))
@@ -780,7 +802,7 @@ def throw(t, error, cause):
     raise t.raising(error.value)
 
 
-def throw_from(t, error, cls, cause):
+def throw_from(t: "CaptureTracer", error: Any, cls: Any, cause: Any) -> Any:
     """Raise a Var whose cause is made by a call of its class."""
     if not isinstance(cause.value, BaseException):
         got = type(cause.value)
@@ -789,7 +811,7 @@ def throw_from(t, error, cls, cause):
     return throw(t, error, cause)
 
 
-def op_RERAISE(t, f, ins):
+def op_RERAISE(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> NoReturn:
     error = f.stack.pop()
     t.frames.raised = error
     raise UserError(error.value)
@@ -798,11 +820,11 @@ def op_RERAISE(t, f, ins):
 # -- match ---------------------------------------------------------------------------------
 
 
-def match_kind(t, f, flag):
+def match_kind(t: "CaptureTracer", f: Any, flag: Any) -> None:
     f.stack.append(Var(bool(type(t.typed(f.stack[-1])).__flags__ & flag)))
 
 
-def op_MATCH_KEYS(t, f, ins):
+def op_MATCH_KEYS(t: "CaptureTracer", f: Any, ins: "Instruction") -> None:
     keys, subject = f.stack[-1], f.stack[-2]
     entries = {t.concretize(k): v for k, v in t.entries(subject)}
     names = t.concretize(keys)
@@ -813,12 +835,14 @@ def op_MATCH_KEYS(t, f, ins):
     f.stack.append(t.heap.new_tuple([entries[k] for k in names]) if whole else Var(None))
 
 
-def op_DELETE_DEREF(t, f, ins):
+def op_DELETE_DEREF(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
     delete_variable(t, f.locals[ins.arg], f.code.slots[ins.arg])
 
 
 @pending
-def delete_variable(t, cell, name, then=discarded):
+def delete_variable(
+    t: "CaptureTracer", cell: Var, name: str, then: Callable[..., Any] = discarded
+) -> None:
     """Delete a variable in a cell; an unset one raises as for a read."""
     try:
         cell_get(t, cell, name)
@@ -827,7 +851,7 @@ def delete_variable(t, cell, name, then=discarded):
     cell_set(t, cell, None)
 
 
-def op_MATCH_CLASS(t, f, ins):
+def op_MATCH_CLASS(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
     names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
     if not issubclass(type(t.typed(cls)), type):
         t.fail(TypeError(f"called match pattern must be a {bytecode.class_pattern}"))
@@ -840,7 +864,7 @@ def op_MATCH_CLASS(t, f, ins):
     return on_isinstance(t, Var(isinstance), [subject, cls], {}, decided)
 
 
-def match_parts(t, subject, kind, count, names):
+def match_parts(t: "CaptureTracer", subject: Any, kind: Any, count: Any, names: Any) -> Any:
     """Push the attributes for the patterns of a class; None if one is missing."""
     attribute_names = (*match_args(t, kind, count), *names.value)
     attributes = []
@@ -858,7 +882,7 @@ def match_parts(t, subject, kind, count, names):
     return t.push(t.heap.new_tuple(attributes))
 
 
-def match_args(t, kind, count):
+def match_args(t: "CaptureTracer", kind: Any, count: Any) -> Any:
     """The attributes for the first `count` patterns of a class; ITSELF is the object."""
     if not count:
         return ()
@@ -921,7 +945,7 @@ HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]
 HANDLERS |= VERSION_HANDLERS
 
 
-def is_handled(ins) -> bool:
+def is_handled(ins: "Instruction") -> bool:
     if ins.op == "CALL_INTRINSIC_1":
         return ins.arg in (3, 5, 6)
     return ins.op in HANDLERS

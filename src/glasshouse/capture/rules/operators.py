@@ -5,7 +5,8 @@ import operator
 import sys
 import types
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.capture.frames.frame import CapturedIterator
 from glasshouse.capture.guards.outcomes import Among, OutcomeWriter, rely_on
@@ -28,6 +29,10 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
 from glasshouse.capture.values.var import Break, SymbolicNumber, ValueSource, Var, computed, pending
 from glasshouse.ir.node import IRNode
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
@@ -81,11 +86,13 @@ class OperatorAttempt(NamedTuple):
     then: Any
 
 
-def exact_bool(value):
+def exact_bool(value: Any) -> bool:
     return bool(value)
 
 
-def as_builtin(fn, x: Var, name: str, then):
+def as_builtin(
+    fn: Callable[..., Any], x: Var, name: str, then: Callable[..., Any] | None
+) -> Callable[..., Any]:
     """A callback that gets the result of a special method of `x`, and hands it on as the builtin
     function returns it: `len` and the like check, convert and warn."""
 
@@ -103,12 +110,12 @@ def as_builtin(fn, x: Var, name: str, then):
     return convert
 
 
-def may_vary(t, fn) -> bool:
+def may_vary(t: "CaptureTracer", fn: Callable[..., Any]) -> bool:
     """Whether each call may do arithmetic again: it cannot raise, or is the library's."""
     return fn in SURE or fn in ARITHMETIC and t.frames[-1].trusted
 
 
-def is_number_call(t, args) -> bool:
+def is_number_call(t: "CaptureTracer", args: list[Any]) -> bool:
     return (
         bool(args)
         and any(t.varies(x) for x in args)
@@ -120,14 +127,14 @@ def is_number_call(t, args) -> bool:
     )
 
 
-def is_size_call(t, args) -> bool:
+def is_size_call(t: "CaptureTracer", args: list[Any]) -> bool:
     """Whether arithmetic is on sizes that the graph computes."""
     return any(isinstance(x.origin, IRNode) for x in args) and all(
         type(x.value) in (int, float) for x in args
     )
 
 
-def of_numbers(t, fn, args) -> Var | None:
+def of_numbers(t: "CaptureTracer", fn: Callable[..., Any], args: list[Any]) -> Var | None:
     """An operation on numbers, some of which vary. Later calls do it again, or rely on its
     outcome; None if they rely on the numbers."""
     if may_vary(t, fn) or divides_by_constant(fn, args):
@@ -149,7 +156,7 @@ def of_numbers(t, fn, args) -> Var | None:
     return t.number(fn, args)
 
 
-def number(t, fn, args) -> Var:
+def number(t: "CaptureTracer", fn: Callable[..., Any], args: list[Any]) -> Var:
     """The Var of arithmetic that later calls do again."""
     for x in args:
         t.typed(x)
@@ -157,7 +164,7 @@ def number(t, fn, args) -> Var:
 
 
 @pending
-def unary(t, fn, x: Var, then=None):
+def unary(t: "CaptureTracer", fn: Callable[..., Any], x: Var, then: Any = None) -> Any:
     """-x, +x, ~x."""
     if not t.guards.live:
         return t.give(then, t.do(fn, x.value))
@@ -177,7 +184,7 @@ def unary(t, fn, x: Var, then=None):
 
 
 @pending
-def binary(t, fn, lhs: Var, rhs: Var, then=None):
+def binary(t: "CaptureTracer", fn: Callable[..., Any], lhs: Var, rhs: Var, then: Any = None) -> Any:
     """An operator between two values."""
     if not t.guards.live:
         return t.give(then, t.do(fn, lhs.value, rhs.value))
@@ -216,7 +223,7 @@ def binary(t, fn, lhs: Var, rhs: Var, then=None):
     raise Break(f"{fn.__name__} of {kinds}", Var(fn), [lhs, rhs])
 
 
-def user_operator(t, x: Var, fn) -> bool:
+def user_operator(t: "CaptureTracer", x: Var, fn: Callable[..., Any]) -> bool:
     """Whether a class defines an operator in Python."""
     if isinstance(x.value, (FUNCTIONS, *SCALARS)) and not isinstance(x.value, type):
         return False
@@ -225,7 +232,7 @@ def user_operator(t, x: Var, fn) -> bool:
     return any(t.own_method(x, name) for name in names if name)
 
 
-def user_binary(t, fn, lhs: Var, rhs: Var, then):
+def user_binary(t: "CaptureTracer", fn: Callable[..., Any], lhs: Var, rhs: Var, then: Any) -> Any:
     """An operator that a user's class defines: each candidate in Python's order."""
     plain = IN_PLACE.get(fn, fn)
     tries = [(lhs, method_name(fn), rhs)]
@@ -251,7 +258,7 @@ def user_binary(t, fn, lhs: Var, rhs: Var, then):
     return attempt(t, OperatorAttempt(fn, lhs, rhs, tries, then), 0)
 
 
-def attempt(t, tried: "OperatorAttempt", number: int):
+def attempt(t: "CaptureTracer", tried: "OperatorAttempt", number: int) -> Any:
     """Call a candidate method of an operator; the next one if it gives NotImplemented."""
     if number == len(tried.tries):
         return no_method(t, tried)
@@ -283,7 +290,7 @@ def attempt(t, tried: "OperatorAttempt", number: int):
     return t.call(Var(method), [x, y], {}, after)
 
 
-def no_method(t, tried: "OperatorAttempt"):
+def no_method(t: "CaptureTracer", tried: "OperatorAttempt") -> Any:
     """Apply an operator without a method: == and != compare identities, others raise."""
     fn, lhs, rhs = tried.fn, tried.lhs, tried.rhs
     if fn in (operator.eq, operator.ne):
@@ -298,7 +305,7 @@ def no_method(t, tried: "OperatorAttempt"):
         return t.fail(error, lhs.value, rhs.value)
 
 
-def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
+def sequence_operator(t: "CaptureTracer", fn: Callable[..., Any], lhs: Var, rhs: Var) -> Var | None:
     """+ and * of lists and tuples whose items are Vars."""
     plain = IN_PLACE.get(fn, fn)
     a, b = lhs.value, rhs.value
@@ -343,7 +350,7 @@ def sequence_operator(t, fn, lhs: Var, rhs: Var) -> Var | None:
     return None
 
 
-def operator_of_keys(t, fn, lhs: Var, rhs: Var) -> Var | None:
+def operator_of_keys(t: "CaptureTracer", fn: Callable[..., Any], lhs: Var, rhs: Var) -> Var | None:
     """The set of an operator on keys of dicts, or on keys and another set."""
     if not all(isinstance(x.value, (KEYS, set, frozenset)) for x in (lhs, rhs)):
         return None
@@ -354,7 +361,7 @@ def operator_of_keys(t, fn, lhs: Var, rhs: Var) -> Var | None:
     return set_method(t, a, SET_OPERATORS[fn], [b])
 
 
-def replace_all(t, target: Var, items: list[Var]) -> Var:
+def replace_all(t: "CaptureTracer", target: Var, items: list[Var]) -> Var:
     """Replace the contents of a list."""
     container_method(t, target, "clear", [])
     for x in items:
@@ -362,7 +369,7 @@ def replace_all(t, target: Var, items: list[Var]) -> Var:
     return target
 
 
-def equality(t, lhs: Var, rhs: Var) -> bool | None:
+def equality(t: "CaptureTracer", lhs: Var, rhs: Var) -> bool | None:
     """== of containers and plain objects; None if unknown."""
     a, b = t.typed(lhs), t.typed(rhs)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and type(a) is type(b):
@@ -400,7 +407,7 @@ def equality(t, lhs: Var, rhs: Var) -> bool | None:
     return None
 
 
-def same_item(t, x: Var, y: Var) -> bool | None:
+def same_item(t: "CaptureTracer", x: Var, y: Var) -> bool | None:
     """Whether two items are equal; None if unknown."""
     equal = of_numbers(t, operator.eq, [x, y]) if is_number_call(t, [x, y]) else None
     if equal is not None:
@@ -411,12 +418,12 @@ def same_item(t, x: Var, y: Var) -> bool | None:
     return equality(t, x, y)
 
 
-def values_by_key(t, var: Var):
+def values_by_key(t: "CaptureTracer", var: Var) -> Any:
     return [(k.value, v) for k, v in t.entries(var)]
 
 
 @pending
-def truth(t, x: Var, then):
+def truth(t: "CaptureTracer", x: Var, then: Callable[..., Any]) -> Any:
     """bool(x), given to `then(tracer, flag)`."""
     value = x.value
     if value is NotImplemented and t.guards.live:  # which warns, or raises
@@ -458,7 +465,7 @@ def truth(t, x: Var, then):
 
 
 @pending
-def length(t, x: Var, then):
+def length(t: "CaptureTracer", x: Var, then: Callable[..., Any] | None) -> Any:
     """len(x)."""
     value = x.value
     if t.is_tensor(x):
@@ -481,17 +488,17 @@ def length(t, x: Var, then):
     return t.deliver(then, computed(len(items), ()))
 
 
-def divides_by_constant(fn, args) -> bool:
+def divides_by_constant(fn: Callable[..., Any], args: list[Any]) -> bool:
     """Whether this is // or % of whole numbers by a constant, which cannot raise."""
     whole = fn in WHOLE_DIVISIONS and all(type(x.value) is int for x in args)
     return whole and args[1].origin is None and args[1].value != 0
 
 
-def method_name(fn) -> str:
+def method_name(fn: Callable[..., Any]) -> str:
     return f"__{fn.__name__.strip('_')}__"
 
 
-def is_in_place(target) -> bool:
+def is_in_place(target: Any) -> bool:
     """Whether a function or method writes to its operand, by its name: add_, not operator.and_."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     plain = getattr(target, "__module__", None) == "_operator"

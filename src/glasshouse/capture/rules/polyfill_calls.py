@@ -3,12 +3,19 @@
 import functools
 import itertools
 import operator
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.polyfills import POLYFILLS, call_named, get_attributes, get_items
-from glasshouse.capture.values.var import Break, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Var, constant
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 # Builtins that draw all items at once, and arguments that others turn into iterators at once.
 CONSUMING = {any, all, sum, min, max, sorted}
@@ -26,14 +33,14 @@ COUNTS = {
 }
 
 
-def iterated_by(code, args: list[Var]) -> list[Var]:
+def iterated_by(code: CodeType, args: list[Var]) -> list[Var]:
     """The arguments that a polyfill iterates over."""
     names, count = code.co_varnames, code.co_argcount
     rest = names[count + code.co_kwonlyargcount] if code.co_flags & 4 else ""
     return [x for i, x in enumerate(args) if (names[i] if i < count else rest) in ITERATED]
 
 
-def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
+def counts_of(f: Callable[..., Any], args: list[Var], kwargs: dict[str, Var]) -> Iterator[Any]:
     """The arguments of a builtin's call that have to be numbers."""
     for name, place in COUNTS.get(f, {}).items():
         if name in kwargs:
@@ -42,7 +49,7 @@ def counts_of(f, args: list[Var], kwargs: dict[str, Var]):
             yield args[place]
 
 
-def is_count(tracer, f, x: Var) -> bool:
+def is_count(tracer: "CaptureTracer", f: type[Any], x: Var) -> bool:
     """Whether a builtin takes a value as a number without converting it."""
     value = tracer.typed(x)
     if f is itertools.product:
@@ -50,14 +57,16 @@ def is_count(tracer, f, x: Var) -> bool:
     return type(value) is int or type(value) is float and f is itertools.count
 
 
-def is_iterable(tracer, x: Var) -> bool:
+def is_iterable(tracer: "CaptureTracer", x: Var) -> bool:
     """Whether a value can be iterated over, by its type."""
     kind = type_of(tracer.typed(x))
     names = ("__iter__", "__getitem__")
     return tracer.is_tensor(x) or any(tracer.look_up(kind, name) is not MISSING for name in names)
 
 
-def call_polyfill(t, fn: Var, args, kwargs, then):
+def call_polyfill(
+    t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Callable[..., Any] | None
+) -> Any:
     """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
     f = fn.value
     check_arguments(fn, args, kwargs)
@@ -79,7 +88,9 @@ def call_polyfill(t, fn: Var, args, kwargs, then):
     return call_with_iterators(t, places, list(args), call)
 
 
-def call_with_iterators(t, places: list[int], args: list[Var], call):
+def call_with_iterators(
+    t: "CaptureTracer", places: list[int], args: list[Var], call: Callable[..., Any]
+) -> Any:
     """Call with iterators in place of the arguments at some places, made in order."""
     if not places:
         return call(t, args)
@@ -92,7 +103,7 @@ def call_with_iterators(t, places: list[int], args: list[Var], call):
     return t.get_iter(args[at], iterated)
 
 
-def is_opaque_iterator(t, x: Var) -> bool:
+def is_opaque_iterator(t: "CaptureTracer", x: Var) -> bool:
     """Whether something is an iterator with unknown items."""
     value = x.value
     if isinstance(value, (CapturedGenerator, CapturedIterator)) or t.is_tensor(x):
@@ -100,7 +111,7 @@ def is_opaque_iterator(t, x: Var) -> bool:
     return t.has(x, "__next__") and t.own_method(x, "__next__") is None
 
 
-def iterates_in_python(t, x: Var) -> bool:
+def iterates_in_python(t: "CaptureTracer", x: Var) -> bool:
     """Whether iterating over something runs user code, or raises."""
     value = x.value
     if isinstance(value, (CapturedGenerator, CapturedIterator)) or t.is_tensor(x):
@@ -108,7 +119,7 @@ def iterates_in_python(t, x: Var) -> bool:
     return not is_iterable(t, x) or t.own_method(x, "__iter__") is not None
 
 
-def call_getter(t, fn: Var, obj: Var, then):
+def call_getter(t: "CaptureTracer", fn: Var, obj: Var, then: Any) -> Any:
     """operator.itemgetter, attrgetter, methodcaller."""
     if fn.origin is not None and not fn.is_new:
         t.guards.add("is", fn.origin, fn.value)

@@ -4,7 +4,8 @@ import math
 import operator
 import types
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.guards.outcomes import Among
@@ -29,22 +30,26 @@ from glasshouse.tensor.parts import (
     write_view_,
 )
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 ITEM_GETTERS = (list.__getitem__, tuple.__getitem__)
 
 
-def contains(container, element):
+def contains(container: Any, element: Any) -> bool | None:
     return element in container
 
 
-def not_contains(container, element):
+def not_contains(container: Any, element: Any) -> bool:
     return element not in container
 
 
-def store(container, key, value):
+def store(container: tuple[Any, ...], key: Any, value: Any) -> None:
     container[key] = value
 
 
-def delete(container, key):
+def delete(container: Any, key: Any) -> None:
     del container[key]
 
 
@@ -54,7 +59,9 @@ def is_form(function: types.FunctionType) -> bool:
 
 
 @pending
-def search(t, container: Var, element: Var, inverted: bool, then=None):
+def search(
+    t: "CaptureTracer", container: Var, element: Var, inverted: bool, then: Any = None
+) -> Any:
     """element in container."""
     container = without_proxy(container)
     value = container.value
@@ -95,7 +102,7 @@ def search(t, container: Var, element: Var, inverted: bool, then=None):
     return t.give(then, contained is not inverted)
 
 
-def is_of_constants(t, container: Var) -> bool:
+def is_of_constants(t: "CaptureTracer", container: Var) -> bool:
     """Whether something is a plain container of numbers that do not vary."""
     kinds = (list, tuple, set, frozenset, range)
     if type(container.value) not in kinds:
@@ -106,7 +113,7 @@ def is_of_constants(t, container: Var) -> bool:
     )
 
 
-def among(t, container: Var, element: Var) -> bool:
+def among(t: "CaptureTracer", container: Var, element: Var) -> bool:
     """Whether a number that varies is in a container of constants."""
     values = t.concretize(container)
     frozen = values if type(values) in (tuple, range) else tuple(values)
@@ -117,7 +124,7 @@ def among(t, container: Var, element: Var) -> bool:
 
 
 @pending
-def get_item(t, obj: Var, key: Var, then=None):
+def get_item(t: "CaptureTracer", obj: Var, key: Var, then: Any = None) -> Any:
     """obj[key]."""
     obj = without_proxy(obj)
     value = obj.value
@@ -159,7 +166,7 @@ def get_item(t, obj: Var, key: Var, then=None):
     raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
 
 
-def class_item(t, cls: Var, key: Var, then):
+def class_item(t: "CaptureTracer", cls: Var, key: Var, then: Any) -> Any:
     """An item of a class, by its metaclass or its `__class_getitem__`."""
     t.concretize(cls)
     if t.call_own(cls, "__getitem__", [key], then):
@@ -172,7 +179,7 @@ def class_item(t, cls: Var, key: Var, then):
     return t.give(then, call_concrete(t, operator.getitem, [cls, key]))
 
 
-def default_item(t, obj: Var, key: Var, then):
+def default_item(t: "CaptureTracer", obj: Var, key: Var, then: Any) -> Any:
     """Make a missing item of a defaultdict."""
     if obj.is_made("defaultdict"):
         factory = obj.origin.parts[0]
@@ -190,7 +197,7 @@ def default_item(t, obj: Var, key: Var, then):
     return t.call(factory, [], {}, keep)
 
 
-def parts_of(t) -> dict | None:
+def parts_of(t: "CaptureTracer") -> dict[Any, Any] | None:
     """The parts of tensors that the trace has cut out: (part, whole, step) by the part's Var, where
     a step is a key or a `ViewCall`. None where parts share memory with the whole: PyTorch's."""
     return getattr(t.front_state, "parts", None)
@@ -209,7 +216,7 @@ class ViewCall(NamedTuple):
         return 1 + (self.item is not None)
 
 
-def note_part(t, whole: Var, step, part: Var) -> None:
+def note_part(t: "CaptureTracer", whole: Var, step: Any, part: Var) -> None:
     """Remember that a part is what a step shows of a whole."""
     if (parts := parts_of(t)) is None:
         return
@@ -220,7 +227,9 @@ def note_part(t, whole: Var, step, part: Var) -> None:
         parts[id(part)] = part, whole, step
 
 
-def note_view(t, target, args: list[Var], kwargs: dict[str, Var], part: Var) -> None:
+def note_view(
+    t: "CaptureTracer", target: Any, args: list[Var], kwargs: dict[str, Var], part: Var
+) -> None:
     """`note_part` of the result of a call, if that is a method or property of a tensor's views."""
     if target is getattr and args[1].value in PROPERTIES:
         note_part(t, args[0], ViewCall(args[1].value, [], {}), part)
@@ -228,14 +237,14 @@ def note_view(t, target, args: list[Var], kwargs: dict[str, Var], part: Var) -> 
         note_part(t, args[0], ViewCall(target, args[1:], kwargs), part)
 
 
-def note_data(t, tensor: Var, data: Var) -> None:
+def note_data(t: "CaptureTracer", tensor: Var, data: Var) -> None:
     """Remember that x.data is a part of what x is a part of."""
     parts = parts_of(t) or {}
     if id(tensor) in parts:
         parts[id(data)] = data, *parts[id(tensor)][1:]
 
 
-def put_back(t, part: Var, links: int) -> None:
+def put_back(t: "CaptureTracer", part: Var, links: int) -> None:
     """Write a part that was just written to into what it was cut from: x[i][j] = v, see
     tensor/parts.py."""
     parts = parts_of(t) or {}
@@ -257,7 +266,7 @@ def put_back(t, part: Var, links: int) -> None:
         part = whole
 
 
-def put_back_first(t, part: Var) -> None:
+def put_back_first(t: "CaptureTracer", part: Var) -> None:
     """`put_back` after a call that writes to a part: x[i].fill_(v). The user's statement says
     whether the part has a name, as in a call that runs."""
     frame = next((f for f in reversed(t.frames) if not f.trusted), None)
@@ -266,7 +275,9 @@ def put_back_first(t, part: Var) -> None:
 
 
 @pending
-def set_item(t, obj: Var, key: Var, value: Var | None, then=discarded):
+def set_item(
+    t: "CaptureTracer", obj: Var, key: Var, value: Var | None, then: Callable[..., Any] = discarded
+) -> Any:
     """obj[key] = value (None deletes); the result goes to `then`."""
     target, write = obj.value, delete if value is None else store
     args = [obj, key] if value is None else [obj, key, value]

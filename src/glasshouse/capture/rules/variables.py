@@ -2,14 +2,19 @@
 
 import builtins
 import types
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.rebound_globals import is_rebound
 from glasshouse.capture.values.var import Break, Var
 
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import CaptureFrame
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def cell_get(t, cell: Var, name: str) -> Var:
+
+def cell_get(t: "CaptureTracer", cell: Var, name: str) -> Var:
     if isinstance(cell.items, Var):
         return cell.items
     try:
@@ -23,7 +28,7 @@ def cell_get(t, cell: Var, name: str) -> Var:
     return t.heap.load(value, t.heap.sub(cell, "cell", None))
 
 
-def cell_set(t, cell: Var, var: Var | None) -> None:
+def cell_set(t: "CaptureTracer", cell: Var, var: Var | None) -> None:
     if var is None:
         del cell.value.cell_contents
     else:
@@ -33,7 +38,7 @@ def cell_set(t, cell: Var, var: Var | None) -> None:
         t.effects.write(cell, ("cell", var))
 
 
-def load_global(t, f, name: str) -> Var:
+def load_global(t: "CaptureTracer", f: "CaptureFrame", name: str) -> Var:
     scope = t.heap.globals_var(f.globals)
     if name in scope.items:
         var = scope.items[name]
@@ -65,7 +70,7 @@ def load_global(t, f, name: str) -> Var:
     return Var(table[name])
 
 
-def rely_on_global(t, f, scope: Var, name: str) -> None:
+def rely_on_global(t: "CaptureTracer", f: Any, scope: Var, name: str) -> None:
     """Guard whether a module has a global that is deleted."""
     if name in f.globals:
         load_global(t, f, name)
@@ -73,7 +78,7 @@ def rely_on_global(t, f, scope: Var, name: str) -> None:
         t.guards.add("absent", scope.origin, name)
 
 
-def store_global(t, f, name: str, var: Var | None) -> None:
+def store_global(t: "CaptureTracer", f: "CaptureFrame", name: str, var: Var | None) -> None:
     scope = t.heap.globals_var(f.globals)
     if var is None and name not in scope.items:
         rely_on_global(t, f, scope, name)
@@ -88,7 +93,7 @@ def store_global(t, f, name: str, var: Var | None) -> None:
     t.effects.write(scope, ("item", Var(name), var))
 
 
-def read_cell(cell: types.CellType, name: str, is_free: bool):
+def read_cell(cell: types.CellType, name: str, is_free: bool) -> Any:
     """Read a cell, or raise as Python does: in a resume function a free variable is a local."""
     try:
         return cell.cell_contents

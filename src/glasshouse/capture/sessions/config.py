@@ -1,6 +1,8 @@
 """Settings and counters of capture."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from glasshouse.base.errors import OptionError, check_known, type_name
 
@@ -24,7 +26,7 @@ class CaptureConfig:
     is_compiling: the value of torch.compiler.is_compiling() in captured code other than
     PyTorch's."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())
         self.restore()
 
@@ -32,20 +34,20 @@ class CaptureConfig:
         """Reset every setting to its default."""
         self.__dict__.update(DEFAULTS)
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         kind = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
         if type(value) is not kind:
             expected = f"{name} to be a {kind.__name__}"
             raise OptionError("capture.config", expected, type_name(value), "Give one.")
         self.__dict__[name] = value
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
         check_known("capture.config", "a setting", name, DEFAULTS)
 
     @contextmanager
-    def override(self, **settings):
+    def override(self, **settings: Any) -> Iterator[Any]:
         """Context with these settings."""
         before = {name: getattr(self, name) for name in settings}
         try:
@@ -55,7 +57,7 @@ class CaptureConfig:
         finally:
             self.__dict__.update(before)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"CaptureConfig({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
 
 
@@ -65,7 +67,7 @@ config = CaptureConfig()
 class CaptureCounters(dict):
     """Counts of events since the last reset; missing ones are 0."""
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> int:
         return 0
 
     def add(self, name: str, count: int = 1) -> None:

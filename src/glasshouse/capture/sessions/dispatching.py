@@ -4,9 +4,11 @@ import types
 import warnings
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
-from typing import NamedTuple
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import raised_at
 from glasshouse.base.interrupts import hold, release
@@ -37,6 +39,10 @@ from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
 
+if TYPE_CHECKING:
+    from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
+
+
 EVERYBODY = "every object"  # in place of the object whose entries are full
 RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error
 # Entries that differ in sizes of tensors, or in lengths, that are captured when they are first met.
@@ -51,30 +57,32 @@ class Capture:
     name = "captured"
     place = "", 0  # file and first line of the function
 
-    def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
+    def __init__(
+        self, compiler: Any, front: "GlasshouseFront", nopython: bool = False, dynamic: bool = False
+    ) -> None:
         if Capture.instances is not None:
             Capture.instances.append(self)
         self.compiler, self.front = compiler, front
         self.nopython, self.dynamic = nopython, dynamic
         self.exporting = False
-        self.resumes: dict[tuple, tuple] = {}
+        self.resumes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.noted: list[weakref.ref[EntryInfo]] = []
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
-        self.doubts: Counter[tuple] = Counter()  # see Assumptions
+        self.doubts: Counter[tuple[Any, ...]] = Counter()  # see Assumptions
         self.reproductions: set[str] = set()  # names of functions with a script
         captures.add(self)
         self.warned = False
         self.faults: set[str] = set()  # places in our source with a reported error
-        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
+        self.memory_plans: list[Any] = getattr(compiler, "plans", [])  # for a memory budget
 
     @property
     def entries(self) -> list[EntryInfo]:
         """Descriptions of the entries that are alive, in the order in which they were captured."""
         return [info for ref in self.noted if (info := ref()) is not None]
 
-    def dispatcher(self, fn: types.FunctionType):
+    def dispatcher(self, fn: types.FunctionType) -> Any:
         """A callable that answers calls of `fn` from entries, and captures other calls."""
         dispatcher = native().Dispatcher(fn, miss)
         dispatcher.__dict__.update(fn.__dict__)
@@ -101,7 +109,11 @@ class Capture:
             )
 
     def on_internal_error(
-        self, error: Exception, file: str, line: int, where=("a trace", "inside the capture")
+        self,
+        error: Exception,
+        file: str,
+        line: int,
+        where: tuple[str, ...] = ("a trace", "inside the capture"),
     ) -> None:
         """Warn, once for each place in our source, that the capture itself or one of its graphs
         failed, and Python runs the call; raise the error if the configuration says so."""
@@ -121,7 +133,12 @@ class Capture:
         )
 
     @staticmethod
-    def run_again(capture: weakref.ref, fn: weakref.ref, slots, error: Exception | None):
+    def run_again(
+        capture: weakref.ref[Any],
+        fn: weakref.ref[Any],
+        slots: tuple[Any, ...],
+        error: Exception | None,
+    ) -> Any:
         """Call a function whose graph raised, in plain Python. If that raises nothing, the error is
         our fault. The error is None if one of the graph's checks failed."""
         callback = native().set_hook(None)
@@ -144,8 +161,14 @@ class Resumer(NamedTuple):
     front: FrontEnd
 
     def __call__(
-        self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
-    ):
+        self,
+        frame: CaptureFrame,
+        code: CodeType,
+        offset: int,
+        shape: list[Var],
+        live: frozenset[int],
+        captured: bool,
+    ) -> Any:
         """The resume function at an offset of a frame's code: one for all paths to it."""
         cells = frame.closure if frame.code.keeps_closure else ()
         nulls, cell_ids = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
@@ -161,7 +184,7 @@ class Resumer(NamedTuple):
         return resume[1]
 
 
-def miss(dispatcher, *slots):
+def miss(dispatcher: Any, *slots: Any) -> Any:
     """Run a call that no entry answers. Signals wait while it is captured. `go_on` releases them,
     and returns the last call to make, after all values of the capture are dropped."""
     hold()
@@ -189,14 +212,16 @@ def miss(dispatcher, *slots):
         hook.set_hook(callback)
 
 
-def is_last_call(go_on) -> bool:
+def is_last_call(go_on: Callable[..., Any]) -> bool:
     """Whether a continuation is a call that may replace the present one."""
     fn = getattr(go_on, "func", None)
     is_function = type(fn) is types.FunctionType and fn is not identity
     return (is_function or isinstance(fn, native().Dispatcher)) and not go_on.keywords
 
 
-def capture_call(dispatcher, slots, callback):
+def capture_call(
+    dispatcher: Any, slots: tuple[Any, ...], callback: Callable[..., Any] | None
+) -> Callable[..., Any] | None:
     """Capture a call, and give its continuation; None if it is not captured."""
     capture = dispatcher.capture
     if native().get_mode() != 0:
@@ -211,7 +236,7 @@ def capture_call(dispatcher, slots, callback):
     return None
 
 
-def plainly(fn: types.FunctionType, slots):
+def plainly(fn: types.FunctionType, slots: tuple[Any, ...]) -> Callable[..., Any]:
     """A call of fn with the values of its slots."""
     release()
     code = fn.__code__
@@ -224,7 +249,7 @@ def plainly(fn: types.FunctionType, slots):
     return partial(fn, *slots[:count], *rest, **words)
 
 
-def may_capture(dispatcher, capture, slots) -> bool:
+def may_capture(dispatcher: Any, capture: "Capture", slots: tuple[Any, ...]) -> bool:
     """Whether another entry may be made; notes why the present ones failed."""
     entries = entries_of(dispatcher)
     code = dispatcher.fn.__code__
@@ -264,7 +289,7 @@ def may_capture(dispatcher, capture, slots) -> bool:
     return False
 
 
-def is_growing(dispatcher, entries, slots) -> bool:
+def is_growing(dispatcher: Any, entries: list[Any], slots: tuple[Any, ...]) -> bool:
     """Whether plain Python runs a call because several entries differ from it in sizes of tensors
     or lengths alone, as in a loop whose tensors grow: such sizes are captured where they come again
     and again."""
@@ -277,7 +302,7 @@ def is_growing(dispatcher, entries, slots) -> bool:
     return len(failures) >= at_once and not sizes.is_due(failures[0])
 
 
-def failed_size(entry, slots) -> tuple[str, int | tuple] | None:
+def failed_size(entry: Any, slots: tuple[Any, ...]) -> tuple[str, int | tuple[Any, ...]] | None:
     """The place and the new size where the first guard that fails for a call is one on the sizes of
     a tensor or the length of a container; None for other guards."""
     failed = entry.check(slots)
@@ -294,7 +319,7 @@ def failed_size(entry, slots) -> tuple[str, int | tuple] | None:
     return (guard.source.text, tuple(new.shape)) if differs and differs(new) else None
 
 
-def note_failure(capture, entry, slots) -> None:
+def note_failure(capture: "Capture", entry: Any, slots: tuple[Any, ...]) -> None:
     """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
     info, failed = entry.info, entry.check(slots)
     if failed < 0:
@@ -330,7 +355,7 @@ def note_failure(capture, entry, slots) -> None:
                 capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
 
 
-def note_other_objects(capture, info, slots) -> None:
+def note_other_objects(capture: "Capture", info: EntryInfo, slots: tuple[Any, ...]) -> None:
     """Note modules and weights of a resume function that are others now: each call makes new ones,
     so from now on the graph takes their tensors as inputs."""
     for guard in info.guards:
@@ -339,7 +364,7 @@ def note_other_objects(capture, info, slots) -> None:
             capture.varying.add(varying_name(guard.source))
 
 
-def value_at(guard: Guard, slots):
+def value_at(guard: Guard, slots: tuple[Any, ...]) -> Any:
     """The value where a guard looks, or the error that looking raises."""
     try:
         return read_source(guard.source, slots)

@@ -1,6 +1,7 @@
 """The entries of a captured function: their descriptions and lifetimes."""
 
 import weakref
+from typing import Any
 
 from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.guards.program import Guard, WeakLink, referent
@@ -12,7 +13,9 @@ from glasshouse.ir.graph_module import GraphModule
 class EntryInfo:
     """A description of an entry: its guards, graph, source, how it ended."""
 
-    def __init__(self, name: str, guards: list[Guard], about, owner):
+    def __init__(
+        self, name: str, guards: list[Guard], about: list[Guard | None], owner: Any
+    ) -> None:
         self.name, self.guards, self.about, self.owner = name, guards, about, owner
         self.is_bound = is_bound(guards)
         self.graph: GraphModule | None = None
@@ -22,7 +25,7 @@ class EntryInfo:
         self.exported: ExportedTrace | None = None  # for export
 
 
-def entries_of(dispatcher) -> list:
+def entries_of(dispatcher: Any) -> list[Any]:
     """The entries of a dispatcher that are alive, newest first."""
     entries = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
     return [x for x in entries if x is not None]
@@ -33,11 +36,11 @@ class EntryRemover:
 
     __slots__ = ("dispatcher", "entry", "relied_on")
 
-    def __init__(self, dispatcher):
+    def __init__(self, dispatcher: Any) -> None:
         self.dispatcher, self.entry = weakref.ref(dispatcher), None
         self.relied_on: list[tuple[WeakLink, str]] = []
 
-    def __call__(self, link) -> None:
+    def __call__(self, link: WeakLink) -> None:
         dispatcher, entry = self.dispatcher(), self.entry and self.entry()
         if entry is not None:
             entry.die()
@@ -55,7 +58,7 @@ class EntryRemover:
             self.relied_on = [(x.value, varying_name(x.source)) for x in identities]
 
 
-def owner_of(slots):
+def owner_of(slots: tuple[Any, ...]) -> Any:
     """The object whose method is called, for counting the entries of each object; else None."""
     first = slots[0] if slots else None
     return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
@@ -76,12 +79,12 @@ def is_inside(source: ValueSource) -> bool:
     return source.kind == "slot" and source.key == 0
 
 
-def counts_for(entry, owner) -> bool:
+def counts_for(entry: Any, owner: Any) -> bool:
     """Whether an entry counts for an object: it was captured with that, or with one that died."""
     captured_with = referent(entry.info.owner)
     return captured_with is None or captured_with is owner
 
 
-def link_to(value):
+def link_to(value: Any) -> WeakLink | None:
     """A WeakLink to a value, or the value if it has no weak references."""
     return WeakLink(value) if type(value).__weakrefoffset__ else value

@@ -1,19 +1,30 @@
 """One graph of a function, with the inputs of its signature and its result."""
 
 import inspect
-from typing import Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.program import Guard
 from glasshouse.capture.values.var import ValueSource, Var
 from glasshouse.ir import GraphModule, IRGraph, IRNode
 from glasshouse.nn.module import Module
 
+if TYPE_CHECKING:
+    from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
+    from glasshouse.capture.sessions.entries import EntryInfo
+
 
 class ExportedTrace:
     """The record of a capture for `export`: the graph, (source, value) of its inputs, the arguments
     by name, the result and the guards."""
 
-    def __init__(self, entry, inputs: dict[IRNode, tuple], arguments: dict[str, Any], outcome: Var):
+    def __init__(
+        self,
+        entry: "EntryInfo",
+        inputs: dict[IRNode, tuple[Any, ...]],
+        arguments: dict[str, Any],
+        outcome: Var,
+    ) -> None:
         self.graph: GraphModule = entry.graph
         self.guards: list[Guard] = entry.guards
         self.inputs, self.arguments, self.outcome = inputs, arguments, outcome
@@ -23,7 +34,7 @@ class ExportedGraph:
     """Makes a graph module of a trace. It has a placeholder for each tensor among the arguments, in
     the order of the signature, used or not. Other tensors belong to the module."""
 
-    def __init__(self, trace: ExportedTrace, fn, front):
+    def __init__(self, trace: ExportedTrace, fn: Any, front: "GlasshouseFront") -> None:
         self.trace, self.front = trace, front
         self.graph = IRGraph()
         self.constants = {name: x for name, x in trace.graph.__dict__.items() if front.is_tensor(x)}
@@ -54,7 +65,7 @@ class ExportedGraph:
         self.constants[name] = value
         return self.graph.get_attr(name)
 
-    def operand(self, var: Var):
+    def operand(self, var: Var) -> Any:
         """A result as the operand of an output node."""
         origin, value = var.origin, var.value
         if isinstance(origin, IRNode):
@@ -69,13 +80,13 @@ class ExportedGraph:
         return value
 
 
-def leaves_of(arguments: dict[str, Any]):
+def leaves_of(arguments: dict[str, Any]) -> Generator[Any, Any, Any]:
     """(source, value) of all leaves of the arguments, in order."""
     for name, value in arguments.items():
         yield from leaves_at(name, value)
 
 
-def leaves_at(source: str, value):
+def leaves_at(source: str, value: Any) -> Generator[Any, Any, Any]:
     if isinstance(value, (list, tuple)):
         for i, x in enumerate(value):
             yield from leaves_at(f"{source}[{i}]", x)

@@ -10,9 +10,11 @@ import inspect
 import pickle
 import re
 import textwrap
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse import nn
 from glasshouse.autograd.tape import enable_grad
@@ -23,6 +25,10 @@ from glasshouse.dispatch.watch import unwatched
 from glasshouse.ir import GraphModule, IRGraph, IRNode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
+
+if TYPE_CHECKING:
+    from glasshouse.base.shape import Spec
+
 
 WRONG = "wrong numbers"
 SCRIPT = '''"""{title}"""
@@ -81,7 +87,9 @@ if __name__ == "__main__":
 class Reproduction:
     """Tries a compiler on a graph and on parts of it; `inputs` are those of the graph."""
 
-    def __init__(self, module: GraphModule, inputs, compiler, name: str):
+    def __init__(
+        self, module: GraphModule, inputs: list[Tensor], compiler: Callable[..., Any], name: str
+    ) -> None:
         self.module, self.name = module, name
         self.label = getattr(compiler, "__name__", None) or repr(compiler)
         self.compiler = compiler_text(compiler)
@@ -132,7 +140,7 @@ class Reproduction:
 
     def outcome(self, calls: list[IRNode]) -> str | None:
         """How the script with these calls fails: a kind of exception, WRONG, or None."""
-        space: dict = {"__name__": "reproduction"}
+        space: dict[Any, Any] = {"__name__": "reproduction"}
         with apart():
             try:
                 exec(compile(self.text(calls), "<reproduction>", "exec"), space)
@@ -160,7 +168,7 @@ class Reproduction:
         self.outcome(calls)
         return calls, failure
 
-    def write(self, path) -> Path:
+    def write(self, path: Any) -> Path:
         """Write the smallest script that fails."""
         calls, failure = self.smallest()
         if failure is None:
@@ -175,7 +183,7 @@ class Reproduction:
         return path
 
 
-def minimise(items: list, fails) -> list:
+def minimise(items: list[Any], fails: Callable[..., Any]) -> list[Any]:
     """A minimal list of items for which `fails` is true.
 
     Source: Zeller and Hildebrandt 2002, Simplifying and isolating failure-inducing input (ddmin).
@@ -200,7 +208,7 @@ def minimise(items: list, fails) -> list:
 
 
 @contextmanager
-def apart():
+def apart() -> Iterator[None]:
     """Context: the library is in the state of a new script; afterwards its state is restored."""
     generator = random.default_generator()
     before, counted, modes = generator.state(), dict(counters), state.modes
@@ -218,7 +226,7 @@ def apart():
 # -- values as Python ------------------------------------------------------------------------------
 
 
-def path_of(value) -> tuple[str, str] | None:
+def path_of(value: Any) -> tuple[str, str] | None:
     """(module, qualified name) under which a value can be imported; None if it cannot."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not module or not name or module == "__main__":
@@ -232,7 +240,7 @@ def path_of(value) -> tuple[str, str] | None:
     return (module.replace("_operator", "operator"), name) if target is value else None
 
 
-def compiler_text(compiler) -> list[str]:
+def compiler_text(compiler: Callable[..., Any]) -> list[str]:
     """Statements that set COMPILER: an import, or the source of a local function."""
     if path_of(compiler) is not None:
         return constant_text("COMPILER", compiler)
@@ -244,7 +252,7 @@ def compiler_text(compiler) -> list[str]:
     return ["", "", *source.splitlines(), "", "", f"COMPILER = {name}"]
 
 
-def constant_text(name: str, value) -> list[str]:
+def constant_text(name: str, value: Any) -> list[str]:
     """Statements that make a name mean a value."""
     if value is primitives:
         return ["from glasshouse.dispatch.primitive import primitives"]
@@ -263,7 +271,7 @@ def constant_text(name: str, value) -> list[str]:
     )
 
 
-def value_text(value) -> str:
+def value_text(value: Any) -> str:
     """An expression for a value that has no name: its repr, or its pickle."""
     try:
         if eval(repr(value), {}) == value:
@@ -277,7 +285,7 @@ def value_text(value) -> str:
     return f'__import__("pickle").loads(__import__("base64").b64decode({data!r}))'
 
 
-def member_text(value) -> str:
+def member_text(value: Any) -> str:
     """An expression for a member of the graph's module."""
     if isinstance(value, Parameter):
         grad = "" if value.requires_grad else ", requires_grad=False"
@@ -295,14 +303,14 @@ def member_text(value) -> str:
     return value_text(value)
 
 
-def spec_text(spec, low=0, high=1) -> str:
+def spec_text(spec: "Spec", low: int = 0, high: int = 1) -> str:
     """An expression for a tensor of a spec."""
     shape = f"({', '.join(map(str, spec.shape))}{',' * (len(spec.shape) == 1)})"
     whole = "" if spec.dtype.is_floating or (low, high) == (0, 1) else f", {low}, {high}"
     return f'sample(rng, {shape}, "{spec.dtype.name}"{whole})'
 
 
-def input_text(value) -> str:
+def input_text(value: Any) -> str:
     """An expression for an input of the same spec, with integers in the same range."""
     if not isinstance(value, Tensor):
         return repr(value)

@@ -1,18 +1,17 @@
 """The capture of one call: trace, compile, install, continue."""
 
-import dis
 import re
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import CaptureError, Explained, OptionError
 from glasshouse.base.interrupts import let_through, release
-from glasshouse.capture.bytecode.instructions import slot_names
+from glasshouse.capture.bytecode.instructions import print_bytecode, slot_names
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import cut_traceback, error_part
 from glasshouse.capture.emit.break_continuation import BreakContinuation, real, return_later
@@ -33,13 +32,23 @@ from glasshouse.capture.values.var import Break, CannotRebuild, ValueSource, Var
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.ir import GraphModule, IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.sessions.dispatching import Resumer
+
+
 UNFINISHED = "a generator that is left unfinished inside with or try"
 
 
 class CaptureSession(BreakContinuation):
     """One capture."""
 
-    def __init__(self, dispatcher, slots, callback, resumer):
+    def __init__(
+        self,
+        dispatcher: Any,
+        slots: tuple[Any, ...],
+        callback: Callable[..., Any] | None,
+        resumer: "Resumer",
+    ) -> None:
         self.dispatcher, self.resumer = dispatcher, resumer
         capture, front = self.capture, self.front = resumer
         self.slots, self.callback = slots, callback
@@ -50,7 +59,7 @@ class CaptureSession(BreakContinuation):
         self.tracer.guards.assumptions = Assumptions(capture.doubts)
         self.tracer.varying.is_all = capture.dynamic or config.dynamic
 
-    def run(self):
+    def run(self) -> Callable[..., Any] | None:
         """Capture; a callable for the result of the call."""
         tracer, front = self.tracer, self.front
         counters.add("captures")
@@ -135,7 +144,7 @@ class CaptureSession(BreakContinuation):
 
     is_in_python = False  # whether Python continues from here
 
-    def continue_plainly(self, outcome):
+    def continue_plainly(self, outcome: Any) -> Callable[..., Any]:
         """A callable for the result where nothing was kept: it is there, or Python continues."""
         if outcome is not HANDED_OVER:
             return partial(return_later, plain_value(outcome))
@@ -157,7 +166,7 @@ class CaptureSession(BreakContinuation):
         if state["tries"] > 8 and not self.dispatcher.entries:
             state["hopeless"] = True
 
-    def finish(self, outcome):
+    def finish(self, outcome: Any) -> Callable[..., Any] | None:
         """Install an entry; a callable for the result, or one that continues after the break."""
         try:
             return self.finish_uninterrupted(outcome)
@@ -170,7 +179,7 @@ class CaptureSession(BreakContinuation):
             unwind_once(self.tracer, error)
             return self.continue_plainly(self.tracer.run())
 
-    def finish_uninterrupted(self, outcome):
+    def finish_uninterrupted(self, outcome: Any) -> Callable[..., Any] | None:
         """`finish` without handling of interrupts."""
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
@@ -192,7 +201,7 @@ class CaptureSession(BreakContinuation):
         self.run_graph(emitter, graph)
         return self.after_graph(outcome, broke, info)
 
-    def after_graph(self, outcome, broke, info):
+    def after_graph(self, outcome: Any, broke: Any, info: EntryInfo) -> Callable[..., Any]:
         """The continuation after a graph whose results are there."""
         if broke is None:
             if self.capture.exporting and info.graph is not None:
@@ -219,7 +228,7 @@ class CaptureSession(BreakContinuation):
         native().set_hook(self.callback)
         self.is_in_python = True
 
-    def finish_raised(self, outcome: Raised):
+    def finish_raised(self, outcome: Raised) -> Callable[..., Any]:
         """Install an entry that raises; a callable that raises now."""
         error, emitter = outcome.var.value, ReplacementEmitter(self.tracer, self.resumer)
         if self.unfinished() is None:
@@ -236,7 +245,7 @@ class CaptureSession(BreakContinuation):
         self.leave_contexts()
         return partial(raise_later, error)
 
-    def unfinished(self):
+    def unfinished(self) -> Any:
         """An open generator inside a with or try, whose end runs code: (reason, site), or None."""
         for var in self.tracer.heap.tracked.values():
             value = var.value
@@ -244,7 +253,9 @@ class CaptureSession(BreakContinuation):
                 return UNFINISHED, value.site
         return None
 
-    def new_entry(self, emitter: ReplacementEmitter, outcome, broke, line: int, how="return"):
+    def new_entry(
+        self, emitter: ReplacementEmitter, outcome: Any, broke: Any, line: int, how: str = "return"
+    ) -> tuple[Any, ...] | None:
         """Install an entry; (compiled graph, its description).
 
         Raises: CannotRebuild, with a warning if the capture itself fails
@@ -260,7 +271,9 @@ class CaptureSession(BreakContinuation):
                 raise
             raise CannotRebuild(self.note_fault(error)) from None
 
-    def replacement(self, emitter: ReplacementEmitter, outcome, broke, line: int, how: str):
+    def replacement(
+        self, emitter: ReplacementEmitter, outcome: Any, broke: Any, line: int, how: str
+    ) -> tuple[Any, ...] | None:
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.effects.contexts):
@@ -275,7 +288,9 @@ class CaptureSession(BreakContinuation):
         uncaptured = partial(self.capture.run_again, *map(weakref.ref, (self.capture, self.fn)))
         return graph, emitter.function(body, line, self.fn, len(self.slots), graph, uncaptured)
 
-    def without_entry(self, outcome, what: str, site):
+    def without_entry(
+        self, outcome: Any, what: str, site: tuple[Any, ...] | None
+    ) -> Callable[..., Any]:
         """Continue without an entry; next time the site that failed is left to Python."""
         tracer = self.tracer
         if site is not None and what == UNFINISHED:
@@ -307,7 +322,7 @@ class CaptureSession(BreakContinuation):
 
     # -- the graph -------------------------------------------------------------------------------
 
-    def compile_graph(self, emitter: ReplacementEmitter):
+    def compile_graph(self, emitter: ReplacementEmitter) -> Any:
         """A callable that runs the graph; None if it has nothing to run."""
         tracer = self.tracer
         work = list(filter(is_work, tracer.graph.nodes))
@@ -336,7 +351,13 @@ class CaptureSession(BreakContinuation):
         finally:
             self.compile_ns = perf_counter_ns() - begin_ns
 
-    def install(self, run, emitter: ReplacementEmitter, broke, at) -> EntryInfo:
+    def install(
+        self,
+        run: Callable[..., Any],
+        emitter: ReplacementEmitter,
+        broke: Any,
+        at: CaptureFrame | None,
+    ) -> EntryInfo:
         """Put the entry first."""
         tracer, gone = self.tracer, EntryRemover(self.dispatcher)
         tracer.effects.keep_apart(tracer.heap.tracked)
@@ -370,7 +391,7 @@ class CaptureSession(BreakContinuation):
             tracer.guards.reads.audit(entry, self.slots, tracer, emitter.variables)
         return info
 
-    def list_item(self, entry, gone):
+    def list_item(self, entry: Any, gone: EntryRemover) -> Any:
         """The item for the dispatcher's list: the entry; where its graph has tensors, a WeakLink,
         and one of them keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
@@ -383,7 +404,7 @@ class CaptureSession(BreakContinuation):
         tracer.front.keep(first.value, link, entry)
         return link
 
-    def run_graph(self, emitter: ReplacementEmitter, graph) -> None:
+    def run_graph(self, emitter: ReplacementEmitter, graph: Any) -> None:
         """Run the compiled graph, which computes the results of the trace."""
         tracer, front = self.tracer, self.front
         if graph is None or front.computes_for_real:
@@ -410,7 +431,7 @@ class CaptureSession(BreakContinuation):
             for context in entered:
                 self.reenter(context)
 
-    def adopt_results(self, emitter: ReplacementEmitter, results) -> None:
+    def adopt_results(self, emitter: ReplacementEmitter, results: tuple[Any, ...]) -> None:
         """Put the graph's results into the trace's tensors, and release the old values. From now on
         the trace cannot be restored."""
         tracer, front = self.tracer, self.front
@@ -453,7 +474,7 @@ def reason_of(what: str, happens: str) -> str:
     return what if what.startswith(FAULT) else f"{what} {happens}"
 
 
-def is_suspended(value) -> bool:
+def is_suspended(value: Any) -> bool:
     """Whether a value is one of our generators, suspended at a `yield`."""
     return type(value) is CapturedGenerator and value.is_open
 
@@ -473,14 +494,7 @@ def explained(broke: Break, at: CaptureFrame) -> str:
     return f"optimize: {at.where}: {what}. {hint}"
 
 
-def print_bytecode(fn, run) -> None:
-    """Print the original and the modified bytecode."""
-    for title, code in (("original", fn.__code__), ("modified", run.__code__)):
-        print(f"[capture] {title} bytecode of {fn.__qualname__}")
-        dis.dis(code)
-
-
-def raise_later(error: BaseException):
+def raise_later(error: BaseException) -> Callable[..., Any]:
     """Let signals through again; a callable that raises the exception as it is."""
     release()
     return partial(native().raise_again, error)

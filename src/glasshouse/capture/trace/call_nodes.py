@@ -1,14 +1,20 @@
 """Nodes for calls of operations: which arguments break the graph, and what a node notes."""
 
 import types
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 from glasshouse.ir.node import IRNode
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def refuse_functions(front, tracer, fn, call: Var, args, kwargs) -> None:
+
+def refuse_functions(
+    front: Any, tracer: "CaptureTracer", fn: Any, call: Var, args: Any, kwargs: Any
+) -> None:
     """Break the graph where a call has a function of the user's as an argument."""
     for x in (*args, *kwargs.values()):
         is_users = isinstance(x.value, types.FunctionType) and not front.is_operation(x.value)
@@ -17,7 +23,7 @@ def refuse_functions(front, tracer, fn, call: Var, args, kwargs) -> None:
             raise Break(reason, call, args, kwargs)
 
 
-def describe_call(front, tracer, node: IRNode, fn) -> None:
+def describe_call(front: Any, tracer: "CaptureTracer", node: IRNode, fn: Any) -> None:
     """Note in a call's node where it stands and what it depends on."""
     node.meta["line"] = tracer.frames[-1].where
     node.meta["user"] = tracer.frames.user_line()

@@ -1,6 +1,7 @@
 """The effects of a trace, which later calls repeat."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from glasshouse.capture.guards.guard_set import GuardSet
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -12,10 +13,10 @@ class Effects:
     order, and each Var a log of its own: within a section, writes to other objects may stand
     between those to one. No write passes from one section to another."""
 
-    def __init__(self, guards: GuardSet):
+    def __init__(self, guards: GuardSet) -> None:
         self.guards = guards
         self.written: list[Var] = []
-        self.sections: list[list[tuple[Var, tuple]]] = [[]]
+        self.sections: list[list[tuple[Var, tuple[Any, ...]]]] = [[]]
         self.scheduled = False  # whether a scheduler's step was logged
         self.contexts: list[Var] = []  # contexts that are entered, outermost first
         self.context_nodes: dict[int, object] = {}
@@ -23,7 +24,7 @@ class Effects:
         self.has_caught = False  # whether user code may catch errors of the graph
         self.has_checks = False  # whether the graph raises where Python would take another path
 
-    def write(self, var: Var, entry: tuple) -> None:
+    def write(self, var: Var, entry: tuple[Any, ...]) -> None:
         """Log a write to something that is not new."""
         if not self.guards.live:
             return
@@ -33,7 +34,7 @@ class Effects:
         var.log.append(entry)
         self.sections[-1].append((var, entry))
 
-    def write_apart(self, var: Var, entry: tuple) -> None:
+    def write_apart(self, var: Var, entry: tuple[Any, ...]) -> None:
         """Log a call that may read and write what other writes do."""
         self.sections.append([])
         self.write(var, entry)
@@ -48,10 +49,10 @@ class Effects:
             var.log = None
             self.written.remove(var)
 
-    def in_order(self) -> Iterator[tuple[Var, list[tuple]]]:
+    def in_order(self) -> Iterator[tuple[Var, list[tuple[Any, ...]]]]:
         """The objects of each section, in the order of their first writes, with these writes."""
         for section in self.sections:
-            logs: dict[int, tuple[Var, list[tuple]]] = {}
+            logs: dict[int, tuple[Var, list[tuple[Any, ...]]]] = {}
             for var, entry in section:
                 logs.setdefault(id(var), (var, []))[1].append(entry)
             yield from logs.values()

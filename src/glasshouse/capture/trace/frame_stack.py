@@ -11,7 +11,7 @@ from glasshouse.capture.values.var import Var
 class FrameStack(list[CaptureFrame]):
     """The frames, innermost last."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.outside = sys.exc_info()[1]  # the error being handled at the call
         self.began_handling = False  # whether a resume function handles it from the beginning

@@ -6,8 +6,8 @@ has the common part, which is enough for values that are never written to in pla
 
 import operator
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, S
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     Break,
+    Kwargs,
     Recipe,
     SymbolicNumber,
     UserError,
@@ -30,6 +31,11 @@ from glasshouse.capture.values.var import (
     constant,
 )
 from glasshouse.ir.node import IRNode
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+    from glasshouse.ir.graph_module import GraphModule
+
 
 VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")
@@ -44,30 +50,32 @@ class FrontEnd(HeldValues):
     """One kind of tensor."""
 
     name = "none"
-    in_place: frozenset = frozenset()  # functions that write to their first argument
-    reentered: tuple[type, ...] = ()  # contexts whose object can be entered twice
+    in_place: frozenset[Any] = frozenset()  # functions that write to their first argument
+    reentered: tuple[type[Any], ...] = ()  # contexts whose object can be entered twice
     left_to_python: tuple[str, ...] = ()  # modules whose functions are not interpreted
     looked_into: frozenset[str] = frozenset()  # exceptions among these
     yields = False  # whether other front ends capture calls that they claim
     computes_for_real = False  # whether a trace computes the results of the call
 
-    def claims(self, fn, slots) -> bool:
+    def claims(self, fn: Any, slots: Any) -> bool:
         """Whether a call of fn with these arguments works on the library's tensors."""
         return False
 
-    def is_module(self, value) -> bool:
+    def is_module(self, value: Any) -> bool:
         """Whether a value is a module of a neural network, captured as a whole."""
         return False
 
-    def looks_into(self, tracer, module: str, args, kwargs) -> bool:
+    def looks_into(
+        self, tracer: "CaptureTracer", module: str, args: list[Var], kwargs: Kwargs
+    ) -> bool:
         """Whether a call of a function in `left_to_python` is interpreted even so."""
         return module in self.looked_into
 
-    def why_left(self, fn, module: str) -> str:
+    def why_left(self, fn: Callable[..., Any], module: str) -> str:
         """The reason why a function in `left_to_python` is not interpreted."""
         return f"{fn.__qualname__} runs as it is"
 
-    def named_compiler(self, name: str):
+    def named_compiler(self, name: str) -> Any:
         """The compiler that the library has under a name, or None."""
         return
 
@@ -75,61 +83,61 @@ class FrontEnd(HeldValues):
         """The names of the compilers that the library has."""
         return []
 
-    def compile(self, compiler, module, example_inputs):
+    def compile(self, compiler: Any, module: "GraphModule", example_inputs: list[Any]) -> Any:
         """Compile a graph: the callable that the compiler returns."""
         return compiler(module, example_inputs)
 
     # -- tensors and their guards ---------------------------------------------------------------
 
-    def is_tensor(self, value) -> bool:
+    def is_tensor(self, value: Any) -> bool:
         """Whether a value is a tensor."""
         raise NotImplementedError
 
-    def is_operation(self, fn) -> bool:
+    def is_operation(self, fn: Any) -> bool:
         """Whether a function is a node of the graph."""
         raise NotImplementedError
 
-    def guard(self, tracer, var: Var) -> None:
+    def guard(self, tracer: "CaptureTracer", var: Var) -> None:
         """Guard all that an operation may rely on: dtype, shape, and so on."""
         raise NotImplementedError
 
-    def metadata(self, tracer, var: Var, name: str) -> Var | None:
+    def metadata(self, tracer: "CaptureTracer", var: Var, name: str) -> Var | None:
         """An attribute that the guards fix; None for others."""
         return None
 
-    def run(self, fn, args, kwargs):
+    def run(self, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Compute while tracing.
 
         Raises: HiddenValueError if a tensor's value is needed
         """
         return fn(*args, **kwargs)
 
-    def state_of(self, value) -> Any:
+    def state_of(self, value: Any) -> Any:
         """The state that `restore` needs to undo later writes."""
 
-    def restore(self, value, state) -> None:
+    def restore(self, value: Any, state: Any) -> None:
         """Restore the state of a tensor."""
 
-    def adopt(self, value, result) -> bool:
+    def adopt(self, value: Any, result: Any) -> bool:
         """Put the graph's result into the trace's tensor; False if that is impossible."""
         return False
 
-    def own_gradient(self, tracer, owner: IRNode, value, result) -> None:
+    def own_gradient(self, tracer: "CaptureTracer", owner: IRNode, value: Any, result: Any) -> None:
         """Put the trace's gradient object in place of the graph's, on the tensor of a node."""
 
-    def is_owned(self, value) -> bool:
+    def is_owned(self, value: Any) -> bool:
         """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
         return False
 
-    def keep(self, value, link, entry) -> None:
+    def keep(self, value: Any, link: Any, entry: Any) -> None:
         """Make a tensor that the graph owns keep an entry alive as long as the link lives."""
         raise NotImplementedError
 
-    def is_constant(self, value) -> bool:
+    def is_constant(self, value: Any) -> bool:
         """Whether a value of another kind may be a constant of the graph, guarded by identity."""
         return False
 
-    def is_key(self, value) -> bool:
+    def is_key(self, value: Any) -> bool:
         """Whether a value whose class compares in Python may be a key of a dict, since no other
         value equals it."""
         return self.is_constant(value)
@@ -138,57 +146,66 @@ class FrontEnd(HeldValues):
         """Whether a number at a source is expected to differ from call to call."""
         return False
 
-    def size_varies(self, tracer, var: Var) -> bool:
+    def size_varies(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether an input of the graph may have another size in a later call."""
         return False
 
-    def as_tensor(self, number):
+    def as_tensor(self, number: Any) -> None:
         """One of NumPy's numbers as a tensor, if operators accept that; else None."""
         return
 
-    def check_numbers(self, tracer, args: list[Var]) -> None:
+    def check_numbers(self, tracer: "CaptureTracer", args: list[Var]) -> None:
         """Guard the ranges of varying numbers that an operation relies on."""
 
-    def is_stale(self, tracer, var: Var) -> bool:
+    def is_stale(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a value may be changed by a call that Python repeats."""
         return False
 
-    def ambient(self, tracer) -> None:
+    def ambient(self, tracer: "CaptureTracer") -> None:
         """Guard the state of the library apart from the arguments: modes and so on."""
 
-    def is_ambient(self, value) -> bool:
+    def is_ambient(self, value: Any) -> bool:
         """Whether an object holds the state that `ambient` guards."""
         return False
 
-    def begin(self, tracer) -> Any:
+    def begin(self, tracer: "CaptureTracer") -> Any:
         """Begin a trace; the tracer's `front_state`."""
 
-    def rollback(self, tracer) -> Callable[[], None]:
+    def rollback(self, tracer: "CaptureTracer") -> Callable[[], None]:
         """Undo the trace's changes of the library's state; a callable that redoes them."""
         return lambda: None
 
-    def keeper(self, tracer, wrote: bool) -> Callable[[list], Callable[[], None]] | None:
+    def keeper(
+        self, tracer: "CaptureTracer", wrote: bool
+    ) -> Callable[[list[Any]], Callable[[], None]] | None:
         """keep(tensors), called before the graph runs, returns a callable that restores the state:
         the tensors if the graph `wrote` to any, and all else that it changes. None for nothing."""
         return None
 
-    def leaver(self, tracer) -> Callable[[], None] | None:
+    def leaver(self, tracer: "CaptureTracer") -> Callable[[], None] | None:
         """A callback for when an error of the graph leaves the function; None for nothing."""
         return None
 
-    def member(self, tracer, obj: Var, name: str) -> Var | None:
+    def member(self, tracer: "CaptureTracer", obj: Var, name: str) -> Var | None:
         """An attribute that an object of the library finds in its own way."""
         return None
 
-    def is_called(self, tracer, value) -> bool:
+    def is_called(self, tracer: "CaptureTracer", value: Any) -> bool:
         """Whether the graph calls an object, and so reads it when it runs."""
         return False
 
-    def sets_plainly(self, tracer, obj: Var, name: str, var) -> bool:
+    def sets_plainly(self, tracer: "CaptureTracer", obj: Var, name: str, var: Var) -> bool:
         """Whether an object's own __setattr__ would do what object's does."""
         return False
 
-    def call(self, tracer, fn: Var, args, kwargs, then) -> bool:
+    def call(
+        self,
+        tracer: "CaptureTracer",
+        fn: Var,
+        args: list[Any],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool:
         """Handle a call; False leaves it to the interpreter."""
         f = fn.value
         if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
@@ -203,15 +220,15 @@ class FrontEnd(HeldValues):
         tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
         return True
 
-    def leave(self, frame) -> None:
+    def leave(self, frame: Any) -> None:
         """Note the end of an inlined frame."""
 
-    def stop(self, tracer) -> None:
+    def stop(self, tracer: "CaptureTracer") -> None:
         """Give up the trace; its values become ordinary ones."""
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def lift(self, tracer, var: Var) -> IRNode:
+    def lift(self, tracer: "CaptureTracer", var: Var) -> IRNode:
         """The node of a tensor or of a number that varies."""
         if isinstance(var.origin, IRNode):
             return var.origin
@@ -242,7 +259,7 @@ class FrontEnd(HeldValues):
             )
         return node
 
-    def lift_scalar(self, tracer, var: Var, tensor) -> IRNode:
+    def lift_scalar(self, tracer: "CaptureTracer", var: Var, tensor: Any) -> IRNode:
         """The node of one of NumPy's numbers, which the graph takes as a tensor, so that its value
         may vary."""
         lifted = tracer.operands.lifted.get(id(var))
@@ -256,7 +273,7 @@ class FrontEnd(HeldValues):
         tracer.operands.lifted[id(var)] = node, var
         return node
 
-    def lift_owned(self, tracer, var: Var) -> IRNode:
+    def lift_owned(self, tracer: "CaptureTracer", var: Var) -> IRNode:
         """A tensor as an attribute of the graph's module."""
         text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
         if isinstance(var.origin, ValueSource):
@@ -265,7 +282,7 @@ class FrontEnd(HeldValues):
         tracer.operands.lifted[id(var)] = node, var
         return node
 
-    def own(self, tracer, text: str, value) -> str:
+    def own(self, tracer: "CaptureTracer", text: str, value: Any) -> str:
         """Give something to the graph's module; its name there."""
         for name, member in tracer.operands.members.items():
             if member is value:
@@ -281,7 +298,7 @@ class FrontEnd(HeldValues):
         tracer.operands.members[name] = value
         return name
 
-    def operand(self, tracer, var: Var, numbers: bool = False):
+    def operand(self, tracer: "CaptureTracer", var: Var, numbers: bool = False) -> Any:
         """A Var as an operand of a node."""
         value = var.value
         if self.is_tensor(value):
@@ -309,7 +326,15 @@ class FrontEnd(HeldValues):
         raise Break(f"a {type(value).__name__} is given to an operation", None)
 
     def apply(
-        self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, *, numbers: bool = False
+        self,
+        tracer: "CaptureTracer",
+        op: str,
+        target: Any,
+        fn: Any,
+        args: list[Var],
+        kwargs: dict[Any, Any],
+        *,
+        numbers: bool = False,
     ) -> Var:
         """Add a node for a call, computed while tracing; its result."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
@@ -356,7 +381,7 @@ class FrontEnd(HeldValues):
         note_view(tracer, target, args, kwargs, wrapped)
         return wrapped
 
-    def depends_on_varying(self, node: IRNode, fn) -> bool:
+    def depends_on_varying(self, node: IRNode, fn: Any) -> bool:
         """Whether sizes or a number in the result of a node depend on values that vary from call to
         call. This is the one rule that passes provenance from operands to results. A number that is
         added to a tensor, and the like, does not change its size."""
@@ -369,29 +394,31 @@ class FrontEnd(HeldValues):
         """Whether the number of axes that an operation leaves depends on sizes that vary."""
         return any(x.meta.get("rank_varies") for x in node.all_input_nodes)
 
-    def count_varies(self, node: IRNode, fn, result) -> bool:
+    def count_varies(self, node: IRNode, fn: Callable[..., Any], result: Any) -> bool:
         """Whether an operation may give another number of results for other sizes or numbers."""
         return isinstance(result, (tuple, list)) and any(map(self.holds_tensor, result))
 
-    def undo(self, tracer, depth: int) -> None:
+    def undo(self, tracer: "CaptureTracer", depth: int) -> None:
         """Remove the nodes of a call that failed."""
         for node in reversed(tracer.graph.nodes[depth:]):
             if node.op not in ("placeholder", "get_attr") and not node.users:
                 tracer.graph.erase_node(node)
 
-    def before(self, tracer, target, args) -> None:
+    def before(self, tracer: "CaptureTracer", target: Any, args: list[Any]) -> None:
         """Prepare for an operation that is about to run."""
 
-    def writes(self, target, args) -> bool:
+    def writes(self, target: Any, args: Sequence[Any]) -> bool:
         """Whether an operation writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         return self.writes_to_first(target) or name in WRITING
 
-    def writes_to_first(self, target) -> bool:
+    def writes_to_first(self, target: Any) -> bool:
         """Whether an operation writes to its first argument."""
         return target in IN_PLACE or target in self.in_place or is_in_place(target)
 
-    def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
+    def wrap(
+        self, tracer: "CaptureTracer", node: IRNode, result: Any, args: list[Any], target: Any
+    ) -> Var:
         """The result of a node as a Var."""
         if self.is_tensor(result):
             tracked = next(
@@ -430,11 +457,11 @@ class FrontEnd(HeldValues):
             raise Break("an operation gave an array of NumPy's", None)
         return tracer.heap.track(Var(result, node))
 
-    def is_same_always(self, value) -> bool:
+    def is_same_always(self, value: Any) -> bool:
         """Whether a result depends on no size or number: None, a dtype."""
         return value is None
 
-    def holds_tensor(self, value) -> bool:
+    def holds_tensor(self, value: Any) -> bool:
         inside = value if isinstance(value, (tuple, list)) else ()
         inside = value.values() if isinstance(value, dict) else inside
         return self.is_tensor(value) or any(map(self.holds_tensor, inside))
@@ -442,12 +469,12 @@ class FrontEnd(HeldValues):
     def annotate(self, node: IRNode) -> None:
         """Note the place of a call in a model."""
 
-    def describe(self, node: IRNode, value) -> None:
+    def describe(self, node: IRNode, value: Any) -> None:
         """Note the spec of a node's value."""
 
     # -- attributes and operators ----------------------------------------------------------------
 
-    def attribute(self, tracer, var: Var, name: str) -> Var:
+    def attribute(self, tracer: "CaptureTracer", var: Var, name: str) -> Var:
         """tensor.name."""
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
@@ -465,7 +492,9 @@ class FrontEnd(HeldValues):
             return Var(value)
         return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
 
-    def set_attribute(self, tracer, var: Var, name: str, value: Var | None) -> None:
+    def set_attribute(
+        self, tracer: "CaptureTracer", var: Var, name: str, value: Var | None
+    ) -> None:
         """tensor.name = value; None deletes it."""
         if value is None:
             raise Break(
@@ -473,11 +502,11 @@ class FrontEnd(HeldValues):
             )
         raise Break(f"attribute {name!r} of a tensor is set", Var(setattr), [var, Var(name), value])
 
-    def operate(self, tracer, fn, args: list[Var]) -> Var:
+    def operate(self, tracer: "CaptureTracer", fn: Callable[..., Any], args: list[Var]) -> Var:
         """An operator on tensors."""
         return self.apply(tracer, "call_function", fn, fn, args, {}, numbers=fn in VARYING)
 
-    def unbind(self, tracer, var: Var) -> list[Var]:
+    def unbind(self, tracer: "CaptureTracer", var: Var) -> list[Var]:
         """The tensors along the first axis."""
         count = tracer.concretize(self.length(tracer, var))
         rows = [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
@@ -485,7 +514,7 @@ class FrontEnd(HeldValues):
             note_part(tracer, var, Var(i), row)
         return rows
 
-    def length(self, tracer, var: Var) -> Var:
+    def length(self, tracer: "CaptureTracer", var: Var) -> Var:
         """len(tensor)."""
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)

@@ -1,6 +1,7 @@
 """The objects that a trace knows, one Var for each, and what it made and did to dicts."""
 
 import types
+from typing import Any
 
 from glasshouse.capture.frames.frame import CapturedGenerator
 from glasshouse.capture.guards.guard_set import GuardSet
@@ -15,23 +16,25 @@ READ_KINDS = {"get", "cell", "attr", "lookup"}
 class TraceHeap:
     """The known objects of one trace. Tables of containers have the ids of their Vars as keys."""
 
-    def __init__(self, guards: GuardSet):
+    def __init__(self, guards: GuardSet) -> None:
         self.guards = guards
         self.tracked: dict[int, Var] = {}  # by the object's id
         self.scopes: dict[int, Var] = {}  # globals of modules, by the id of their dict
         self.whole: dict[int, Var] = {}  # dicts of which all is known
-        self.deleted: dict[int, set] = {}  # keys
-        self.original_keys: dict[int, tuple] = {}
-        self.blurred: dict[int, list] = {}  # (key, value) of dicts, at keys that vary
-        self.class_items: dict[type, dict] = {}  # attributes that were set on classes
+        self.deleted: dict[int, set[Any]] = {}  # keys
+        self.original_keys: dict[int, tuple[Any, ...]] = {}
+        self.blurred: dict[int, list[Any]] = {}  # (key, value) of dicts, at keys that vary
+        self.class_items: dict[
+            type[Any], dict[Any, Any]
+        ] = {}  # attributes that were set on classes
         self.functions: dict[int, Var] = {}  # functions whose attributes were written to
         self.handed_over: list[Var] = []  # generators that Python holds
-        self.drained: list[tuple] = []  # (instruction, iterator, attribute, value before)
+        self.drained: list[tuple[Any, ...]] = []  # (instruction, iterator, attribute, value before)
         self.folding: set[int] = set()  # Vars in a running call of `foldable`
 
     # -- loading -------------------------------------------------------------------------------
 
-    def load(self, value, source: ValueSource | None) -> Var:
+    def load(self, value: Any, source: ValueSource | None) -> Var:
         """The Var of a value read at a source; one Var for one object."""
         guards = self.guards
         if not guards.live:
@@ -53,7 +56,7 @@ class TraceHeap:
             guards.add("same", source, var.origin)
         return var
 
-    def load_in(self, trusted: bool, value, source: ValueSource | None) -> Var:
+    def load_in(self, trusted: bool, value: Any, source: ValueSource | None) -> Var:
         """The Var of a value read in a frame; trusted scalars and functions are constants."""
         fixed = trusted and (type(value) in SCALARS or isinstance(value, FUNCTIONS))
         return Var(value) if fixed else self.load(value, source)
@@ -65,18 +68,18 @@ class TraceHeap:
         self.tracked[id(var.value)] = var
         return var
 
-    def sub(self, var: Var, kind: str, key=None) -> ValueSource | None:
+    def sub(self, var: Var, kind: str, key: Any = None) -> ValueSource | None:
         """The source of a part of a value with a source; else None."""
         if not self.guards.live or not isinstance(var.origin, ValueSource):
             return None
         return self.guards.source(kind, var.origin, key)
 
-    def entry_source(self, base: ValueSource | None, key) -> ValueSource | None:
+    def entry_source(self, base: ValueSource | None, key: Any) -> ValueSource | None:
         if base is None or not self.guards.live:
             return None
         return self.guards.source("get", base, key)
 
-    def globals_var(self, names: dict) -> Var:
+    def globals_var(self, names: dict[Any, Any]) -> Var:
         """The Var of a module's globals."""
         var = self.scopes.get(id(names))
         if var is None:
@@ -97,7 +100,7 @@ class TraceHeap:
 
     # -- making --------------------------------------------------------------------------------
 
-    def hand_over(self, items) -> None:
+    def hand_over(self, items: Any) -> None:
         """Replace our generators by Python's own in values that are put into something, once
         nothing is learnt any more: real code may see them."""
         if self.guards.live:
@@ -107,7 +110,7 @@ class TraceHeap:
                 x.value = x.value.native()
                 self.handed_over.append(x)
 
-    def new_tuple(self, items: list[Var], cls=tuple) -> Var:
+    def new_tuple(self, items: list[Var], cls: Any = tuple) -> Var:
         self.hand_over(items)
         values = tuple(x.value for x in items)
         if cls is not tuple:

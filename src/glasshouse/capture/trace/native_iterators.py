@@ -1,13 +1,17 @@
 """Python's own iterators in place of ours, where real code sees them."""
 
 import operator
+from typing import TYPE_CHECKING
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var, last_items
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def make_native(t) -> None:
+
+def make_native(t: "CaptureTracer") -> None:
     """Put Python's own iterators in place of ours, since real code sees them from here on."""
     visited: dict[int, bool] = {}
     for var in [*t.heap.tracked.values(), *t.heap.scopes.values()]:
@@ -18,7 +22,7 @@ def make_native(t) -> None:
                 nativise(t, var, visited)
 
 
-def nativise(t, var: Var, visited: dict[int, bool]) -> bool:
+def nativise(t: "CaptureTracer", var: Var, visited: dict[int, bool]) -> bool:
     """Put Python's own iterators in place of ours in a Var; whether it had any."""
     if id(var) not in visited:
         visited[id(var)] = False
@@ -26,7 +30,7 @@ def nativise(t, var: Var, visited: dict[int, bool]) -> bool:
     return visited[id(var)]
 
 
-def nativise_unvisited(t, var: Var, visited: dict[int, bool]) -> bool:
+def nativise_unvisited(t: "CaptureTracer", var: Var, visited: dict[int, bool]) -> bool:
     """`nativise` for a Var that is not visited yet."""
     value, items = var.value, var.items
     if isinstance(value, list) and items is None:
@@ -65,7 +69,7 @@ def nativise_unvisited(t, var: Var, visited: dict[int, bool]) -> bool:
     return False
 
 
-def nativise_appended(t, var: Var, visited: dict[int, bool]) -> bool:
+def nativise_appended(t: "CaptureTracer", var: Var, visited: dict[int, bool]) -> bool:
     """`nativise` for items that were appended to an unread list."""
     natives = {}
     for x in last_items(var):

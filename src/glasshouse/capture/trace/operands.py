@@ -1,5 +1,7 @@
 """The values that a graph takes from outside."""
 
+from typing import Any
+
 from glasshouse.capture.values.var import Var
 from glasshouse.ir.node import IRNode
 
@@ -7,9 +9,11 @@ from glasshouse.ir.node import IRNode
 class GraphOperands:
     """The inputs of one graph, and the members of its module."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.inputs: list[tuple[IRNode, Var]] = []  # of each placeholder
         self.lifted: dict[int, tuple[IRNode, Var]] = {}  # inputs and members, by the Var's id
         self.members: dict[str, object] = {}  # of the graph's module
-        self.snapshots: dict[int, tuple] = {}  # (tensor, its state before) by the tensor's id
+        self.snapshots: dict[
+            int, tuple[Any, ...]
+        ] = {}  # (tensor, its state before) by the tensor's id
         self.shared: set[int] = set()  # tensors that an operation returned unchanged

@@ -7,6 +7,8 @@ functions, one for each open frame, capture the rest."""
 
 import sys
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.bytecode.instructions import original_of, slot_names
@@ -47,13 +49,18 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, CannotRebuild, UserError, Var, discarded
 from glasshouse.ir.graph import IRGraph
 
+if TYPE_CHECKING:
+    from glasshouse.capture.bytecode.instructions import Instruction
+    from glasshouse.capture.sessions.config import CaptureConfig
+
+
 INTERRUPTED = "an interrupt"
 FAULT = "an error inside the capture"
 IDLE = 100_000  # instructions without an operation of the graph: they are quicker in Python
 LOOKS = {"RESUME", "JUMP"}  # instructions where Python checks for signals
 
 
-def raise_error(error: BaseException, *more):
+def raise_error(error: BaseException, *more: Any) -> Any:
     """Raise a new exception like `error`."""
     raise type(error)(*error.args)
 
@@ -83,7 +90,12 @@ class CaptureTracer:
     own_method, typed = class_lookups.own_method, constants.typed
     concretize, foldable, varies = constants.concretize, constants.foldable, constants.varies
 
-    def __init__(self, front, config, on_internal_error=None):
+    def __init__(
+        self,
+        front: Any,
+        config: "CaptureConfig",
+        on_internal_error: Callable[..., Any] | None = None,
+    ) -> None:
         self.front, self.config = front, config
         self.front_state = None  # result of the front end's `begin`
         self.on_internal_error = on_internal_error  # called with errors inside the capture
@@ -106,7 +118,7 @@ class CaptureTracer:
 
     # -- starting ------------------------------------------------------------------------------
 
-    def enter(self, fn: types.FunctionType, slots) -> None:
+    def enter(self, fn: types.FunctionType, slots: tuple[Any, ...]) -> None:
         """Make the frame of the captured function."""
         code = fn.__code__
         names = slot_names(code)
@@ -122,7 +134,7 @@ class CaptureTracer:
             self.frames.began_handling, self.frames.outside = True, None
         self.frames.append(frame)
 
-    def run(self):
+    def run(self) -> Any:
         """Interpret until the outermost frame returns (its Var) or breaks (the Break)."""
         while True:
             f = self.frames[-1]
@@ -179,7 +191,7 @@ class CaptureTracer:
         before, self.size = self.size, len(self.graph.nodes)
         return before == self.size
 
-    def can_hand_over(self, ins) -> bool:
+    def can_hand_over(self, ins: "Instruction") -> bool:
         """Whether Python can continue here in all frames, once nothing is learnt any more."""
         if ins.op == "CALL" or self.frames[-1].kw_names:
             return False
@@ -204,14 +216,14 @@ class CaptureTracer:
     def push(self, var: Var) -> None:
         self.frames[-1].stack.append(var)
 
-    def deliver(self, then, var: Var):
+    def deliver(self, then: Any, var: Var) -> Any:
         """Pass a result to its receiver, or push it."""
         if then is None:
             self.frames[-1].stack.append(var)
             return None
         return then(self, var)
 
-    def give(self, then, value):
+    def give(self, then: Callable[..., Any] | None, value: Any) -> Any:
         """Deliver a constant."""
         return self.deliver(then, Var(value))
 
@@ -238,7 +250,7 @@ class CaptureTracer:
             raise TraceFinished(var)
         self.deliver_after_return(frame, lambda: self.deliver(frame.then, var))
 
-    def deliver_after_return(self, frame: CaptureFrame, deliver) -> None:
+    def deliver_after_return(self, frame: CaptureFrame, deliver: Callable[..., Any]) -> None:
         """Deliver; if that breaks after the return, stop learning and deliver for real."""
         try:
             return deliver()
@@ -279,7 +291,7 @@ class CaptureTracer:
             raise TraceFinished((var, None))
         self.deliver_after_return(f, lambda: then(self, var))
 
-    def drive(self, generator: CapturedGenerator, sent: Var, error):
+    def drive(self, generator: CapturedGenerator, sent: Var, error: Any) -> Any:
         """Run a generator until its next value, as Python would."""
         if generator.finished:
             if error is not None:
@@ -308,7 +320,9 @@ class CaptureTracer:
             raise StopIteration if result.value is None else StopIteration(result.value)
         return plain_value(value)
 
-    def throw_from_outside(self, generator: CapturedGenerator, inner: list, error) -> None:
+    def throw_from_outside(
+        self, generator: CapturedGenerator, inner: list[Any], error: Any
+    ) -> None:
         """Raise in a generator that was just entered, or in the iterator that it delegates to,
         which is taken out of `inner`, since it may end with its last reference."""
         problem = error
@@ -331,7 +345,7 @@ class CaptureTracer:
 
     # -- Python's own work ---------------------------------------------------------------------
 
-    def do(self, fn, /, *args, **kwargs):
+    def do(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call fn for the user's program: its exceptions are the user's, the handled one is set."""
         try:
             result = self.while_handling(fn, *args, **kwargs)
@@ -346,18 +360,18 @@ class CaptureTracer:
             rely_on_names(self, result, (*args, *kwargs.values()))
         return result
 
-    def while_handling(self, fn, /, *args, **kwargs):
+    def while_handling(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call fn while the exception that the user's program handles is being handled."""
         handled = self.frames.handled_now()
         if sys.exc_info()[1] is handled:
             return fn(*args, **kwargs)
         return native().call_handling(handled, fn, args, kwargs)
 
-    def fail_here(self, error: BaseException):
+    def fail_here(self, error: BaseException) -> Any:
         """Raise an error that Python would not raise if it ran the instruction again from here."""
         raise Break(f"raising {type(error).__name__}", Var(raise_error), [Var(error)])
 
-    def fail(self, error: BaseException, *values):
+    def fail(self, error: BaseException, *values: Any) -> NoReturn:
         """Raise an exception of the user's program whose text names some values."""
         rely_on_names_of_error(self, error, values)
         raise self.raising(error)

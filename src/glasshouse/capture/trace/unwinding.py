@@ -1,6 +1,6 @@
 """Where a trace continues after an exception of the user's program, or after a break."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.bytecode.native import native
@@ -13,11 +13,15 @@ from glasshouse.capture.trace.native_iterators import nativise
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import NULL, Break, CannotRebuild, Recipe, UserError, Var
 
+if TYPE_CHECKING:
+    from glasshouse.capture.bytecode.instructions import ExceptionHandler
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 class Uncaught(Break):
     """An uncaught exception: the instruction runs again in Python, and raises it there."""
 
-    def __init__(self, error: BaseException):
+    def __init__(self, error: BaseException) -> None:
         super().__init__(f"raising {type(error).__name__}")
 
 
@@ -29,7 +33,7 @@ class Raised(NamedTuple):
     has_frame: bool
 
 
-def restore(t, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
+def restore(t: "CaptureTracer", f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
     """Restore the frames, and iterators that the instruction drained, to their state at a
     break."""
     refill(t)
@@ -42,14 +46,14 @@ def restore(t, f: CaptureFrame, depth: int, graph_break: Break | None) -> None:
         restart(t, f)
 
 
-def refill(t) -> None:
+def refill(t: "CaptureTracer") -> None:
     """Restore the iterators that the running instruction drained."""
     while t.heap.drained and t.heap.drained[-1][0] == t.count:
         _, iterator, name, value = t.heap.drained.pop()
         setattr(iterator, name, value)
 
 
-def restart(t, f: CaptureFrame) -> None:
+def restart(t: "CaptureTracer", f: CaptureFrame) -> None:
     """Let Python run the instruction again, from the one that names its keywords."""
     before = f.at - 1
     if before >= 0 and f.code.instructions[before].op == "PRECALL":
@@ -59,7 +63,7 @@ def restart(t, f: CaptureFrame) -> None:
     f.stack, f.ip = f.saved, f.at
 
 
-def in_python(t, f: CaptureFrame, graph_break: Break) -> None:
+def in_python(t: "CaptureTracer", f: CaptureFrame, graph_break: Break) -> None:
     """Do a call that broke, and continue, once nothing is learnt any more."""
     if graph_break.loop is not None:
         graph_break.args_ = [*graph_break.args_, Var(END)]
@@ -92,7 +96,7 @@ def in_python(t, f: CaptureFrame, graph_break: Break) -> None:
         f.stack.append(result)
 
 
-def unwind(t, error: BaseException):
+def unwind(t: "CaptureTracer", error: BaseException) -> Any:
     """Unwind for an exception, and for those that unwinding raises in the user's code."""
     while True:
         try:
@@ -101,7 +105,7 @@ def unwind(t, error: BaseException):
             error = user_error.error
 
 
-def unwind_once(t, error: BaseException) -> "Break | Raised | None":
+def unwind_once(t: "CaptureTracer", error: BaseException) -> "Break | Raised | None":
     """Go to the handler of an exception, in this frame or one that called it. If there is none,
     return a Break, so that Python raises it, or a Raised, after a `finally` or the like."""
     raised, t.frames.raised = t.frames.raised, None
@@ -155,7 +159,9 @@ def unwind_once(t, error: BaseException) -> "Break | Raised | None":
     return Raised(var, has_frame or isinstance(var.origin, Recipe))
 
 
-def enter_handler(t, f: CaptureFrame, handler, var: Var) -> None:
+def enter_handler(
+    t: "CaptureTracer", f: CaptureFrame, handler: "ExceptionHandler", var: Var
+) -> None:
     """Continue a frame at the handler of an exception, as the interpreter does."""
     f.check_stack()
     if may_go_on(f.generator) and f.code.instructions[f.at].op != "RERAISE":

@@ -1,5 +1,7 @@
 """Numbers and sizes that vary from call to call."""
 
+from typing import Any
+
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, varying_name
 
@@ -8,7 +10,7 @@ class Varying:
     """The texts of `sources` of numbers, sizes and objects that were seen to vary; `is_all`: all
     numbers and sizes may."""
 
-    def __init__(self, front):
+    def __init__(self, front: Any) -> None:
         self.front = front
         self.sources: set[str] = set()
         self.is_all = False
@@ -21,7 +23,7 @@ class Varying:
         """Whether a number or a size of a tensor was seen to vary, or may by a setting."""
         return self.is_all or text in self.sources
 
-    def has_identity(self, source) -> bool:
+    def has_identity(self, source: ValueSource) -> bool:
         """Whether the object at a source, or one that holds it, is another one in each call."""
         while self.sources and isinstance(source, ValueSource):
             if varying_name(source) in self.sources:

@@ -5,6 +5,8 @@ A call with others raises before it does anything, so Python makes it and raises
 import functools
 import inspect
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
 
 from glasshouse.capture.values.polyfills import POLYFILLS
 from glasshouse.capture.values.var import Break, Var
@@ -49,7 +51,7 @@ WITH_KEYWORDS = {
 
 
 @functools.cache
-def read_signature(fn) -> inspect.Signature | None:
+def read_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
     for x in (fn, POLYFILLS.get(fn)):
         try:
             return inspect.signature(x)
@@ -59,7 +61,7 @@ def read_signature(fn) -> inspect.Signature | None:
 
 
 @functools.cache
-def takes(fn, count: int, keywords: tuple[str, ...]) -> bool:
+def takes(fn: Callable[..., Any], count: int, keywords: tuple[str, ...]) -> bool:
     """Whether a builtin function, class or unbound method takes this number of positional
     arguments, self included, with these keywords; True if unknown."""
     for table in (WITH_KEYWORDS, WITHOUT_KEYWORDS):
@@ -77,7 +79,7 @@ def takes(fn, count: int, keywords: tuple[str, ...]) -> bool:
     return True
 
 
-def check_arguments(fn: Var, args, kwargs) -> None:
+def check_arguments(fn: Var, args: list[Any], kwargs: dict[str, Var]) -> None:
     """Leave a call with wrong arguments for a builtin to Python, which raises.
 
     Raises: Break

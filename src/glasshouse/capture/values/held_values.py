@@ -1,23 +1,29 @@
 """Questions to a front end about the values in its tensors: truths, checks, numbers."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.values.var import Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
 class HeldValues:
     """A front end that knows no values of tensors: operations that need one break the graph."""
 
-    def truth(self, tracer, var: Var) -> bool | None:
+    def truth(self, tracer: "CaptureTracer", var: Var) -> bool | None:
         """bool() of a tensor if it is the same in each call; else None."""
         return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
 
-    def checked(self, tracer, var: Var, is_error: Callable[[bool], bool]) -> bool | None:
+    def checked(
+        self, tracer: "CaptureTracer", var: Var, is_error: Callable[[bool], bool]
+    ) -> bool | None:
         """bool() of a tensor if the other truth is an error: the graph raises if a later call has
         that, and Python then runs the function. None if the graph cannot check."""
         return None
 
-    def truth_where_finite(self, tracer, var: Var) -> bool | None:
+    def truth_where_finite(self, tracer: "CaptureTracer", var: Var) -> bool | None:
         """The truth where numbers are finite, if it depends only on whether they are finite, or are
         NaN; else None."""
         return None
@@ -26,11 +32,13 @@ class HeldValues:
         """Whether a value is a number that a tensor holds, which only a run knows."""
         return False
 
-    def number_of(self, tracer, fn, var: Var) -> Var | None:
+    def number_of(self, tracer: "CaptureTracer", fn: type[Any], var: Var) -> Var | None:
         """int() or float() of a tensor, or of a number that one holds; None for other values."""
         return None
 
-    def of_held_numbers(self, tracer, fn, args: list[Var]) -> Var | None:
+    def of_held_numbers(
+        self, tracer: "CaptureTracer", fn: Callable[..., Any], args: list[Var]
+    ) -> Var | None:
         """The result of a function of numbers that tensors hold; None where there are none."""
         return None
 
@@ -38,6 +46,6 @@ class HeldValues:
         """Whether a graph raised this because a value of `checked` has changed."""
         return False
 
-    def is_settled(self, tracer, var: Var) -> bool:
+    def is_settled(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a tensor has the same values in each call."""
         return False

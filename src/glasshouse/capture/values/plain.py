@@ -4,7 +4,9 @@ import functools
 import types
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 
@@ -46,18 +48,18 @@ MISSING = object()
 TRUSTED = ["glasshouse."]  # libraries whose functions and classes are assumed not to change
 
 
-def is_instance(value, kinds) -> bool:
+def is_instance(value: Any, kinds: Any) -> bool:
     """isinstance by the type alone. Python's own also reads `value.__class__`, which a user's class
     may compute."""
     return issubclass(type(value), kinds)
 
 
-def is_subtype(cls: type, base: type) -> bool:
+def is_subtype(cls: type[Any], base: type[Any]) -> bool:
     """issubclass by the bases alone, as the interpreter asks; a metaclass may answer otherwise."""
     return any(base is x for x in type.__dict__["__mro__"].__get__(cls))
 
 
-def static_lookup(cls: type, name: str):
+def static_lookup(cls: type[Any], name: str) -> Any:
     """(class attribute, the class that has it) along the method resolution order."""
     for base in cls.__mro__:
         if name in base.__dict__:
@@ -65,7 +67,7 @@ def static_lookup(cls: type, name: str):
     return MISSING, None
 
 
-def bound_to(descriptor, value):
+def bound_to(descriptor: Callable[..., Any], value: Any) -> Callable[..., Any]:
     """A method of C bound to a value. `__get__` takes None to mean no value and returns the
     descriptor itself, so a method of None is read as an attribute of None."""
     if value is not None:
@@ -76,7 +78,7 @@ def bound_to(descriptor, value):
     return functools.partial(descriptor, None)
 
 
-def getter_of_class(class_value):
+def getter_of_class(class_value: Any) -> Callable[..., Any] | None:
     """The function in a property inside of a classmethod, which reads an attribute of its class;
     None for others. Python had these up to 3.12."""
     if not bytecode.class_properties or not is_instance(class_value, classmethod):
@@ -85,7 +87,7 @@ def getter_of_class(class_value):
     return inner.fget if is_instance(inner, property) else None
 
 
-def compares(value) -> bool:
+def compares(value: Any) -> bool:
     """Whether values of this type are compared by their contents, in C."""
     if type(value) is slice:
         return all(type(x) in (int, type(None)) for x in (value.start, value.stop, value.step))
@@ -97,29 +99,29 @@ def is_small(value: int) -> bool:
     return value + 1 - 1 is value
 
 
-def builtin_base(value) -> type:
+def builtin_base(value: Any) -> type[Any]:
     """The builtin type of a container whose class may have methods in Python."""
     return next(x for x in (OrderedDict, dict, list, set, frozenset) if isinstance(value, x))
 
 
-def stored_keys(value) -> tuple:
+def stored_keys(value: Any) -> tuple[Any, ...]:
     """The keys of a dict or elements of a set, without methods of its class."""
     return tuple(builtin_base(value).__iter__(value))
 
 
-def has_plain_items(cls: type) -> bool:
+def has_plain_items(cls: type[Any]) -> bool:
     """Whether a class of sequences iterates and reads items like its builtin base, without Python
     code. A class in C, such as torch.Size, does."""
     base = next(x for x in (list, tuple, range, str, bytes) if issubclass(cls, x))
     return cls.__iter__ is base.__iter__ and type(cls.__getitem__) is not FunctionType
 
 
-def is_heap(cls: type) -> bool:
+def is_heap(cls: type[Any]) -> bool:
     """Whether a class can change, such as one made by Python code."""
     return bool(cls.__flags__ & 1 << 9)
 
 
-def looks_up_itself(cls: type) -> bool:
+def looks_up_itself(cls: type[Any]) -> bool:
     """Whether any look at an object of a class, even `isinstance`, runs user code."""
     if not is_heap(cls):
         return cls in PROXIES
@@ -132,7 +134,7 @@ def looks_up_itself(cls: type) -> bool:
     )
 
 
-def compares_itself(value) -> bool:
+def compares_itself(value: Any) -> bool:
     """Whether a class, or the class of a value, has a metaclass that defines its equality or hash:
     any look into a table of classes calls them."""
     cls = type(value)
@@ -143,13 +145,13 @@ def compares_itself(value) -> bool:
     return any(type(x) is not types.WrapperDescriptorType for x in methods)
 
 
-def has_own_equality(cls: type) -> bool:
+def has_own_equality(cls: type[Any]) -> bool:
     """Whether a class defines the equality or hash of its objects in Python."""
     methods = (static_lookup(cls, name)[0] for name in ("__eq__", "__hash__"))
     return any(is_instance(x, FunctionType) for x in methods)
 
 
-def has_no_effect(method) -> bool:
+def has_no_effect(method: Any) -> bool:
     """Whether a `__getattribute__` only selects its result, so that calls of it are invisible."""
     if not isinstance(method, types.FunctionType):
         return False
@@ -157,7 +159,7 @@ def has_no_effect(method) -> bool:
     return WITHOUT_EFFECT.issuperset((*code.co_names, *code.co_freevars))
 
 
-def is_library(cls: type) -> bool:
+def is_library(cls: type[Any]) -> bool:
     return is_trusted(cls.__module__)
 
 
@@ -166,7 +168,7 @@ def is_trusted(module: str) -> bool:
     return f"{module}.".startswith(tuple(TRUSTED))
 
 
-def is_native(class_value, owner: type) -> bool:
+def is_native(class_value: Any, owner: type[Any]) -> bool:
     """Whether an attribute of a class was put there by C code."""
     return not is_heap(owner) or type(class_value) in OF_C and class_value.__objclass__ is owner
 
@@ -180,7 +182,7 @@ def is_empty(cell: types.CellType) -> bool:
     return False
 
 
-def is_unset(value, descriptor) -> bool:
+def is_unset(value: Any, descriptor: Any) -> bool:
     """Whether a slot of an object has no value."""
     try:
         descriptor.__get__(value, type(value))
@@ -193,18 +195,18 @@ def is_unset(value, descriptor) -> bool:
 CONVERTED = {"args": tuple, "__annotations__": dict, "start": int, "end": int}
 
 
-def is_slot(descriptor) -> bool:
+def is_slot(descriptor: Any) -> bool:
     """Whether a descriptor is a slot in the object itself, as `__slots__` makes them."""
     return is_instance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType))
 
 
-def is_data_descriptor(class_value) -> bool:
+def is_data_descriptor(class_value: Any) -> bool:
     """Whether a class attribute takes precedence over one of the instance."""
     cls = type(class_value)
     return has_data_protocol(cls) if is_heap(cls) else has_data_protocol_in_c(cls)
 
 
-def has_data_protocol(cls: type) -> bool:
+def has_data_protocol(cls: type[Any]) -> bool:
     """Whether objects of a class are data descriptors."""
     get, *writes = (
         static_lookup(cls, name)[0] is not MISSING for name in ("__get__", "__set__", "__delete__")
@@ -215,14 +217,14 @@ def has_data_protocol(cls: type) -> bool:
 has_data_protocol_in_c = functools.cache(has_data_protocol)  # of classes that cannot change
 
 
-def converts(descriptor, value) -> bool:
+def converts(descriptor: Any, value: Any) -> bool:
     """Whether an attribute in C converts a value that it is set to."""
     in_c = is_slot(descriptor) and not is_heap(descriptor.__objclass__)
     kind = CONVERTED.get(descriptor.__name__) if in_c else None
     return kind is not None and type(value) is not kind
 
 
-def defers_annotations(value) -> bool:
+def defers_annotations(value: Any) -> bool:
     """Whether user code makes the annotations of a function, class or module at the first read, as
     from Python 3.14 on."""
     if is_instance(value, types.ModuleType):
@@ -237,12 +239,12 @@ def defers_annotations(value) -> bool:
         return False
 
 
-def has_plain_name(cls: type) -> bool:
+def has_plain_name(cls: type[Any]) -> bool:
     """Whether the name of a class is stored in `type`, not computed by a metaclass."""
     return static_lookup(type(cls), "__name__")[1] is type
 
 
-def attribute_of_c(value, name: str):
+def attribute_of_c(value: Any, name: str) -> Any:
     """An attribute as the innermost class in C finds it, without code of the user's class."""
     for base in type(value).__mro__:
         getter = base.__dict__.get("__getattribute__")
@@ -251,7 +253,7 @@ def attribute_of_c(value, name: str):
     return object.__getattribute__(value, name)
 
 
-def own_dict(value) -> dict | None:
+def own_dict(value: Any) -> dict[Any, Any] | None:
     """The dict of an object's attributes, or None; no user code runs."""
     try:
         return attribute_of_c(value, "__dict__")
@@ -259,7 +261,7 @@ def own_dict(value) -> dict | None:
         return None
 
 
-def type_name(cls: type) -> str:
+def type_name(cls: type[Any]) -> str:
     """A type's name as in Python's own messages."""
     bare = is_heap(cls) or cls.__module__ == "builtins"
     return cls.__name__ if bare else f"{cls.__module__}.{cls.__name__}"

@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 from glasshouse.capture.bytecode.versions import bytecode
 
@@ -9,7 +11,7 @@ MISSING = object()
 EMPTY = bytecode.empty
 
 
-def sum_of(iterable, /, start=0):
+def sum_of(iterable: Any, /, start: Any = 0) -> Any:
     for kind, empty in ((str, "''"), (bytes, "b''"), (bytearray, "b''")):
         if isinstance(start, kind):
             text = {str: "strings", bytes: "bytes", bytearray: "bytearray"}[kind]
@@ -19,39 +21,39 @@ def sum_of(iterable, /, start=0):
     return start
 
 
-def any_of(iterable, /):
+def any_of(iterable: Any, /) -> bool:
     for x in iterable:
         if x:
             return True
     return False
 
 
-def all_of(iterable, /):
+def all_of(iterable: Any, /) -> bool:
     for x in iterable:
         if not x:
             return False
     return True
 
 
-def map_of(fn, *iterables):
+def map_of(fn: Any, *iterables: Any) -> Iterator[Any]:
     for xs in zip(*iterables):
         yield fn(*xs)
 
 
-def filter_of(fn, iterable, /):
+def filter_of(fn: Any, iterable: Any, /) -> Iterator[Any]:
     for x in iterable:
         if x if fn is None else fn(x):
             yield x
 
 
-def enumerate_of(iterable, start=0):
+def enumerate_of(iterable: Any, start: Any = 0) -> Iterator[Any]:
     number = start
     for x in iterable:
         yield number, x
         number += 1
 
 
-def zip_of(*iterables, strict=False):
+def zip_of(*iterables: Any, strict: Any = False) -> Iterator[Any]:
     iterators = [iter(x) for x in iterables]
     while iterators:
         row = []
@@ -69,12 +71,12 @@ def zip_of(*iterables, strict=False):
         yield tuple(row)
 
 
-def unequal(number, how):
+def unequal(number: Any, how: Any) -> Any:
     others = f"s 1-{number}" if number > 1 else " 1"
     return f"zip() argument {number + 1} is {how} than argument{others}"
 
 
-def best(keep_new, args, key, default, name):
+def best(keep_new: Any, args: Any, key: Any, default: Any, name: Any) -> Any:
     if not args:
         raise TypeError(f"{name} expected at least 1 argument, got 0")
     if len(args) > 1 and default is not MISSING:
@@ -93,30 +95,32 @@ def best(keep_new, args, key, default, name):
     return best_item
 
 
-def min_of(*args, key=None, default=MISSING):
+def min_of(*args: Any, key: Any = None, default: Any = MISSING) -> Any:
     return best(lambda new, old: new < old, args, key, default, "min")
 
 
-def max_of(*args, key=None, default=MISSING):
+def max_of(*args: Any, key: Any = None, default: Any = MISSING) -> Any:
     return best(lambda new, old: new > old, args, key, default, "max")
 
 
-def sorted_of(iterable, /, *, key=None, reverse=False):
+def sorted_of(iterable: Any, /, *, key: Any = None, reverse: Any = False) -> Any:
     items = list(iterable)
     check_reverse(reverse)
     keys = [(x if key is None else key(x)) for x in items]
     return [items[i] for i in order_of(keys, bool(reverse))]
 
 
-def check_reverse(reverse):  # has a rule: the real one raises
+def check_reverse(reverse: bool) -> None:  # has a rule: the real one raises
     sorted((), reverse=reverse)
 
 
-def order_of(keys, reverse):  # has a rule: the keys have to be known
+def order_of(
+    keys: list[Any], reverse: bool
+) -> list[int] | None:  # has a rule: the keys have to be known
     return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
-def reduce_of(fn, iterable, initial=MISSING, /):
+def reduce_of(fn: Any, iterable: Any, initial: Any = MISSING, /) -> Any:
     it = iter(iterable)
     value = next(it, MISSING) if initial is MISSING else initial
     if value is MISSING:
@@ -126,21 +130,21 @@ def reduce_of(fn, iterable, initial=MISSING, /):
     return value
 
 
-def chain_of(*iterables):
+def chain_of(*iterables: Any) -> Any:
     return chained(iterables)
 
 
-def islice_of(iterable, *args):
+def islice_of(iterable: Any, *args: Any) -> Any:
     check_islice(*args)
     parts = slice(*args)
     return islice_items(iter(iterable), parts.start or 0, parts.stop, parts.step or 1)
 
 
-def check_islice(*args):  # has a rule: the real one raises
+def check_islice(*args: Any) -> None:  # has a rule: the real one raises
     itertools.islice((), *args)
 
 
-def islice_items(iterator, target, end, step):
+def islice_items(iterator: Any, target: Any, end: Any, step: Any) -> Iterator[Any]:
     count = 0
     while True:
         while count < target:
@@ -157,20 +161,20 @@ def islice_items(iterator, target, end, step):
         yield x
 
 
-def repeat_of(object, times=None):
+def repeat_of(object: Any, times: Any = None) -> Iterator[Any]:
     while times is None or times > 0:
         yield object
         if times is not None:
             times -= 1
 
 
-def count_from(start=0, step=1):
+def count_from(start: Any = 0, step: Any = 1) -> Iterator[Any]:
     while True:
         yield start
         start += step
 
 
-def accumulate_of(iterable, fn=None, *, initial=None):
+def accumulate_of(iterable: Any, fn: Any = None, *, initial: Any = None) -> Iterator[Any]:
     total = initial
     if initial is not None:
         yield total
@@ -181,12 +185,12 @@ def accumulate_of(iterable, fn=None, *, initial=None):
         yield total
 
 
-def starmap_of(fn, iterable, /):
+def starmap_of(fn: Any, iterable: Any, /) -> Iterator[Any]:
     for x in iterable:
         yield fn(*x)
 
 
-def product_of(*iterables, repeat=1):
+def product_of(*iterables: Any, repeat: Any = 1) -> Generator[Any, Any, Any]:
     pools = [tuple(x) for x in iterables] * repeat
     rows = [()]
     for pool in pools:
@@ -194,14 +198,14 @@ def product_of(*iterables, repeat=1):
     yield from rows
 
 
-def takewhile_of(fn, iterable, /):
+def takewhile_of(fn: Any, iterable: Any, /) -> Iterator[Any]:
     for x in iterable:
         if not fn(x):
             return
         yield x
 
 
-def dropwhile_of(fn, iterable, /):
+def dropwhile_of(fn: Any, iterable: Any, /) -> Iterator[Any]:
     dropping = True
     for x in iterable:
         if dropping and fn(x):
@@ -210,13 +214,13 @@ def dropwhile_of(fn, iterable, /):
         yield x
 
 
-def filterfalse_of(fn, iterable, /):
+def filterfalse_of(fn: Any, iterable: Any, /) -> Iterator[Any]:
     for x in iterable:
         if not (x if fn is None else fn(x)):
             yield x
 
 
-def cycle_of(iterable, /):
+def cycle_of(iterable: Any, /) -> Iterator[Any]:
     items, repeats = [], False
     for x in iterable:
         yield x
@@ -227,7 +231,7 @@ def cycle_of(iterable, /):
             yield x
 
 
-def pairwise_of(iterable, /):
+def pairwise_of(iterable: Any, /) -> Iterator[Any]:
     before = MISSING
     for x in iterable:
         if before is not MISSING:
@@ -235,7 +239,7 @@ def pairwise_of(iterable, /):
         before = x
 
 
-def zip_longest_of(*iterables, fillvalue=None):
+def zip_longest_of(*iterables: Any, fillvalue: Any = None) -> Iterator[Any]:
     iterators = [iter(x) for x in iterables]
     while True:
         row, live = [], 0
@@ -248,7 +252,7 @@ def zip_longest_of(*iterables, fillvalue=None):
         yield tuple(row)
 
 
-def groupby_of(iterable, key=None):
+def groupby_of(iterable: Any, key: Any = None) -> Iterator[Any]:
     iterator, at = iter(iterable), {"group": None}
 
     def advance():
@@ -270,13 +274,13 @@ def groupby_of(iterable, key=None):
             advance()
 
 
-def compress_of(data, selectors):
+def compress_of(data: Any, selectors: Any) -> Iterator[Any]:
     for x, keep in zip(data, selectors):
         if keep:
             yield x
 
 
-def equal_items(a, b):
+def equal_items(a: Any, b: Any) -> Any:
     if len(a) != len(b):
         return False
     number = 0
@@ -288,35 +292,35 @@ def equal_items(a, b):
     return len(a) == len(b) and number >= len(a)  # a comparison may have changed the lengths
 
 
-def unequal_items(a, b):
+def unequal_items(a: Any, b: Any) -> bool:
     return not equal_items(a, b)
 
 
-def total_of(*numbers):
+def total_of(*numbers: Any) -> float:
     return sum(numbers[1:], numbers[0])
 
 
-def chained(iterables):
+def chained(iterables: Any) -> Generator[Any, Any, Any]:
     for iterable in iterables:
         yield from iterable
 
 
-def contains_in(iterator, element):
+def contains_in(iterator: Any, element: Any) -> bool:
     for x in iterator:
         if x is element or x == element:
             return True
     return False
 
 
-def list_of(iterable=(), /):
+def list_of(iterable: Any = (), /) -> Any:
     return [*iterable]
 
 
-def items_of(iterable=(), /):
+def items_of(iterable: Any = (), /) -> Any:
     return [x for x in iterable]  # noqa: C416 (a display would ask for the length first)
 
 
-def iterate(obj):
+def iterate(obj: Any) -> Iterator[Any]:
     number = 0
     while True:
         try:
@@ -327,7 +331,7 @@ def iterate(obj):
         number += 1
 
 
-def reversed_of(obj):
+def reversed_of(obj: Any) -> Iterator[Any]:
     number = len(obj)
     while number:
         number -= 1
@@ -338,7 +342,7 @@ def reversed_of(obj):
         yield x
 
 
-def call_until(fn, sentinel):
+def call_until(fn: Any, sentinel: Any) -> Iterator[Any]:
     while True:
         x = fn()
         if x == sentinel:
@@ -347,8 +351,11 @@ def call_until(fn, sentinel):
 
 
 def update_wrapper_of(
-    wrapper, wrapped, assigned=functools.WRAPPER_ASSIGNMENTS, updated=functools.WRAPPER_UPDATES
-):
+    wrapper: Any,
+    wrapped: Any,
+    assigned: Any = functools.WRAPPER_ASSIGNMENTS,
+    updated: Any = functools.WRAPPER_UPDATES,
+) -> Callable[..., Any]:
     for name in assigned:
         value = getattr(wrapped, name, MISSING)
         if value is not MISSING:
@@ -363,11 +370,11 @@ def update_wrapper_of(
     return wrapper
 
 
-def get_items(obj, keys):
+def get_items(obj: Any, keys: Any) -> Any:
     return obj[keys[0]] if len(keys) == 1 else tuple([obj[key] for key in keys])
 
 
-def get_attributes(obj, names):
+def get_attributes(obj: Any, names: Any) -> Any:
     values = []
     for name in names:
         x = obj
@@ -377,7 +384,7 @@ def get_attributes(obj, names):
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def call_named(obj, name, args, kwargs):
+def call_named(obj: Any, name: Any, args: Any, kwargs: Any) -> Any:
     return getattr(obj, name)(*args, **kwargs)
 
 

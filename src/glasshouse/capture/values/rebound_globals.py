@@ -3,16 +3,17 @@
 import dis
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from glasshouse.capture.values.plain import is_instance as isinstance
 
 STORE_GLOBAL, EXTENDED_ARG = dis.opmap["STORE_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 BINDING = (staticmethod, classmethod)
 
-rebound: dict[int, tuple[dict, frozenset[str]]] = {}  # by the id of a module's namespace
+rebound: dict[int, tuple[dict[Any, Any], frozenset[str]]] = {}  # by the id of a module's namespace
 
 
-def is_rebound(names: dict, name: str) -> bool:
+def is_rebound(names: dict[Any, Any], name: str) -> bool:
     """Whether a function of a module sets one of its globals."""
     entry = rebound.get(id(names))
     if entry is None:
@@ -21,7 +22,7 @@ def is_rebound(names: dict, name: str) -> bool:
     return name in entry[1]
 
 
-def codes_of(values, names: dict) -> Iterator[types.CodeType]:
+def codes_of(values: list[Any], names: dict[Any, Any]) -> Iterator[types.CodeType]:
     """The code of a module's functions, of those that others wrap, and of its classes' methods."""
     for value in values:
         if isinstance(value, property):

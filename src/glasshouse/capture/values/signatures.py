@@ -2,13 +2,18 @@
 
 import inspect
 import types
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 REPLACED = {"__wrapped__", "__signature__"}  # attributes that refer to another signature
 
 
-def on_signature(t, fn, args, kwargs, then):
+def on_signature(t: "CaptureTracer", fn: Any, args: Any, kwargs: Any, then: Any) -> Any:
     """inspect.signature of a plain function or method: a constant while its code and defaults stay
     the same."""
     target = function_of(args[0]) if len(args) == 1 and not kwargs else None
@@ -36,7 +41,7 @@ def is_of_signature(var: Var) -> bool:
     return type(var.value) in (inspect.Signature, inspect.Parameter) and var.origin is None
 
 
-def signature_part(t, var: Var, name: str) -> Var:
+def signature_part(t: "CaptureTracer", var: Var, name: str) -> Var:
     """An attribute of a signature or of a parameter."""
     part = t.do(getattr, var.value, name)
     if type(part) is types.MappingProxyType:

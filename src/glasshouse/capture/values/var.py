@@ -8,9 +8,13 @@ from the arguments), an IRNode (computed by the graph), a Recipe (a new containe
 import functools
 import operator
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.values.plain import SCALARS, attribute_of_c, is_small
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
 class ValueSource:
@@ -22,7 +26,7 @@ class ValueSource:
 
     __slots__ = ("kind", "base", "key", "named")
 
-    def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None):
+    def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None) -> None:
         self.kind, self.base, self.key, self.named = kind, base, key, named
 
     @property
@@ -39,7 +43,7 @@ class ValueSource:
             self.named = STEPS[kind][0].format(base.text, key)
         return self.named
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -48,12 +52,12 @@ def varying_name(source: ValueSource) -> str:
     return f"each {source.text}"
 
 
-def stored(cls: type, name: str):
+def stored(cls: type[Any], name: str) -> Any:
     """A class attribute as it is stored."""
     return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
 
 
-def stored_item(values: dict, key):
+def stored_item(values: dict[Any, Any], key: Any) -> Any:
     """The value of a dict at a key, without `__missing__`, which may change the dict."""
     if not dict.__contains__(values, key):
         raise KeyError(key)
@@ -80,7 +84,7 @@ class Recipe:
 
     __slots__ = ("kind", "parts")
 
-    def __init__(self, kind: str, *parts):
+    def __init__(self, kind: str, *parts: Any) -> None:
         self.kind, self.parts = kind, parts
 
 
@@ -89,7 +93,7 @@ class SymbolicNumber:
 
     __slots__ = ("fn", "args")
 
-    def __init__(self, fn, args: tuple["Var", ...]):
+    def __init__(self, fn: Callable[..., Any], args: tuple["Var", ...]) -> None:
         self.fn, self.args = fn, args
 
 
@@ -102,10 +106,10 @@ class Var:
 
     __slots__ = ("value", "origin", "items", "log")
 
-    def __init__(self, value, origin=None, items=None):
+    def __init__(self, value: Any, origin: Any = None, items: Any = None) -> None:
         self.value, self.origin = value, origin
         self.items: Any = items
-        self.log: list | None = None
+        self.log: list[Any] | None = None
 
     @property
     def is_new(self) -> bool:
@@ -115,8 +119,11 @@ class Var:
         """Whether it is something new of a kind."""
         return isinstance(self.origin, Recipe) and self.origin.kind == kind
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Var({self.value!r:.60}, {self.origin!r})"
+
+
+Kwargs = dict[str, Var]  # the keywords of a call
 
 
 class NewNumber(Var):
@@ -125,7 +132,7 @@ class NewNumber(Var):
     __slots__ = ()
 
 
-def computed(value, operands) -> Var:
+def computed(value: Any, operands: Sequence[Any]) -> Var:
     """A Var of the result of a computation on constant operands."""
     number = type(value) in (int, float, complex) and not any(value is x for x in operands)
     is_new = number and not (type(value) is int and is_small(value))
@@ -147,7 +154,7 @@ class Null:
 NULL = Var(Null)
 
 
-def constant(value) -> Var:
+def constant(value: Any) -> Var:
     """A Var of a value that is the same in each call; lists and dicts in it are made each time."""
     kind = type(value)
     if kind in SCALARS:
@@ -178,12 +185,19 @@ class Break(Exception):
     # The use of the result, if it is not pushed onto the stack: jump is ((target, items dropped) if
     # true, the same if false), loop the end of a loop that needs its next item, discard means no
     # result. With `then` an operation waits for it.
-    jump: tuple | None = None
+    jump: tuple[Any, ...] | None = None
     loop: int | None = None
     discard = continuation_fixed = False
     then = None
 
-    def __init__(self, reason: str, fn: Var | None = None, args=(), kwargs=None, hint: str = ""):
+    def __init__(
+        self,
+        reason: str,
+        fn: Var | None = None,
+        args: Any = (),
+        kwargs: "dict[str, Var] | None" = None,
+        hint: str = "",
+    ) -> None:
         super().__init__(reason)
         self.reason, self.fn, self.hint = reason, fn, hint
         self.args_, self.kwargs = args, kwargs or {}
@@ -193,16 +207,16 @@ class Break(Exception):
         self.then, self.continuation_fixed = None, True
 
 
-def discarded(tracer, var) -> None:
+def discarded(tracer: "CaptureTracer", var: "Var") -> None:
     """Drop a result that nobody wants, such as that of `__setitem__`."""
 
 
-def without_result(then):
+def without_result(then: Callable[..., Any] | None) -> Callable[..., Any]:
     """A callback for the result of a method that writes: `then` gets None instead."""
     return then if then is discarded else lambda tracer, var: tracer.give(then, None)
 
 
-def pending(method):
+def pending(method: Any) -> Any:
     """Decorate a method whose argument `then` gets the result: a Break inside notes `then`."""
     code = method.__code__
     place = code.co_varnames[: code.co_argcount].index("then")
@@ -231,7 +245,7 @@ def pending(method):
 class UserError(Exception):
     """An error of the user's program."""
 
-    def __init__(self, error: BaseException):
+    def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
 
@@ -239,6 +253,6 @@ class UserError(Exception):
 class CannotRebuild(Exception):
     """Something new that a later call cannot make again; `site` is its origin."""
 
-    def __init__(self, what: str, site=None):
+    def __init__(self, what: str, site: tuple[Any, ...] | None = None) -> None:
         super().__init__(what)
         self.what, self.site = what, site

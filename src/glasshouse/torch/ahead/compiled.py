@@ -75,7 +75,7 @@ class CompiledStep(EagerStep):
 def own_entries() -> Iterator[None]:
     """Inside, TorchDynamo has no limit of recompilations. Afterwards it forgets the functions that
     it had not compiled before."""
-    met: dict = {}
+    met: dict[Any, Any] = {}
 
     def note(code, _):
         met.setdefault(code, bool(entries_of(code)))

@@ -97,7 +97,7 @@ def bytes_of(x: torch.Tensor) -> int:
 
 def key_of(func: Any, args: tuple[Any, ...], named: dict[Any, Any]) -> tuple[Any, ...] | None:
     """The cache key of a result; None where it depends on more than sizes and numbers."""
-    key: list = [func, torch.get_default_dtype()]
+    key: list[Any] = [func, torch.get_default_dtype()]
     for x in args:
         if not add_to(key, x):
             return None

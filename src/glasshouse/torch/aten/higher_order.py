@@ -41,7 +41,7 @@ def entry(*names: str) -> Callable[..., Any]:
     """A decorator that enters a function for these operators. It takes the lowering, the node, and
     the arguments."""
 
-    def enter(lower: Callable) -> Callable:
+    def enter(lower: Callable[..., Any]) -> Callable[..., Any]:
         ENTRIES.update(dict.fromkeys(names, lower))
         return lower
 

@@ -66,7 +66,7 @@ def aten(
     """A decorator that enters a function for these operators ("add.Tensor"; "relu" is its default
     overload)."""
 
-    def enter(compute: Callable) -> Callable:
+    def enter(compute: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             TABLE[name if "." in name else f"{name}.default"] = TableEntry(compute, promotion)
         return compute

@@ -23,7 +23,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {}
 def cost_of(*names: str) -> Callable[..., Any]:
     """A decorator that enters a formula for these operators ("mm"; a dot leads to an overload)."""
 
-    def enter(compute: Callable) -> Callable:
+    def enter(compute: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             whole = name if "." in name or "::" in name else f"{name}.default"
             FORMULAS[whole] = compute

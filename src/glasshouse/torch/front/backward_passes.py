@@ -6,6 +6,7 @@ passes go through them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front.effects import written_places
@@ -74,7 +75,7 @@ def has_gradient(node: IRNode) -> bool:
 
 
 def dependencies(
-    starts: Iterable[IRNode], writers: dict, follows: Callable[[IRNode], bool]
+    starts: Iterable[IRNode], writers: dict[Any, Any], follows: Callable[[IRNode], bool]
 ) -> set[IRNode]:
     """The nodes that some nodes depend on, themselves included: operands, and writers to these."""
     reached: set[IRNode] = set()

@@ -4,6 +4,8 @@ import contextlib
 import types
 import typing
 import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.profiler import record_function
@@ -16,7 +18,7 @@ from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, constant
 from glasshouse.torch.front import names
 from glasshouse.torch.front.functions import applied_class
 from glasshouse.torch.front.state import GUARDED_WITH_MODES, READERS, StateCheck
@@ -26,13 +28,24 @@ from glasshouse.torch.patches.modes import is_profiled
 from glasshouse.torch.patches.tensors import grouped_tensors
 from glasshouse.torch.scopes.state_modes import StateModes
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 DISTRIBUTIONS = "torch.distributions"
 
 
 class TorchCallFront(NetworkFront):
     """Calls that change or read PyTorch's state beside its tensors."""
 
-    def call_special(self, tracer, fn, args, kwargs, then) -> bool:
+    def call_special(
+        self,
+        tracer: "CaptureTracer",
+        fn: Var,
+        args: list[Var],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool:
         """Handle a call of a function known here; False for any other."""
         f = fn.value
         bound = isinstance(f, types.MethodType) and isinstance(f.__self__, LRScheduler)
@@ -55,7 +68,9 @@ class TorchCallFront(NetworkFront):
         tracer.concretize(fn)
         return True
 
-    def call_with_tuples(self, tracer, fn, args, kwargs, then) -> bool:
+    def call_with_tuples(
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any
+    ) -> bool:
         """Handle a backward pass whose argument is an iterator or a view of a dict, such as
         `model.parameters()`: PyTorch makes a tuple of it. False if there is none."""
         arguments = [*enumerate(args), *kwargs.items()]
@@ -71,7 +86,9 @@ class TorchCallFront(NetworkFront):
         tracer.call(Var(tuple), [dict(arguments)[place]], {}, with_tuple)
         return True
 
-    def looks_into(self, tracer, module, args, kwargs):
+    def looks_into(
+        self, tracer: "CaptureTracer", module: str, args: list[Var], kwargs: Kwargs
+    ) -> bool:
         """Whether a module is interpreted. Distributions are, where the graph can check the values
         that they validate, or they validate none."""
         if not module.startswith(DISTRIBUTIONS):
@@ -85,12 +102,12 @@ class TorchCallFront(NetworkFront):
             return not validates_arguments(next(distributions, Distribution))
         return not option.value
 
-    def why_left(self, fn, module):
+    def why_left(self, fn: Callable[..., Any], module: str) -> str:
         usual = super().why_left(fn, module)
         why = next((x for start, x in names.WHY_LEFT.items() if module.startswith(start)), None)
         return usual if why is None else f"{usual}: {why}"
 
-    def dereference(self, tracer, fn, then) -> bool:
+    def dereference(self, tracer: "CaptureTracer", fn: Var, then: Any) -> bool:
         """Handle a call of a weak reference to an object that the trace has met."""
         var = tracer.heap.tracked.get(id(fn.value()))
         is_read = var is not None and isinstance(var.origin, ValueSource)
@@ -101,7 +118,14 @@ class TorchCallFront(NetworkFront):
         tracer.deliver(then, var)
         return True
 
-    def call_state(self, tracer, fn, args, kwargs, then) -> bool:
+    def call_state(
+        self,
+        tracer: "CaptureTracer",
+        fn: Var,
+        args: list[Var],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool:
         """Handle a function that reads or sets PyTorch's state; False for any other."""
         f = fn.value
         if f in names.CONSTANTS:
@@ -150,7 +174,7 @@ class TorchCallFront(NetworkFront):
             return False
         return True
 
-    def note_contexts(self, tracer) -> None:
+    def note_contexts(self, tracer: "CaptureTracer") -> None:
         """Note the modes after a `with` that was entered before the graph, where one of its
         exits has just set some: an error that leaves the function leaves these."""
         frames = (f for f in reversed(tracer.frames) if f.root.co_name in ("__enter__", "__exit__"))
@@ -166,11 +190,13 @@ class TorchCallFront(NetworkFront):
         if frame is modes.outside_frame:  # an exit may set more than one
             modes.outside = StateModes()
 
-    def leaver(self, tracer):
+    def leaver(self, tracer: "CaptureTracer") -> Any:
         modes = tracer.front_state.modes.outside
         return None if modes is None else modes.set
 
-    def guard_state(self, tracer, f, arguments, value) -> None:
+    def guard_state(
+        self, tracer: "CaptureTracer", f: Callable[..., Any], arguments: list[str], value: Any
+    ) -> None:
         """Guard the result of a function that reads PyTorch's state, as when the trace began."""
         key = f, arguments[0] if arguments else None
         if key in READERS or f in GUARDED_WITH_MODES:
@@ -179,7 +205,7 @@ class TorchCallFront(NetworkFront):
         check = StateCheck([(*key, tracer.front_state.modes.at_start.get(key, value))])
         tracer.guards.add("call", base, check)
 
-    def grouped(self, tracer, args, kwargs) -> Var:
+    def grouped(self, tracer: "CaptureTracer", args: list[Var], kwargs: Kwargs) -> Var:
         """Lists of tensors by device and dtype, as for optimizers: nothing is computed."""
         lists = [tracer.sequence(x) for x in tracer.sequence(args[0])]
         by_id = {id(x.value): x for row in lists for x in row}
@@ -197,7 +223,7 @@ class TorchCallFront(NetworkFront):
             )
         return new_dict(tracer, pairs)
 
-    def read_for_state(self, tracer, var: Var) -> None:
+    def read_for_state(self, tracer: "CaptureTracer", var: Var) -> None:
         """Guard an argument of a function that reads state: the class of a tensor, other values."""
         if self.is_tensor(var.value):
             if isinstance(var.origin, ValueSource):
@@ -211,6 +237,6 @@ class TorchCallFront(NetworkFront):
             tracer.typed(var)
 
 
-def refers_to(reference, target) -> bool:
+def refers_to(reference: Any, target: Any) -> bool:
     """Whether two weak references are to one object, which is alive."""
     return type(reference) is type(target) and reference() is target() is not None

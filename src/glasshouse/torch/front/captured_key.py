@@ -6,6 +6,7 @@ A graph with anything that this cannot describe has no key, and is traced in eac
 import sys
 import types
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -39,8 +40,8 @@ CHOICES = (  # functions that decide PyTorch's operators for attention and produ
 
 
 def fakes_for(
-    graph: torch.fx.GraphModule, inputs: list, aliases: Callable
-) -> tuple[FakeTensorMode, list]:
+    graph: torch.fx.GraphModule, inputs: list[Any], aliases: Callable[..., Any]
+) -> tuple[FakeTensorMode, list[Any]]:
     """The mode of the fake tensors that AOTAutograd traces a graph with, and fake tensors that must
     live meanwhile. For a graph that can be cached they have fixed sizes, as PyTorch's cache
     expects, and its nodes say which values are tensors. `aliases` says which tensors share memory,
@@ -57,12 +58,14 @@ def fakes_for(
     return fakes, [fakes.from_tensor(x, static_shapes=True) for x in tensors_of(graph, inputs)]
 
 
-def tensors_of(graph: torch.fx.GraphModule, inputs: list) -> list:
+def tensors_of(graph: torch.fx.GraphModule, inputs: list[Any]) -> list[Any]:
     """The tensors that AOTAutograd takes as a graph's inputs: inputs, parameters and buffers."""
     return [*inputs, *graph.parameters(), *graph.buffers()]
 
 
-def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -> str:
+def captured_key(
+    graph: torch.fx.GraphModule, inputs: list[Any], aliases: Callable[..., Any]
+) -> str:
     """A description of inputs and modes for the cache key; "" for a graph that is not cached."""
     tensors = tensors_of(graph, inputs)
     if others_watch() or not all(map(is_plain_tensor, tensors)):
@@ -74,12 +77,12 @@ def captured_key(graph: torch.fx.GraphModule, inputs: list, aliases: Callable) -
     return repr([*map(describe_tensor, tensors), aliases(tensors), modes, sys.version])
 
 
-def is_plain_tensor(x) -> bool:
+def is_plain_tensor(x: Any) -> bool:
     """Whether `describe_tensor` says all of a tensor."""
     return type(x) in PLAIN_CLASSES and x.layout is torch.strided and not has_hooks(x)
 
 
-def describe_tensor(x: torch.Tensor) -> tuple:
+def describe_tensor(x: torch.Tensor) -> tuple[Any, ...]:
     """All properties of a tensor that AOTAutograd may see."""
     place = tuple(x.shape), x.stride(), x.storage_offset(), x.untyped_storage().nbytes()
     autograd = x.requires_grad, x.is_leaf, x.is_inference(), is_view(x)
@@ -96,7 +99,7 @@ def is_described(node: torch.fx.Node) -> bool:
     return all(type(x) in DESCRIBED for x in parts)
 
 
-def is_known(function) -> bool:
+def is_known(function: Any) -> bool:
     """Whether a function is fixed by its name and PyTorch's version."""
     if isinstance(function, OpOverload):
         return function.namespace in OWN_OPERATORS

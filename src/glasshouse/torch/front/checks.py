@@ -6,6 +6,8 @@ gradients that were set, the state of random numbers, and small inputs."""
 import contextlib
 import operator
 import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,6 +21,10 @@ from glasshouse.torch.front.state import is_plain
 from glasshouse.torch.front.values import TorchValueFront
 from glasshouse.torch.patches.operators import raise_if_zero
 from glasshouse.torch.patches.tensors import storage_address, version_of
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 FAILED_CHECK = "a check of the captured function failed: "  # the begin of the graph's error
 UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to restore them
@@ -41,7 +47,7 @@ class LeafBefore:
     """A leaf with a weak reference to its current gradient. Where the gradient was replaced and is
     gone, no operation has read it, and a second run reads only its class."""
 
-    def __init__(self, leaf: torch.Tensor):
+    def __init__(self, leaf: torch.Tensor) -> None:
         self.leaf = leaf
         self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
 
@@ -59,20 +65,20 @@ class LeafBefore:
 class FlagCheck:
     """A guard on the value of a flag in a tensor."""
 
-    def __init__(self, flag: bool):
+    def __init__(self, flag: bool) -> None:
         self.flag = flag
 
-    def __call__(self, tensor) -> bool:
+    def __call__(self, tensor: Any) -> bool:
         return bool(tensor) is self.flag
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return "it is true" if self.flag else "it is false"
 
 
 class TorchCheckFront(TorchValueFront):
     """Checks of values in PyTorch's graphs, and what a failed one restores."""
 
-    def truth(self, tracer, var):
+    def truth(self, tracer: "CaptureTracer", var: Var) -> Any:
         flag = super().truth(tracer, var)
         if flag is None and self.is_given_flag(tracer, var):
             flag = tracer.do(bool, var.value)
@@ -80,7 +86,7 @@ class TorchCheckFront(TorchValueFront):
             tracer.guards.add("call", var.origin, FlagCheck(flag))
         return flag
 
-    def is_given_flag(self, tracer, var) -> bool:
+    def is_given_flag(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a tensor is a single boolean from before the call that the call does not write
         to, such as a buffer that says whether a module is initialized."""
         x = var.value
@@ -92,7 +98,9 @@ class TorchCheckFront(TorchValueFront):
         memory = storage_address(x.untyped_storage())
         return all(memory != storage_address(y.untyped_storage()) for y in targets.values())
 
-    def checked(self, tracer, var, is_error):
+    def checked(
+        self, tracer: "CaptureTracer", var: Var, is_error: Callable[..., Any]
+    ) -> bool | None:
         x = var.value
         is_number = not self.is_tensor(x)
         if is_number and not self.may_be_tensor(tracer, var.origin):
@@ -115,13 +123,13 @@ class TorchCheckFront(TorchValueFront):
         writes.undone = dict(writes.tensors)
         return flag
 
-    def truth_where_finite(self, tracer, var):
+    def truth_where_finite(self, tracer: "CaptureTracer", var: Var) -> Any:
         truths = self.truths_where_finite(var.origin)
         if truths is None or len(truths) > 1:
             return truths and tracer.do(bool, var.value)
         return truths.pop()
 
-    def truths_where_finite(self, node) -> set[bool] | None:
+    def truths_where_finite(self, node: IRNode) -> set[bool] | None:
         """The truth values that a node may have where all numbers are finite; None where it depends
         on something else, too."""
         name = name_of(node.target) if isinstance(node, IRNode) else ""
@@ -144,15 +152,15 @@ class TorchCheckFront(TorchValueFront):
         users = (user for user in node.users if name_of(user.target) == UNSCALING)
         return any(user.args[1] is node for user in users)
 
-    def is_failed_check(self, error):
+    def is_failed_check(self, error: Any) -> bool:
         return isinstance(error, RuntimeError) and str(error).startswith(FAILED_CHECK)
 
-    def can_restart(self, tracer) -> bool:
+    def can_restart(self, tracer: "CaptureTracer") -> bool:
         """Whether Python can run the call again from its beginning if the graph stops here."""
         written_bytes = tracer.front_state.writes.bytes
         return written_bytes is not None and written_bytes <= UNDONE_BYTES
 
-    def note_written(self, tracer, target, args) -> None:
+    def note_written(self, tracer: "CaptureTracer", target: Any, args: list[Var]) -> None:
         """Note the inputs that a call writes to; None where they are unknown."""
         name = name_of(target)
         writes = tracer.front_state.writes
@@ -172,13 +180,13 @@ class TorchCheckFront(TorchValueFront):
         else:
             writes.tensors = None
 
-    def tensors_in(self, tracer, var: Var) -> list[Var]:
+    def tensors_in(self, tracer: "CaptureTracer", var: Var) -> list[Var]:
         """The items of a list or tuple; any other value alone."""
         inside = isinstance(var.value, (list, tuple))
         return (tracer.sequence(var) or [var]) if inside else [var]
 
     @contextlib.contextmanager
-    def noting_gradients(self, tracer):
+    def noting_gradients(self, tracer: "CaptureTracer") -> Iterator[None]:
         """Inside, a backward pass runs. Gradients that it adds to in place cannot be restored."""
         tensors = [x.value for _, x in tracer.operands.lifted.values() if self.is_tensor(x.value)]
         gradients = [x.grad for x in tensors if x.is_leaf and x.grad is not None]
@@ -187,7 +195,7 @@ class TorchCheckFront(TorchValueFront):
         if before != [version_of(x) for x in gradients]:
             tracer.front_state.writes.tensors = None
 
-    def keeper(self, tracer, wrote):
+    def keeper(self, tracer: "CaptureTracer", wrote: bool) -> Any:
         """A function that saves what a graph changes, and returns one that restores it where the
         graph raises; None where it writes nothing, or neither has checks nor is inside try."""
         if not ((tracer.effects.has_caught or tracer.effects.has_checks) and wrote):

@@ -4,6 +4,7 @@ No user code runs: we read `type(value)`, never `value.__class__`, and read attr
 
 import functools
 import types
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ DEPTH, NAMED_DEPTH = 2, 3  # of nested parts; of functions that name functions
 MOST_LOOKED_AT = 32  # the most parts read of one container or object
 
 
-def is_of_torch(fn: types.FunctionType, slots) -> bool:
+def is_of_torch(fn: types.FunctionType, slots: tuple[Any, ...]) -> bool:
     """Whether a call has tensors or modules of PyTorch. Where it has none at all, whether the
     function names an object of PyTorch."""
     kinds = [kind for x in slots if (kind := kind_of(x)) is not None]
@@ -33,7 +34,7 @@ def is_of_torch(fn: types.FunctionType, slots) -> bool:
     return names_torch(fn)
 
 
-def kind_of(value, depth: int = DEPTH) -> str | None:
+def kind_of(value: Any, depth: int = DEPTH) -> str | None:
     """The owner of the tensors in a value, "torch" or "ours"; None where it has none."""
     kind = type(value)
     if issubclass(kind, OF_TORCH):
@@ -73,7 +74,7 @@ def names_torch(fn: types.FunctionType, depth: int = NAMED_DEPTH) -> bool:
     return any(leads_to_torch(x, names, depth) for x in values if x is not fn)
 
 
-def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
+def leads_to_torch(value: Any, names: tuple[str, ...], depth: int) -> bool:
     """Whether a value belongs to PyTorch, or leads there: a function by its names, a module by its
     members in `names`."""
     if value is torch or kind_of(value, min(depth, DEPTH)) == "torch":
@@ -92,14 +93,14 @@ def leads_to_torch(value, names: tuple[str, ...], depth: int) -> bool:
     return any(leads_to_torch(x, names, depth - 1) for x in parts)
 
 
-def module_of(value):
+def module_of(value: Any) -> str:
     """The name of the module that defines a function or class, or the class of another object."""
     if isinstance(value, DEFINITIONS):
         return value.__module__
     return module_of_class(value if isinstance(value, type) else type(value))
 
 
-def contents_of(cell: types.CellType) -> list:
+def contents_of(cell: types.CellType) -> list[Any]:
     """The contents of a closure's cell as a list; empty if it is not set."""
     try:
         return [cell.cell_contents]

@@ -9,9 +9,10 @@ import inspect
 import itertools
 import operator
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from glasshouse.capture.programs.recording_interpreter import eager
 from glasshouse.capture.rules.operators import IN_PLACE, is_in_place
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import CAPTURED, tell
+from glasshouse.ir.graph import IRGraph
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import WRITING, IRNode, all_of, map_nodes
 from glasshouse.torch.aten.recurrent_operators import dtype_of_products
@@ -62,10 +64,10 @@ class SegmentedGraph:
     """A graph that runs some of its calls uncompiled. It reports its time to watchers, and restores
     the pass that it began in."""
 
-    def __init__(self, run):
+    def __init__(self, run: Callable[..., Any]) -> None:
         self.inside = run
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> tuple[Any, ...] | None:
         begin_ns = perf_counter_ns() if watchers else 0
         before = state.phase
         try:
@@ -80,12 +82,12 @@ class AliasedInputs:
     """A compiled graph that writes to inputs, with a plain one. Compilers assume that the same
     inputs share memory in each call; the plain graph runs where others do."""
 
-    def __init__(self, compiled, plain, example_inputs):
+    def __init__(self, compiled: Any, plain: Callable[..., Any], example_inputs: list[Any]) -> None:
         self.compiled, self.plain = compiled, plain
         self.pattern = aliases(example_inputs)
         self.shares: bytes | None = None  # the same pattern, as C reads it
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         shares = sharing(args)
         if shares is None or shares != self.shares:
             if self.pattern is None or aliases(args) != self.pattern:
@@ -98,12 +100,14 @@ class Segment:
     """Calls of a graph between those that no compiler takes; compiled when they first run. Where
     the compiler raises, they run uncompiled, and `on_error` gets the error."""
 
-    def __init__(self, compiler, graph: torch.fx.GraphModule, is_writing: bool, on_error):
+    def __init__(
+        self, compiler: Any, graph: torch.fx.GraphModule, is_writing: bool, on_error: Any
+    ) -> None:
         self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
         self.on_error = on_error
-        self.run: Callable | None = None
+        self.run: Callable[..., Any] | None = None
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         if self.run is None:
             try:
                 self.run = compiled_call(self.compiler, self.graph, list(args), self.is_writing)
@@ -115,7 +119,7 @@ class Segment:
         return self.run(*args)
 
 
-def aliases(inputs) -> list[tuple[int, int]] | None:
+def aliases(inputs: Sequence[Any]) -> list[tuple[int, int]] | None:
     """For each tensor the number of the first one that shares its storage, and the bytes from that
     one's first element to its own. Guards fix sizes and strides, so this decides what overlaps.
     None where storages overlap, since compilers assume that they do not."""
@@ -132,18 +136,17 @@ def aliases(inputs) -> list[tuple[int, int]] | None:
         if begins_at and storage.nbytes():  # it has contents
             ranges.append((begins_at, begins_at + storage.nbytes()))
     ranges.sort()
-    overlap = any(b[0] < a[1] for a, b in itertools.pairwise(ranges))
-    return None if overlap else pattern
+    return None if any(b[0] < a[1] for a, b in itertools.pairwise(ranges)) else pattern
 
 
-def sharing(args: tuple) -> bytes | None:
+def sharing(args: tuple[Any, ...]) -> bytes | None:
     """`aliases` in bytes, read in C: for equal dtypes they are equal only where `aliases` are.
     None where C cannot read them, or storages overlap."""
     module = native()
     return None if module is None else module.sharing(args)
 
 
-def registered_compiler(name: str):
+def registered_compiler(name: str) -> Callable[..., Any]:
     """The backend of torch.compile with a name; None if there is none."""
     return find_backend(name) if name in compiler_names() else None
 
@@ -153,7 +156,7 @@ def compiler_names() -> list[str]:
     return torch.compiler.list_backends(exclude_tags=())
 
 
-def takes_ours(compiler) -> bool:
+def takes_ours(compiler: Any) -> bool:
     """Whether the first parameter of a compiler is annotated as our GraphModule."""
     if compiler is compile_to_program:
         return False
@@ -165,7 +168,7 @@ def takes_ours(compiler) -> bool:
     return note is GraphModule or isinstance(note, str) and note.endswith("GraphModule")
 
 
-def compile_graph(compiler, module: GraphModule, example_inputs: list):
+def compile_graph(compiler: Any, module: GraphModule, example_inputs: list[Any]) -> Any:
     """A function that runs a captured graph. A compiler whose first parameter is annotated as our
     GraphModule gets that, all others a torch.fx.GraphModule, as TorchDynamo's do."""
     at_entry, now = module.graph.entry_modes, StateModes()
@@ -195,19 +198,19 @@ def compile_graph(compiler, module: GraphModule, example_inputs: list):
     return ModesKept(run, at_entry) if changes else run
 
 
-def is_own(compiler) -> bool:
+def is_own(compiler: Any) -> bool:
     """Whether a compiler makes our Programs."""
     return compiler is compile_to_program or isinstance(compiler, BudgetCompiler)
 
 
-def drop_unread_numbers(graph) -> None:
+def drop_unread_numbers(graph: IRGraph) -> None:
     """Remove numbers from a graph that nothing reads: a check computes the same."""
     for node in reversed(list(graph.nodes)):
         if node.meta.get("hidden") and not node.users:
             graph.erase_node(node)
 
 
-def compiled_call(compiler, graph, example_inputs: list, is_writing: bool):
+def compiled_call(compiler: Any, graph: Any, example_inputs: list[Any], is_writing: bool) -> Any:
     """The function that a compiler returns for a torch.fx graph."""
     is_ours = is_own(compiler)
     if is_ours:
@@ -297,9 +300,8 @@ def written_by(node: IRNode) -> list[IRNode]:
     """The operands that a call writes to, as its name, its schema or `out` says."""
     in_place = is_in_place(node.target) or name_of(node.target) in WRITING
     places = written_places(node.target) or (0,) * in_place
-    return all_of(
-        IRNode, [[node.args[i] for i in places if i < len(node.args)], node.kwargs.get("out")]
-    )
+    targets = [node.args[i] for i in places if i < len(node.args)]
+    return all_of(IRNode, [targets, node.kwargs.get("out")])
 
 
 def reads_what_it_writes(node: IRNode) -> bool:
@@ -318,7 +320,7 @@ def reads_what_it_writes(node: IRNode) -> bool:
     return any(x.meta.get("memory", x) in memories for x in read)
 
 
-def is_view_again(x: IRNode, key, value) -> bool:
+def is_view_again(x: IRNode, key: Any, value: Any) -> bool:
     """Whether x[key] = value is the last part of x[key] += …: the value is there already."""
     is_read = isinstance(value, IRNode) and value.target is operator.getitem
     return is_read and value.args == (x, key)
@@ -361,8 +363,8 @@ def passes_apart(nodes: list[IRNode]) -> dict[IRNode, Passes] | None:
 
 
 def in_segments(
-    compiler, module: GraphModule, example_inputs: list, passes: dict[IRNode, Passes]
-) -> Callable:
+    compiler: Any, module: GraphModule, example_inputs: list[Any], passes: dict[IRNode, Passes]
+) -> Callable[..., Any]:
     """A function that runs a graph in segments: some calls run uncompiled, the others are compiled
     together where the same passes go through them."""
     graph, new_nodes, waiting = torch.fx.Graph(), {}, []
@@ -395,7 +397,7 @@ def in_segments(
     return AliasedInputs(run, fx_module(module).forward, example_inputs)
 
 
-def tell_pass(graph: torch.fx.Graph, running, nodes: list[IRNode]):
+def tell_pass(graph: torch.fx.Graph, running: Any, nodes: list[IRNode]) -> Any:
     """Assign the calls that are added from here on to the pass of some nodes. `running` is the node
     that began the current pass; returns the node that begins the new one, None for a forward
     pass."""
@@ -422,7 +424,7 @@ def end_pass(phase: str, begin_ns: int) -> None:
         tell("region", phase, begin_ns)
 
 
-def add_node(graph: torch.fx.Graph, new_nodes: dict, node: IRNode) -> None:
+def add_node(graph: torch.fx.Graph, new_nodes: dict[Any, Any], node: IRNode) -> None:
     """Add a node as it is to a torch.fx graph."""
     args, named = (map_nodes(x, new_nodes.__getitem__) for x in (node.args, node.kwargs))
     target = "output" if node.op == "output" else node.target
@@ -435,7 +437,7 @@ def add_node(graph: torch.fx.Graph, new_nodes: dict, node: IRNode) -> None:
 
 
 def add_segment(
-    compiler, graph: torch.fx.Graph, new_nodes: dict, nodes: list[IRNode], on_error
+    compiler: Any, graph: torch.fx.Graph, new_nodes: Any, nodes: list[IRNode], on_error: Any
 ) -> None:
     """Add calls as one compiled segment, or uncompiled where they are few."""
     few = FEWEST_SCALED if any(map(numbers_of, nodes)) else FEWEST_CALLS
@@ -466,7 +468,9 @@ def add_segment(
         new_nodes[node] = graph.call_function(operator.getitem, (whole, i))
 
 
-def segment_graph(nodes, inputs, results, given_as: torch.dtype) -> torch.fx.GraphModule:
+def segment_graph(
+    nodes: list[IRNode], inputs: list[IRNode], results: list[IRNode], given_as: torch.dtype
+) -> torch.fx.GraphModule:
     """Some calls as a separate graph, whose number inputs are tensors of a dtype."""
     graph = torch.fx.Graph()
     new_nodes = {node: graph.placeholder(node.name) for node in inputs}
@@ -491,6 +495,6 @@ def fx_module(module: GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(members_of(module), graph)
 
 
-def members_of(module: GraphModule) -> dict:
+def members_of(module: GraphModule) -> dict[Any, Any]:
     """The tensors that are members of a graph, by name."""
     return {x.target: module.member(x.target) for x in module.graph.find("get_attr")}

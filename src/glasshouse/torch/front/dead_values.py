@@ -5,12 +5,17 @@ freed with its last reference: an activation after the backward pass, intermedia
 update before the next parameter, a gradient that was set to None."""
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var
 from glasshouse.torch.patches.tensors import use_count
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 CONTAINERS = (list, tuple, dict)
 COMPUTED_BYTES = 16 << 20  # after which a trace drops dead values again
@@ -38,7 +43,7 @@ ALONE = count_references({0: Var(object())}, 0)  # of a Var and a value that onl
 NATIVE_REFERENCES = count_native_references()
 
 
-def drop_dead_values(tracer) -> None:
+def drop_dead_values(tracer: Any) -> None:
     """Remove tensors and new containers from a trace's table that nothing else refers to. The
     latest come first, since they may refer to earlier ones."""
     table = tracer.heap.tracked
@@ -47,7 +52,7 @@ def drop_dead_values(tracer) -> None:
             del table[key]
 
 
-def may_be_dropped(tracer, var: Var) -> bool:
+def may_be_dropped(tracer: "CaptureTracer", var: Var) -> bool:
     """Whether the trace has no notes of a value that must outlive it."""
     if isinstance(var.value, torch.Tensor):
         if isinstance(var.origin, ValueSource):  # a gradient that was there before, and is unread

@@ -6,6 +6,7 @@ PyTorch draws random numbers if its code names one that does."""
 
 import functools
 import types
+from typing import Any
 
 import torch
 
@@ -21,13 +22,13 @@ SHARE = "dropout"  # recurrent layers without this argument draw nothing
 OPERATORS = (OpOverload, OpOverloadPacket)
 
 
-def key_of(target):
+def key_of(target: Any) -> Any:
     """The cache key of a target's effects: an operator of torch.ops itself, otherwise a name."""
     return target if isinstance(target, OPERATORS) else name_of(target)
 
 
 @functools.cache
-def overloads_of(key) -> tuple:
+def overloads_of(key: Any) -> tuple[Any, ...]:
     """The overloads that a call may run."""
     if isinstance(key, OpOverload):
         return (key,)
@@ -38,7 +39,7 @@ def overloads_of(key) -> tuple:
 
 
 @functools.cache
-def key_draws(key) -> bool:
+def key_draws(key: Any) -> bool:
     """Whether an operator draws random numbers."""
     return any(SEEDED in op.tags for op in overloads_of(key))
 
@@ -60,18 +61,18 @@ def code_draws(function: types.FunctionType) -> bool:
     return False
 
 
-def is_python_of_torch(fn) -> bool:
+def is_python_of_torch(fn: Any) -> bool:
     """Whether a function is Python of PyTorch that becomes a node as it is."""
     return isinstance(fn, types.FunctionType) and fn.__module__ in NODE_MODULES
 
 
 @functools.cache
-def takes_share(key) -> bool:
+def takes_share(key: Any) -> bool:
     """Whether an operator draws only for a dropout probability among its arguments."""
     return any(x.name == SHARE for op in overloads_of(key) for x in schema_of(op).arguments)
 
 
-def draws(target, args=()) -> bool:
+def draws(target: Any, args: Any = ()) -> bool:
     """Whether a call draws random numbers, or may where its arguments are not known."""
     if isinstance(target, types.FunctionType):
         return is_python_of_torch(target) and code_draws(target)
@@ -84,20 +85,20 @@ def draws(target, args=()) -> bool:
 
 
 @functools.cache
-def key_by_values(key) -> bool:
+def key_by_values(key: Any) -> bool:
     """Whether an operator's result, or its size, depends on the values of tensors."""
     name = key if isinstance(key, str) else schema_of(overloads_of(key)[0]).name.partition("::")[2]
     marked = (tag in op.tags for op in overloads_of(key) for tag in BY_VALUES)
     return name not in SIZES_KNOWN and any(marked)
 
 
-def depends_on_values(target) -> bool:
+def depends_on_values(target: Any) -> bool:
     """Whether the result of a call, or its size, depends on the values of tensors."""
     return not isinstance(target, types.FunctionType) and key_by_values(key_of(target))
 
 
 @functools.cache
-def operator_writes(operator) -> tuple[int, ...]:
+def operator_writes(operator: Any) -> tuple[int, ...]:
     """The places of the arguments that an operator writes to, but for those called `out`."""
     return tuple(
         {
@@ -111,7 +112,7 @@ def operator_writes(operator) -> tuple[int, ...]:
     )
 
 
-def written_places(target) -> tuple[int, ...]:
+def written_places(target: Any) -> tuple[int, ...]:
     """Places of the arguments that a target writes to. Empty for functions and methods, whose names
     say whether they write in place."""
     return operator_writes(target) if isinstance(target, OPERATORS) else ()

@@ -7,6 +7,7 @@ arguments and on guarded values, and may write only to `ctx`. Its code is checke
 import builtins
 import dis
 import types
+from typing import Any
 
 import torch
 from torch.autograd import Function
@@ -55,14 +56,14 @@ class PlainReader:
 
     Raises: NotPlain"""
 
-    def __init__(self, front):
+    def __init__(self, front: Any) -> None:
         self.front = front
-        self.classes: dict[type, None] = {}
+        self.classes: dict[type[Any], None] = {}
         self.functions: dict[int, types.FunctionType] = {}
-        self.globals: list[tuple[dict, str]] = []
+        self.globals: list[tuple[dict[Any, Any], str]] = []
         self.cells: list[types.CellType] = []
 
-    def read_class(self, cls: type) -> None:
+    def read_class(self, cls: type[Any]) -> None:
         """Read the methods of a custom Function that autograd calls."""
         if cls in self.classes:
             return
@@ -76,7 +77,7 @@ class PlainReader:
             if not owner.__module__.startswith("torch."):
                 self.read(getattr(method, "__func__", method), is_entry=True)
 
-    def read(self, fn, is_entry: bool = False) -> None:
+    def read(self, fn: Any, is_entry: bool = False) -> None:
         """Read a function; PyTorch's decorators around it are skipped."""
         if not isinstance(fn, types.FunctionType):
             raise NotPlain(f"whose Python has a {type(fn).__name__}")
@@ -94,7 +95,7 @@ class PlainReader:
             self.check_value(cell.cell_contents, name)
         return self.read_code(fn.__code__, fn.__globals__, is_entry, set(cells))
 
-    def read_code(self, code, scope: dict, is_entry: bool, fixed: set[str]) -> None:
+    def read_code(self, code: Any, scope: dict[Any, Any], is_entry: bool, fixed: set[str]) -> None:
         """Read the instructions; `fixed` has the names of guarded cells."""
         context = code.co_varnames[0] if is_entry and code.co_argcount else None
         if code.co_flags & GENERATORS:
@@ -121,7 +122,7 @@ class PlainReader:
                 self.refuse(name)
                 inside = None if inside is None else self.check(getattr(inside, name), name)
 
-    def find(self, scope: dict, name: str):
+    def find(self, scope: dict[Any, Any], name: str) -> Any:
         """The global or builtin that a name means; note it for the guards."""
         self.globals.append((scope, name))
         if name in scope:
@@ -137,14 +138,14 @@ class PlainReader:
         if name in REFUSED or has_effects or writes or name.startswith("__"):
             raise NotPlain(f"whose Python uses {name}")
 
-    def check(self, value, name: str) -> types.ModuleType | None:
+    def check(self, value: Any, name: str) -> types.ModuleType | None:
         """Check a named value; returns it if it is a module, whose attribute is checked next."""
         if isinstance(value, types.ModuleType) and f"{value.__name__}.".startswith(MODULES):
             return value
         self.check_value(value, name)
         return None
 
-    def check_value(self, value, name: str) -> None:
+    def check_value(self, value: Any, name: str) -> None:
         """Check a constant or a callable."""
         if type(value) in SCALARS or isinstance(value, names.VALUES):
             return
@@ -158,11 +159,11 @@ class PlainReader:
         elif not self.is_plain_callable(value):
             raise NotPlain(f"whose Python names {name}, a {type(value).__name__}")
 
-    def is_users(self, fn) -> bool:
+    def is_users(self, fn: Any) -> bool:
         state = fn in names.CONSTANTS or fn in names.STATE_READERS
         return not (state or self.front.is_operation(fn))
 
-    def is_plain_callable(self, value) -> bool:
+    def is_plain_callable(self, value: Any) -> bool:
         """Whether a value is a known class or function of PyTorch or Python without effects."""
         if isinstance(value, type):
             error = issubclass(value, Exception) and value.__module__ == "builtins"
@@ -175,7 +176,7 @@ class PlainReader:
         self.refuse(name_of(value))
         return self.front.is_operation(value)
 
-    def guard(self, tracer) -> None:
+    def guard(self, tracer: Any) -> None:
         """Guard all that was read."""
         add, source = tracer.guards.add, tracer.guards.source
         for cls in self.classes:
@@ -207,7 +208,7 @@ def loads(step: dis.Instruction, name: str | None) -> bool:
     return step.opname.startswith("LOAD_FAST") and last == name
 
 
-def applied_class(fn) -> type | None:
+def applied_class(fn: Any) -> type[Any] | None:
     """The custom Function whose `apply`, as PyTorch has it, a function is; None for others.
 
     It is a class method: of Python before PyTorch 2.14, of C since."""
@@ -220,7 +221,7 @@ def applied_class(fn) -> type | None:
     return cls if is_apply else None
 
 
-def caller_of(cls: type) -> types.FunctionType:
+def caller_of(cls: type[Any]) -> types.FunctionType:
     """The function that a node calls to apply a custom Function."""
 
     def call(*args):
@@ -230,7 +231,7 @@ def caller_of(cls: type) -> types.FunctionType:
     return call
 
 
-def try_without_contents(cls: type, values: list) -> None:
+def try_without_contents(cls: type[Any], values: list[Any]) -> None:
     """Run a custom Function forward and backward on tensors without contents, as compilers do.
 
     Raises: NotPlain if it needs contents
@@ -250,7 +251,7 @@ def try_without_contents(cls: type, values: list) -> None:
         raise NotPlain(f"which raises {type(error).__name__} without values of tensors") from None
 
 
-def without_contents(mode, value):
+def without_contents(mode: Any, value: Any) -> Any:
     """A tensor without contents like another; other values as they are."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -260,7 +261,7 @@ def without_contents(mode, value):
 class TorchFunctionFront:
     """Calls of custom autograd.Functions."""
 
-    def apply_function(self, tracer, fn: Var, args, kwargs, then) -> bool:
+    def apply_function(self, tracer: Any, fn: Var, args: Any, kwargs: Any, then: Any) -> bool:
         """A call of `apply` as a node, or a break."""
         cls, reader = fn.value.__self__, PlainReader(self)
         try:
@@ -278,7 +279,7 @@ class TorchFunctionFront:
         tracer.deliver(then, self.apply(tracer, "call_function", call, call, args, {}))
         return True
 
-    def is_argument(self, tracer, var: Var) -> bool:
+    def is_argument(self, tracer: Any, var: Var) -> bool:
         """Whether a node can take a value: a tensor or a constant."""
         if self.is_tensor(var.value):
             return True

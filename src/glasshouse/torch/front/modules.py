@@ -1,12 +1,14 @@
 """Rules for PyTorch's modules in a trace: members, calls, hooks."""
 
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch.nn.modules import module as of_modules
 from torch.optim.lr_scheduler import LRScheduler
 
 from glasshouse.capture.fronts.network_front import NetworkFront
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var
 from glasshouse.torch.patches.modules import (
     CALL,
     COMPILED_CALL,
@@ -16,6 +18,10 @@ from glasshouse.torch.patches.modules import (
     has_backward_hooks,
 )
 from glasshouse.torch.scopes.module_scope import in_optimizer, in_torch_module
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 NOT_CAPTURED = (torch.jit.ScriptModule, torch.nn.modules.lazy.LazyModuleMixin)
 
@@ -28,7 +34,9 @@ class TorchModuleFront(NetworkFront):
     optimizer_type = torch.optim.Optimizer
     scheduler_type = LRScheduler
 
-    def call_module(self, tracer, fn, args, kwargs, then) -> bool:
+    def call_module(
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any
+    ) -> bool:
         """Interpret a module's forward, with its hooks."""
         module, cls = fn.value, type(fn.value)
         if isinstance(module, NOT_CAPTURED):
@@ -60,12 +68,14 @@ class TorchModuleFront(NetworkFront):
                 tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         return True
 
-    def call_step(self, tracer, fn, args, kwargs, then) -> None:
+    def call_step(
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any
+    ) -> None:
         """Interpret an optimizer's step."""
         with self.running(tracer, in_optimizer, args[0]):
             tracer.call_function(fn, args, kwargs, then)
 
-    def guard_global_hooks(self, tracer) -> None:
+    def guard_global_hooks(self, tracer: "CaptureTracer") -> None:
         """Guard that there are no hooks for all modules."""
         base = tracer.guards.source("const", None, of_modules, "torch.nn.modules.module")
         inside = tracer.guards.source("dict", base)

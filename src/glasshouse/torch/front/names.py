@@ -3,6 +3,7 @@
 import enum
 import sys
 from collections.abc import Iterator, MappingView
+from typing import Any
 
 import torch
 
@@ -190,6 +191,6 @@ ITERABLES = (Iterator, MappingView)  # a backward pass makes tuples of these
 OVERLOADS = (OpOverload, OpOverloadPacket)
 
 
-def name_of(target) -> str:
+def name_of(target: Any) -> str:
     """The name of a function or method."""
     return target if isinstance(target, str) else getattr(target, "__name__", "")

@@ -3,12 +3,22 @@
 import operator
 import sys
 import types
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, UserError, ValueSource, Var, constant
+from glasshouse.capture.values.var import (
+    Break,
+    Kwargs,
+    Recipe,
+    UserError,
+    ValueSource,
+    Var,
+    constant,
+)
 from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode
 from glasshouse.profile.function_watch import kind_of_functions
@@ -24,6 +34,12 @@ from glasshouse.torch.front.state import is_plain
 from glasshouse.torch.front.values import READING_HINT
 from glasshouse.torch.patches.functions import OPERATOR_MODULES
 
+if TYPE_CHECKING:
+    from glasshouse.capture.frames.frame import CaptureFrame
+    from glasshouse.capture.trace.tracer import CaptureTracer
+    from glasshouse.torch.front.torch_front import TorchFront
+
+
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
 READING_OPERATORS = {"not_", "truth", "contains", "countOf", "indexOf"}
 
@@ -32,17 +48,17 @@ class UsersFrames:
     """A context that notes which Python functions of the user run: not those of PyTorch, of
     Python's library, or with `plain` code. Where another profiler is set, it notes nothing."""
 
-    def __init__(self, plain: set[types.CodeType]):
+    def __init__(self, plain: set[types.CodeType]) -> None:
         self.names: list[str] = []
         self.plain = plain
 
-    def __call__(self, frame, event, argument):
+    def __call__(self, frame: Any, event: Any, argument: Any) -> None:
         library = str(frame.f_globals.get("__name__")).partition(".")[0]
         if event != "call" or library in names.LIBRARIES or self.has_no_effects(frame):
             return
         self.names.append(frame.f_code.co_qualname)
 
-    def has_no_effects(self, frame) -> bool:
+    def has_no_effects(self, frame: Any) -> bool:
         """Whether a frame is that of a torch.library operator, or of plain code."""
         while frame is not None:
             operator = str(frame.f_globals.get("__name__")).startswith(OPERATOR_MODULES)
@@ -51,19 +67,19 @@ class UsersFrames:
             frame = frame.f_back
         return False
 
-    def __enter__(self):
+    def __enter__(self) -> "UsersFrames":
         self.before = sys.getprofile()
         self.is_alone = self.before is None or isinstance(self.before, kind_of_functions())
         if self.is_alone:
             sys.setprofile(self)
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         if self.is_alone:
             sys.setprofile(self.before)
 
 
-def without_from(args, kwargs):
+def without_from(args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Arguments without the keyword "from", which the text of a graph cannot have as a name: it is
     always the first after the tensor."""
     if "from" not in kwargs or len(args) != 1:
@@ -71,7 +87,9 @@ def without_from(args, kwargs):
     return [*args, kwargs["from"]], {key: x for key, x in kwargs.items() if key != "from"}
 
 
-def refuse_subclasses(front, name: str, call: Var, args, kwargs) -> None:
+def refuse_subclasses(
+    front: "TorchFront", name: str, call: Var, args: list[Any], kwargs: dict[str, Any]
+) -> None:
     """Break where a tensor is of a subclass, whose own functions would run."""
     for x in (*args, *kwargs.values()):
         if front.is_tensor(x.value) and not is_plain(type(x.value)):
@@ -79,7 +97,9 @@ def refuse_subclasses(front, name: str, call: Var, args, kwargs) -> None:
             raise Break(reason, call, args, kwargs)
 
 
-def refuse_python_inside(front, tracer, call: Var, args, kwargs) -> None:
+def refuse_python_inside(
+    front: "TorchFront", tracer: "CaptureTracer", call: Var, args: list[Var], kwargs: Kwargs
+) -> None:
     """Break where user code would run inside a backward pass."""
     reason = front.why_python_runs(tracer, args, kwargs)
     if reason is not None:
@@ -89,7 +109,17 @@ def refuse_python_inside(front, tracer, call: Var, args, kwargs) -> None:
 class TorchNodeFront(TorchCheckFront):
     """PyTorch's functions and methods as nodes."""
 
-    def apply(self, tracer, op, target, fn, args, kwargs, *, numbers=False):
+    def apply(
+        self,
+        tracer: "CaptureTracer",
+        op: str,
+        target: Any,
+        fn: Any,
+        args: list[Any],
+        kwargs: Kwargs,
+        *,
+        numbers: bool = False,
+    ) -> Var | None:
         name = name_of(target)
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         refuse_subclasses(self, name, call, args, kwargs)
@@ -138,7 +168,15 @@ class TorchNodeFront(TorchCheckFront):
                 tracer.stop_learning(f"{name}() raising {type(raised.error).__name__}")
             raise
 
-    def go_back(self, tracer, op, target, fn, args, kwargs) -> Var:
+    def go_back(
+        self,
+        tracer: "CaptureTracer",
+        op: str,
+        target: Any,
+        fn: Callable[..., Any],
+        args: list[Var],
+        kwargs: Kwargs,
+    ) -> Var:
         """Make a backward pass a node. If user code ran inside it, the rest of the call is left to
         Python, and from the next call on the pass too. A pass that raises is not run again: some of
         its gradients exist."""
@@ -160,17 +198,17 @@ class TorchNodeFront(TorchCheckFront):
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
 
-    def is_settled(self, tracer, var):
+    def is_settled(self, tracer: "CaptureTracer", var: Var) -> bool:
         return is_settled(tracer, var, self.writes)
 
-    def are_settled(self, tracer, values) -> bool:
+    def are_settled(self, tracer: "CaptureTracer", values: tuple[Var, ...]) -> bool:
         """Whether all arguments are constants, or tensors with the same values in each call."""
         return all(
             self.is_settled(tracer, x) if self.is_tensor(x.value) else x.origin is None
             for x in values
         )
 
-    def is_so_already(self, tracer, args, kwargs) -> bool:
+    def is_so_already(self, tracer: "CaptureTracer", args: list[Var], kwargs: Kwargs) -> bool:
         """Whether requires_grad_ changes nothing."""
         flag = kwargs.get("requires_grad") or (args[1] if len(args) > 1 else Var(True))
         if isinstance(args[0].origin, ValueSource):
@@ -182,7 +220,7 @@ class TorchNodeFront(TorchCheckFront):
         x = var.value
         return self.is_tensor(x) and not x.ndim and not x.requires_grad
 
-    def as_tensor_of(self, tracer, x: Var, kwargs) -> Var:
+    def as_tensor_of(self, tracer: Any, x: Var, kwargs: Any) -> Var:
         """torch.as_tensor of a tensor: the tensor, unless it is of another dtype or device."""
         words = {k: v for k, v in kwargs.items() if v.value is not None}
         now = {"dtype": x.value.dtype, "device": x.value.device}
@@ -196,20 +234,22 @@ class TorchNodeFront(TorchCheckFront):
     def is_tensor_or_list(self, var: Var) -> bool:
         return isinstance(var.value, (torch.Tensor, list, tuple))
 
-    def depends_on_varying(self, node, fn):
+    def depends_on_varying(self, node: IRNode, fn: Any) -> bool:
         return False  # numbers are inputs only where no size depends on them
 
-    def operand(self, tracer, var, numbers=False):
+    def operand(self, tracer: "CaptureTracer", var: Any, numbers: bool = False) -> Any:
         free = type(var.value) in (int, float) and not isinstance(var.origin, IRNode)
         if free and tracer.varies(var):
             return self.lift(tracer, var) if numbers else tracer.concretize(var)
         return super().operand(tracer, var, numbers)
 
-    def writes(self, target, args):
+    def writes(self, target: Any, args: Sequence[Any]) -> bool:
         has_effects = draws(target, args) or bool(written_places(target))
         return has_effects or name_of(target) in names.WRITES or super().writes(target, args)
 
-    def why_uncatchable(self, tracer, target, args, kwargs) -> str | None:
+    def why_uncatchable(
+        self, tracer: "CaptureTracer", target: Any, args: list[Any], kwargs: Kwargs
+    ) -> str | None:
         """The reason why a call cannot be in this graph; None if it can. Where the graph raises an
         error that somebody catches, Python runs the call again from its beginning: no write may
         come before."""
@@ -238,7 +278,7 @@ class TorchNodeFront(TorchCheckFront):
             self.note_written(tracer, target, args)
         return None
 
-    def is_made_here(self, tracer, var: Var) -> bool:
+    def is_made_here(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a value is a number, or a tensor of the graph that shares no memory with its
         inputs."""
         if type(var.value) in (int, float):
@@ -252,7 +292,9 @@ class TorchNodeFront(TorchCheckFront):
         memory.lifted = len(lifted)
         return memory_of(var.value) not in memory.places
 
-    def why_not(self, tracer, fn, target, args, kwargs) -> str | None:
+    def why_not(
+        self, tracer: "CaptureTracer", fn: Any, target: Any, args: list[Any], kwargs: Kwargs
+    ) -> str | None:
         """The reason why a call cannot be a node; None if it can."""
         name = name_of(target)
         if name == "one_hot" and self.has_classes(tracer, args, kwargs):
@@ -277,12 +319,12 @@ class TorchNodeFront(TorchCheckFront):
             return f"{name}() needs a tensor's value"
         return None
 
-    def has_classes(self, tracer, args, kwargs) -> bool:
+    def has_classes(self, tracer: "CaptureTracer", args: list[Var], kwargs: Kwargs) -> bool:
         """Whether one_hot gets the number of classes; else it depends on values."""
         count = kwargs.get("num_classes") or (args[1] if len(args) > 1 else Var(-1))
         return type(count.value) is int and tracer.concretize(count) >= 0
 
-    def picks(self, tracer, key: Var) -> bool:
+    def picks(self, tracer: "CaptureTracer", key: Var) -> bool:
         """Whether the number of indexed elements depends on an index's values."""
         value = key.value
         if self.is_tensor(value):
@@ -293,7 +335,7 @@ class TorchNodeFront(TorchCheckFront):
             return any(self.picks(tracer, x) for x in tracer.sequence(key))
         return False
 
-    def holds_tensor_var(self, tracer, var: Var) -> bool:
+    def holds_tensor_var(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a Var is a tensor, or a list or tuple with one in it."""
         if isinstance(var.value, (list, tuple)):
             return any(self.holds_tensor_var(tracer, x) for x in tracer.sequence(var))
@@ -307,10 +349,12 @@ class TorchNodeFront(TorchCheckFront):
             node.meta["autocast"] is not None and torch.is_autocast_cache_enabled()
         )
 
-    def describe(self, node: IRNode, value) -> None:
+    def describe(self, node: IRNode, value: Any) -> None:
         node.meta.update(tensor_facts(value))
 
-    def wrap(self, tracer, node: IRNode, result, args, target):
+    def wrap(
+        self, tracer: "CaptureTracer", node: IRNode, result: Any, args: list[Any], target: Any
+    ) -> Var:
         if node.meta.get("requires_grad"):  # results have their own; this is for writes
             node.meta["requires_grad"] = self.requires_grad([x.value for x in args])
         if self.is_tensor(result):
@@ -330,13 +374,13 @@ class TorchNodeFront(TorchCheckFront):
             return Var(result)
         return super().wrap(tracer, node, result, args, target)
 
-    def requires_grad(self, value) -> bool:
+    def requires_grad(self, value: Any) -> bool:
         """Whether a gradient may go to a tensor, or to one in a list or tuple."""
         if isinstance(value, (list, tuple)):
             return any(map(self.requires_grad, value))
         return self.is_tensor(value) and value.requires_grad
 
-    def wrap_fields(self, tracer, node: IRNode, result):
+    def wrap_fields(self, tracer: "CaptureTracer", node: IRNode, result: Any) -> Var:
         """A result with named fields, such as that of torch.max."""
         parts = []
         for i, part in enumerate(result):
@@ -348,7 +392,7 @@ class TorchNodeFront(TorchCheckFront):
         return tracer.heap.track(Var(result, recipe, parts))
 
 
-def is_caught(frame) -> bool:
+def is_caught(frame: "CaptureFrame") -> bool:
     """Whether the user's code around a frame's instruction catches its error, or has a `finally`; a
     `with` of PyTorch does not count."""
     code, stack = frame.code, frame.saved

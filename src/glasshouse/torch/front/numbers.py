@@ -1,7 +1,9 @@
 """Numbers that only a run knows in captured graphs: learning rates, and numbers in tensors.
 Compilers take them as tensors without axes, which are computed before the calls that read them."""
 
+from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import torch
 
@@ -28,7 +30,7 @@ def numbers_of(node: IRNode) -> list[IRNode]:
     return [x for x in node.all_input_nodes if is_number(x)]
 
 
-def note_inputs(nodes, example_inputs: list) -> None:
+def note_inputs(nodes: list[IRNode], example_inputs: list[Any]) -> None:
     """Note the facts of a graph's inputs in their `meta`."""
     placeholders = (node for node in nodes if node.op == "placeholder")
     for node, x in zip(placeholders, example_inputs, strict=True):
@@ -36,7 +38,7 @@ def note_inputs(nodes, example_inputs: list) -> None:
             node.meta.update(tensor_facts(x))
 
 
-def tensor_facts(tensor: torch.Tensor) -> dict:
+def tensor_facts(tensor: torch.Tensor) -> dict[Any, Any]:
     """The facts of a tensor that its node's `meta` has."""
     return {
         "dtype": tensor.dtype,
@@ -60,7 +62,7 @@ def takes_tensors(node: IRNode) -> bool:
 
 
 def add_scaling(
-    graph: torch.fx.Graph, new_nodes: dict, node: IRNode, given_as: torch.dtype
+    graph: torch.fx.Graph, new_nodes: dict[Any, Any], node: IRNode, given_as: torch.dtype
 ) -> None:
     """Add a call whose numbers are tensors of a dtype."""
     dtype = node.args[0].meta["dtype"]
@@ -83,7 +85,9 @@ def add_scaling(
 # -- numbers first ---------------------------------------------------------------------------------
 
 
-def numbers_first(nodes: list[IRNode], is_left, writes) -> list[IRNode]:
+def numbers_first(
+    nodes: list[IRNode], is_left: Callable[..., Any], writes: Callable[..., Any]
+) -> list[IRNode]:
     """The calls of a graph in an order that computes numbers in tensors as early as possible, so
     that the calls that read them stand together. `is_left` says whether no compiler takes a call,
     `writes` whether it may write to a tensor."""
@@ -97,7 +101,7 @@ def numbers_first(nodes: list[IRNode], is_left, writes) -> list[IRNode]:
     return [*ordered, *numbers_first_in(run, writes)]
 
 
-def numbers_first_in(run: list[IRNode], writes) -> list[IRNode]:
+def numbers_first_in(run: list[IRNode], writes: Callable[..., Any]) -> list[IRNode]:
     """`numbers_first` of consecutive calls; unchanged where they may depend on their order."""
     if any(set(written_places(node.target)) - {0} for node in run):  # `memory` knows the first only
         return run

@@ -1,18 +1,25 @@
 """Tensors of a captured graph with the same values in each call: computed from constants, by
 operations that draw nothing, and not written to otherwise."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.capture.values.var import Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front.effects import draws
 from glasshouse.torch.front.names import name_of
 from glasshouse.torch.front.numbers import memory
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
+
 # Calls whose results depend on more than their arguments.
 CONTEXTS = {"__enter__", "__exit__"}
 UNSETTLED = CONTEXTS | {"getattr", "backward", "grad"}
 
 
-def is_settled(tracer, var: Var, writes) -> bool:
+def is_settled(tracer: "CaptureTracer", var: Var, writes: Callable[..., Any]) -> bool:
     """Whether a tensor has the same values in each call; `writes` says whether a call may write to
     a tensor."""
     if not isinstance(var.origin, IRNode):
@@ -40,7 +47,7 @@ def gives_the_same(node: IRNode) -> bool:
     return node.op.startswith("call_") and same and "generator" not in node.kwargs
 
 
-def may_write_to(node: IRNode, writes) -> list[IRNode]:
+def may_write_to(node: IRNode, writes: Callable[..., Any]) -> list[IRNode]:
     """The operands that a call may write to, at once or in a later backward pass."""
     if not node.op.startswith("call_") or name_of(node.target) in CONTEXTS:
         return []

@@ -1,5 +1,8 @@
 """Guards on PyTorch's modes, and on tensors, that a captured call relies on."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from glasshouse.torch.ahead.planned import current
@@ -62,18 +65,18 @@ OTHER_READERS = (  # of state that few functions read; guarded only where one re
 )
 
 
-def is_plain(kind: type) -> bool:
+def is_plain(kind: type[Any]) -> bool:
     """Whether operations on tensors of a class are PyTorch's own: it is a class of PyTorch, or that
     of tensors without contents in an analysis."""
     return kind in PLAIN_CLASSES or kind is FakeTensor and current.simulation is not None
 
 
-def read_mode(fn, argument):
+def read_mode(fn: Callable[..., Any], argument: Any) -> Any:
     """The result of a PyTorch function that reads a mode; None as the argument: it takes none."""
     return fn() if argument is None else fn(argument)
 
 
-def state_now() -> dict:
+def state_now() -> dict[Any, Any]:
     """The current results of OTHER_READERS, by function and argument."""
     return {(fn, argument): read_mode(fn, argument) for fn, argument in OTHER_READERS}
 
@@ -92,17 +95,17 @@ class StateCheck:
 
     native = None
 
-    def __init__(self, calls):
+    def __init__(self, calls: list[Any]) -> None:
         self.calls = tuple(calls)
         module = native()
         if module is not None:
             readers = tuple(reader_of(fn, argument) for fn, argument, _ in self.calls)
             self.native = module.CallsGuard(self.calls, readers)
 
-    def __call__(self, _) -> bool:
+    def __call__(self, _: Any) -> bool:
         return all(read_mode(fn, argument) == expected for fn, argument, expected in self.calls)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = [f"{fn.__name__}() is {expected}" for fn, _, expected in self.calls]
         return ", ".join([*parts[:4], "…"] if parts[4:] else parts)
 
@@ -116,7 +119,7 @@ def modes_check() -> StateCheck:
 class TensorCheck:
     """A guard: a tensor with these metadata."""
 
-    def __init__(self, tensor: torch.Tensor):
+    def __init__(self, tensor: torch.Tensor) -> None:
         self.kind, self.dtype = type(tensor), tensor.dtype
         self.shape, self.strides = tuple(tensor.shape), tensor.stride()
         self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
@@ -131,7 +134,7 @@ class TensorCheck:
         if self.native is not None:
             self.native.forbid_hooks()
 
-    def __call__(self, x) -> bool:
+    def __call__(self, x: Any) -> bool:
         return (
             type(x) is self.kind
             and x.dtype is self.dtype
@@ -143,7 +146,7 @@ class TensorCheck:
             and not (self.is_unhooked and has_hooks(x))
         )
 
-    def differs_in_sizes(self, x) -> bool:
+    def differs_in_sizes(self, x: Any) -> bool:
         """Whether a tensor lacks nothing but the sizes, and the strides that follow from them."""
         return (
             type(x) is self.kind
@@ -155,7 +158,7 @@ class TensorCheck:
             and dispatch_keys(x).raw_repr() == self.keys
         )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         grad = ", requires_grad" if self.requires_grad else ""
         hooks = ", no hooks" if self.is_unhooked else ""
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}{grad}{hooks}"

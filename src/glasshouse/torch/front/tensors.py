@@ -1,6 +1,7 @@
 """Rules for PyTorch's tensors in a trace: guards, attributes, gradients."""
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -9,38 +10,42 @@ from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front import names
 from glasshouse.torch.front.state import TensorCheck, has_hooks, is_plain
+
+if TYPE_CHECKING:
+    from glasshouse.capture.guards.program import WeakLink
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
 class KeptEntries(WeakKeyDictionary):
     """The compiled entries that a parameter keeps alive. Its copies and files have none."""
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Any) -> Any:
         return KeptEntries()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return OrderedDict, ()
 
 
 class TorchTensorFront(FrontEnd):
     """Guards on tensors, and reads and writes of their attributes."""
 
-    def is_tensor(self, value):
+    def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
 
-    def is_key(self, value):
+    def is_key(self, value: Any) -> bool:
         return is_plain(type(value)) or self.is_constant(value)
 
-    def keep(self, value, link, entry):
+    def keep(self, value: Any, link: "WeakLink", entry: Any) -> None:
         entries = value.__dict__.get("_gh_entries")
         if type(entries) is not KeptEntries:
             entries = value._gh_entries = KeptEntries()
         entries[link] = entry
 
-    def guard(self, tracer, var):
+    def guard(self, tracer: "CaptureTracer", var: Var) -> None:
         source, value = var.origin, var.value
         self.check_plain(value)
         if isinstance(source, ValueSource) and id(source) not in tracer.guards.guarded:
@@ -48,12 +53,12 @@ class TorchTensorFront(FrontEnd):
             check = tracer.front_state.tensor_checks[id(source)] = TensorCheck(value)
             tracer.guards.add("call", source, check)
 
-    def check_plain(self, value) -> None:
+    def check_plain(self, value: Any) -> None:
         """Break where a tensor's class overrides operations."""
         if not is_plain(type(value)):
             raise Break(f"a {type(value).__name__}, a subclass of Tensor")
 
-    def attribute(self, tracer, var, name):
+    def attribute(self, tracer: "CaptureTracer", var: Var, name: str) -> Var | None:
         value = var.value
         if not is_plain(type(value)):
             raise Break(
@@ -90,10 +95,10 @@ class TorchTensorFront(FrontEnd):
             return Var(tracer.do(getattr, value, name))
         raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
 
-    def metadata(self, tracer, var, name):
+    def metadata(self, tracer: "CaptureTracer", var: Var, name: str) -> Var:
         return constant(tuple(var.value.shape)) if name == "shape" else None
 
-    def gradient(self, tracer, var):
+    def gradient(self, tracer: "CaptureTracer", var: Var) -> Var | None:
         """The value of tensor.grad."""
         value, read = var.value, (var.items or {}).get("grad")
         if read is not None:
@@ -111,7 +116,7 @@ class TorchTensorFront(FrontEnd):
         var.items = {**(var.items or {}), "grad": gradient}
         return gradient
 
-    def first_gradient(self, tracer, var) -> Var:
+    def first_gradient(self, tracer: "CaptureTracer", var: Var) -> Var:
         """The gradient that a tensor had when the trace began, guarded; None where it was set."""
         gradients = tracer.front_state.gradients
         if not isinstance(var.origin, ValueSource) or id(var.value) in gradients.were_set:
@@ -127,7 +132,7 @@ class TorchTensorFront(FrontEnd):
         gradients.sources.add(id(source))
         return tracer.heap.load(first, source)
 
-    def set_attribute(self, tracer, var, name, value):
+    def set_attribute(self, tracer: "CaptureTracer", var: Var, name: str, value: Var) -> None:
         if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
             method = var.value.requires_grad_
             self.apply(tracer, "call_method", "requires_grad_", method, [var, value], {})
@@ -140,7 +145,9 @@ class TorchTensorFront(FrontEnd):
         self.apply(tracer, "call_function", setattr, setattr, args, {})
         var.items = {**(var.items or {}), "grad": value}
 
-    def why_python_runs(self, tracer, args, kwargs) -> str | None:
+    def why_python_runs(
+        self, tracer: "CaptureTracer", args: list[Var], kwargs: Kwargs
+    ) -> str | None:
         """The reason why user code may run inside a backward pass, where it sees gradients too
         early, or changes values that were read; None where it cannot. Then guards forbid hooks."""
         values = [x for _, x in tracer.operands.lifted.values()]
@@ -163,7 +170,7 @@ class TorchTensorFront(FrontEnd):
                 tracer.front_state.tensor_checks[id(x.origin)].forbid_hooks()
         return None
 
-    def forget_gradients(self, tracer) -> None:
+    def forget_gradients(self, tracer: "CaptureTracer") -> None:
         """Forget known gradients: a backward pass may change them."""
         for _, var in tracer.operands.lifted.values():
             if self.is_tensor(var.value) and var.value.is_leaf:

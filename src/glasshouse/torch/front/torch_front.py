@@ -6,6 +6,8 @@ calls use the captured graph."""
 
 import operator
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd import forward_ad
@@ -13,7 +15,7 @@ from torch.autograd import forward_ad
 from glasshouse import memory
 from glasshouse.capture.sessions.dispatching import miss
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Var
+from glasshouse.capture.values.var import Kwargs, Var
 from glasshouse.dispatch.bind import state
 from glasshouse.torch.front import names
 from glasshouse.torch.front.calls import TorchCallFront
@@ -34,6 +36,11 @@ from glasshouse.torch.front.trace_state import TorchTrace
 from glasshouse.torch.patches.dynamo import skip_all
 from glasshouse.torch.patches.functions import NATIVE_MODULE
 from glasshouse.torch.patches.modes import FORWARD_LEVEL
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+    from glasshouse.ir.graph_module import GraphModule
+
 
 DESCRIPTORS = (
     types.ClassMethodDescriptorType,
@@ -56,28 +63,28 @@ class TorchFront(
     looked_into = frozenset(names.LOOKED_INTO)
     in_place = frozenset({operator.setitem})
 
-    def __init__(self):
+    def __init__(self) -> None:
         skip_all(miss.__code__)
 
-    def claims(self, fn, slots):
+    def claims(self, fn: Callable[..., Any], slots: tuple[Any, ...]) -> bool:
         return is_of_torch(fn, slots)
 
-    def compile(self, compiler, module, example_inputs):
+    def compile(self, compiler: Any, module: "GraphModule", example_inputs: list[Any]) -> Any:
         return compile_graph(compiler, module, example_inputs)
 
-    def named_compiler(self, name):
+    def named_compiler(self, name: str) -> Callable[..., Any]:
         return registered_compiler(name)
 
-    def compiler_names(self):
+    def compiler_names(self) -> Any:
         return compiler_names()
 
-    def is_module(self, value):
+    def is_module(self, value: Any) -> bool:
         return isinstance(value, torch.nn.Module)
 
-    def is_constant(self, value):
+    def is_constant(self, value: Any) -> bool:
         return isinstance(value, names.VALUES)
 
-    def is_operation(self, fn):
+    def is_operation(self, fn: Any) -> bool:
         if isinstance(fn, names.OVERLOADS):
             return True
         if isinstance(fn, types.BuiltinFunctionType):
@@ -95,7 +102,7 @@ class TorchFront(
         """Whether no mode sees each operation."""
         return not others_watch()
 
-    def ambient(self, tracer):
+    def ambient(self, tracer: "CaptureTracer") -> None:
         base = tracer.guards.source("const", None, torch, "torch")
         tracer.guards.add("call", base, modes_check())
         base = tracer.guards.source("const", None, forward_ad, "torch.autograd.forward_ad")
@@ -103,18 +110,25 @@ class TorchFront(
         level = tracer.guards.source("get", inside, FORWARD_LEVEL.name)
         tracer.guards.add("eq", level, NO_LEVEL)
 
-    def begin(self, tracer):
+    def begin(self, tracer: "CaptureTracer") -> TorchTrace:
         memory.current().empty_cache()  # the trace computes in PyTorch's memory
         tracer.graph.entry_modes = StateModes()
         return TorchTrace()
 
-    def end(self, tracer):
+    def end(self, tracer: "CaptureTracer") -> None:
         """End the trace."""
         state.scope, state.phase = tracer.front_state.place_before
 
     stop = end
 
-    def call(self, tracer, fn, args, kwargs, then):
+    def call(
+        self,
+        tracer: "CaptureTracer",
+        fn: Var,
+        args: list[Var],
+        kwargs: Kwargs,
+        then: Callable[..., Any] | None,
+    ) -> bool | None:
         f = fn.value
         if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
             this, name = fn.origin.parts

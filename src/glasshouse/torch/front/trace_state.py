@@ -17,8 +17,10 @@ from glasshouse.torch.scopes.state_modes import StateModes
 class ContextModes:
     """PyTorch's modes after the `with` statements that were entered before the trace."""
 
-    at_start: dict = field(default_factory=state_now)
-    frames: list = field(default_factory=list)  # of the `__enter__` and `__exit__` that set modes
+    at_start: dict[Any, Any] = field(default_factory=state_now)
+    frames: list[Any] = field(
+        default_factory=list
+    )  # of the `__enter__` and `__exit__` that set modes
     entered: int = 0  # `with` statements of the trace that are open
     outside_frame: Any = None  # the last exit of such a `with`
     outside: StateModes | None = None  # the modes after it
@@ -51,14 +53,14 @@ class InputWrites:
 class InputMemory:
     """The memory of the graph's inputs."""
 
-    places: set = field(default_factory=set)
+    places: set[Any] = field(default_factory=set)
     lifted: int = 0  # the number of lifted values whose memory is noted
 
 
 class TorchTrace:
     """The state of PyTorch's front end for one trace."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.place_before = state.scope, state.phase
         self.modes = ContextModes()
         self.gradients = TraceGradients()

@@ -5,6 +5,8 @@ from the tensor, so that no run waits for the number."""
 
 import math
 import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +18,10 @@ from glasshouse.ir.node import IRNode
 from glasshouse.torch.front.numbers import memory, memory_of
 from glasshouse.torch.front.settled import may_write_to
 from glasshouse.torch.front.state import is_plain
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 READING_HINT = "read values after the captured function, or accept the break"
 NUMBERS = (bool, int, float)
@@ -32,7 +38,7 @@ WHOLE = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32}  # and t
 class TorchValueFront(FrontEnd):
     """Numbers of graphs that only a run knows."""
 
-    def item(self, tracer, var: Var) -> Var:
+    def item(self, tracer: "CaptureTracer", var: Var) -> Var:
         """The number of tensor.item(), a result of the graph that nothing else may rely on."""
         value = tracer.do(var.value.item)
         if type(value) not in NUMBERS:
@@ -44,7 +50,7 @@ class TorchValueFront(FrontEnd):
         tracer.front_state.read_tensors[node] = var
         return Var(value, node)
 
-    def number_of(self, tracer, fn, var):
+    def number_of(self, tracer: "CaptureTracer", fn: type[Any], var: Var) -> Any:
         if self.is_hidden(var):
             return self.calculate(tracer, fn, [var])
         x = var.value
@@ -56,14 +62,14 @@ class TorchValueFront(FrontEnd):
         tracer.do(fn, x)  # which may warn
         return self.item(tracer, var)
 
-    def calculate(self, tracer, fn, args) -> Var:
+    def calculate(self, tracer: "CaptureTracer", fn: Callable[..., Any], args: list[Var]) -> Var:
         """Arithmetic on numbers that tensors hold."""
         catches = any(f.code.catches_at(f.at) and not f.trusted for f in tracer.frames)
         if catches or fn not in ARITHMETIC:
             raise Break("a number that a tensor holds is calculated with", Var(fn), args)
         return self.calculated(tracer, fn, args)
 
-    def calculated(self, tracer, fn, args) -> Var:
+    def calculated(self, tracer: "CaptureTracer", fn: Callable[..., Any], args: list[Var]) -> Var:
         """The result of a function of numbers, some of which tensors hold, as a node."""
         operands = tuple(self.operand(tracer, x, True) for x in args)
         value = tracer.do(fn, *(x.value for x in args))
@@ -71,16 +77,18 @@ class TorchValueFront(FrontEnd):
         node.meta.update(line=tracer.frames[-1].where, varies=True, scalar=True, hidden=True)
         return Var(value, node)
 
-    def of_held_numbers(self, tracer, fn, args):
+    def of_held_numbers(
+        self, tracer: "CaptureTracer", fn: Callable[..., Any], args: list[Var]
+    ) -> Any:
         if not any(map(self.is_hidden, args)) or any(type(x.value) not in NUMBERS for x in args):
             return None
         tells = fn in COMPARE or fn in KINDS_OF_NUMBERS
         return (self.calculated if tells else self.calculate)(tracer, fn, args)
 
-    def is_hidden(self, var):
+    def is_hidden(self, var: Any) -> bool:
         return isinstance(var.origin, IRNode) and bool(var.origin.meta.get("hidden"))
 
-    def holds_hidden(self, tracer, var: Var) -> bool:
+    def holds_hidden(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a Var is a number that a tensor holds, or has one in it."""
         if isinstance(var.value, (list, tuple)):
             items = tracer.sequence(var) or ()
@@ -89,7 +97,7 @@ class TorchValueFront(FrontEnd):
 
     # -- the same as tensors -----------------------------------------------------------------------
 
-    def may_be_tensor(self, tracer, value) -> bool:
+    def may_be_tensor(self, tracer: Any, value: Any) -> bool:
         """Whether a float64 tensor can hold a node's number, or a constant, exactly."""
         if not isinstance(value, IRNode):
             return type(value) in NUMBERS and not (type(value) is int and abs(value) > EXACT)
@@ -101,20 +109,20 @@ class TorchValueFront(FrontEnd):
         is_twin = value.target in TWINS
         return is_twin and all(self.may_be_tensor(tracer, x) for x in value.args)
 
-    def has_whole(self, tracer, node: IRNode) -> bool:
+    def has_whole(self, tracer: Any, node: IRNode) -> bool:
         """Whether a number is computed from whole numbers that tensors hold."""
         if node in tracer.front_state.read_tensors:
             return tracer.front_state.read_tensors[node].value.dtype in WHOLE
         return any(self.has_whole(tracer, x) for x in node.all_input_nodes)
 
-    def is_written_after(self, tracer, node: IRNode, x: torch.Tensor) -> bool:
+    def is_written_after(self, tracer: Any, node: IRNode, x: torch.Tensor) -> bool:
         """Whether a tensor may have been written to since a node of the graph read it."""
         nodes = tracer.graph.nodes
         later = nodes[nodes.index(node) + 1 :]
         targets = {memory(y) for other in later for y in may_write_to(other, self.writes)}
         return bool(targets & {None, memory_of(x)})
 
-    def tensor_of(self, tracer, node: IRNode) -> Var:
+    def tensor_of(self, tracer: Any, node: IRNode) -> Var:
         """A tensor without axes with the number of a node."""
         if node in tracer.front_state.read_tensors:
             x = tracer.front_state.read_tensors[node]
@@ -127,6 +135,6 @@ class TorchValueFront(FrontEnd):
             return self.apply(tracer, "call_function", twin, twin, operands, {})
         return self.operate(tracer, twin, operands)
 
-    def apply_method(self, tracer, x: Var, method: str, args=()) -> Var:
+    def apply_method(self, tracer: Any, x: Var, method: str, args: Any = ()) -> Var:
         """The result of a tensor's method, as a node."""
         return self.apply(tracer, "call_method", method, getattr(x.value, method), [x, *args], {})

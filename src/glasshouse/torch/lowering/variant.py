@@ -94,8 +94,8 @@ class GraphVariant:
         """The results, and the new contents of inputs. Parts of one value share its memory; all
         others have memory of their own. None is a view to autograd, which would refuse to write to
         it in place."""
-        owners: dict[int, tuple] = {}
-        copies: dict[tuple, torch.Tensor] = {}
+        owners: dict[int, tuple[Any, ...]] = {}
+        copies: dict[tuple[Any, ...], torch.Tensor] = {}
         results = []
         for number, (out, place) in enumerate(zip(self.outputs, self.places)):
             if place is None:
@@ -142,7 +142,7 @@ class ReferenceVariant(GraphVariant):
 
     def run(self, args: Any) -> list[Any]:
         """The results for tensors of these sizes."""
-        arrays: list = []
+        arrays: list[Any] = []
         if self.recording is not None:
             keys = draw_keys(self.draws)
             for leaf, source in zip(self.recording.leaves, self.leaves):

@@ -103,7 +103,7 @@ def operator_of(func: Any) -> Operator | None:
 
 def key_of(operator: Operator, args: tuple[Any, ...], named: dict[Any, Any]) -> tuple[Any, ...]:
     """The cost key of a call: operator, shapes, dtypes, constants; of floats the type alone."""
-    key: list = [operator]
+    key: list[Any] = [operator]
     add = key.append
     for x in (*args, *named.values()) if named else args:
         kind = type(x)

@@ -25,7 +25,7 @@ class StorageWatch:
 
     def __init__(self, watcher: Watcher) -> None:
         self.tell = watcher.library_memory
-        self.references: dict[int, weakref.ref] = {}  # by address
+        self.references: dict[int, weakref.ref[Any]] = {}  # by address
 
     def operands(self, args: Any) -> None:
         """Note operands that are about to be read: an unknown storage existed before."""

@@ -11,6 +11,8 @@ import threading
 import types
 import typing
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import (
     CapturedIterator,
@@ -61,7 +63,19 @@ from glasshouse.capture.values.polyfills import (
     total_of,
 )
 from glasshouse.capture.values.signatures import on_signature
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, computed, constant
+from glasshouse.capture.values.var import (
+    Break,
+    Kwargs,
+    Recipe,
+    ValueSource,
+    Var,
+    computed,
+    constant,
+)
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 # Functions of `operator` that write to their first argument, or call it.
 PLAIN = {name.rstrip("_") for name in vars(operator)}
@@ -90,7 +104,7 @@ PURE = {
 PRINT_HINT = "print after the captured function, or accept the break"
 
 
-def breaking(what: str, is_called: bool = True, hint: str = ""):
+def breaking(what: str, is_called: bool = True, hint: str = "") -> Any:
     """The rule that leaves a call to Python, or, unless it `is_called`, the instruction."""
 
     def rule(t, fn, args, kwargs, then):
@@ -101,7 +115,7 @@ def breaking(what: str, is_called: bool = True, hint: str = ""):
     return rule
 
 
-def simple(rule):
+def simple(rule: Any) -> Any:
     """The rule of a builtin that takes no keywords: rule(tracer, args, then)."""
 
     def checked(t, fn, args, kwargs, then):
@@ -112,7 +126,7 @@ def simple(rule):
     return checked
 
 
-def check_count(fn, args, kwargs) -> None:
+def check_count(fn: Var, args: list[Any], kwargs: dict[str, Var]) -> None:
     """Check that a rule covers this number of arguments; Python makes other calls.
 
     Raises: Break
@@ -123,23 +137,23 @@ def check_count(fn, args, kwargs) -> None:
         raise Break(f"call of {fn.value.__name__} with other arguments", fn, args, kwargs)
 
 
-def polyfilled(t, fn, args, kwargs, then):
+def polyfilled(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     return t.call_polyfill(fn, args, kwargs, then)
 
 
-def on_type(t, fn, args, kwargs, then):
+def on_type(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any) -> Any:
     if len(args) == 1:
         return t.give(then, type_of(t.typed(args[0])))
     raise Break("a class is made", fn, args, kwargs)
 
 
-def on_bool(t, fn, args, kwargs, then):
+def on_bool(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if not args:
         return t.give(then, False)
     return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
 
 
-def name_of(t, fn: Var, args) -> str:
+def name_of(t: "CaptureTracer", fn: Var, args: list[Any]) -> str:
     """The name of an attribute, the second argument; Python raises for a wrong one."""
     name = t.concretize(args[1])
     if not isinstance(name, str):
@@ -147,7 +161,7 @@ def name_of(t, fn: Var, args) -> str:
     return name
 
 
-def on_getattr(t, fn, args, kwargs, then):
+def on_getattr(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any) -> Any:
     name = name_of(t, fn, args)
     if len(args) == 2:
         return t.get_attribute(args[0], name, then)
@@ -155,7 +169,7 @@ def on_getattr(t, fn, args, kwargs, then):
     return attribute_or(t, (fn, args), args[0], name, then, other)
 
 
-def on_hasattr(t, fn, args, kwargs, then):
+def on_hasattr(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any) -> Any:
     name = name_of(t, fn, args)
     return attribute_or(
         t,
@@ -167,12 +181,12 @@ def on_hasattr(t, fn, args, kwargs, then):
     )
 
 
-def on_setattr(t, fn, args, kwargs, then):
+def on_setattr(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     value = args[2] if len(args) > 2 else None
     return t.set_attribute(args[0], name_of(t, fn, args), value, then)
 
 
-def on_iter(t, fn, args, kwargs, then):
+def on_iter(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if len(args) == 2 and not callable(t.typed(args[0])):
         raise Break("iter of what cannot be called", fn, args)
     if len(args) == 2:
@@ -180,13 +194,13 @@ def on_iter(t, fn, args, kwargs, then):
     return t.get_iter(args[0], then)
 
 
-def on_super(t, fn, args, kwargs, then):
+def on_super(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if len(args) == 1:
         raise Break("super of a class alone", fn, args)
     return t.deliver(then, make_super(t, args[0], args[1]) if args else super_of_frame(t))
 
 
-def on_enumerate(t, fn, args, kwargs, then):
+def on_enumerate(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
     if type(start.value) is not int:
         raise Break("enumerate from another number than it takes", fn, args, kwargs)
@@ -204,7 +218,7 @@ def on_enumerate(t, fn, args, kwargs, then):
     return t.get_iter(args[0], wrap)
 
 
-def on_zip(t, fn, args, kwargs, then):
+def on_zip(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     simple = (SequenceIterator, ZipIterator, EnumerateIterator, range)
     if kwargs or any(not isinstance(x.value, simple) and t.iterated(x) is None for x in args):
         return t.call_polyfill(fn, args, kwargs, then)
@@ -214,7 +228,7 @@ def on_zip(t, fn, args, kwargs, then):
     return t.deliver(then, t.heap.track(Var(ZipIterator(inners), Recipe("iterator"))))
 
 
-def on_reversed(t, fn, args, kwargs, then):
+def on_reversed(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if t.call_own(args[0], "__reversed__", [], then):
         return None
     if type(args[0].value) is range:  # of any length
@@ -233,12 +247,12 @@ def on_reversed(t, fn, args, kwargs, then):
     raise Break("reversed", fn, args)
 
 
-def in_polyfill(t) -> bool:
+def in_polyfill(t: "CaptureTracer") -> bool:
     """Whether the running frame is that of a polyfill."""
     return t.frames[-1].globals is call_until.__globals__
 
 
-def on_id(t, fn, args, kwargs, then):
+def on_id(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     var = args[0]
     if isinstance(var.origin, ValueSource) and t.guards.live:
         t.guards.add("is", var.origin, var.value)
@@ -247,7 +261,7 @@ def on_id(t, fn, args, kwargs, then):
     return t.give(then, id(var.value))
 
 
-def on_choices(t, fn, args, kwargs, then):
+def on_choices(t: "CaptureTracer", fn: Any, args: Any, kwargs: Any, then: Any) -> Any:
     """permutations and combinations, computed on the places of the items."""
     items = t.iterated(args[0])
     if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
@@ -260,7 +274,7 @@ def on_choices(t, fn, args, kwargs, then):
     return t.deliver(then, t.heap.track(Var(iterator, Recipe("iterator"))))
 
 
-def on_sum(t, fn, args, kwargs, then):
+def on_sum(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """sum: for numbers by Python itself, with its order and precision."""
     items = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
     if items is not None and isinstance(args[0].value, CapturedIterator):
@@ -276,12 +290,12 @@ def on_sum(t, fn, args, kwargs, then):
     return polyfilled(t, fn, args, kwargs, then)
 
 
-def on_type_form(t, fn, args, kwargs, then):
+def on_type_form(t: "CaptureTracer", fn: Any, args: Any, kwargs: Any, then: Any) -> Any:
     """typing.get_origin and get_args, whose results are constant."""
     return t.deliver(then, constant(call_concrete(t, fn.value, args, kwargs)))
 
 
-def on_place(t, fn, args, kwargs, then):
+def on_place(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """The place of the call, such as its thread: a constant that is guarded."""
     value = t.do(fn.value)
     base = t.guards.source("const", None, fn.value, fn.value.__name__)
@@ -289,34 +303,36 @@ def on_place(t, fn, args, kwargs, then):
     return t.give(then, value)
 
 
-def tells(fn, value) -> bool:
+def tells(fn: Callable[..., Any], value: Any) -> bool:
     return fn() == value
 
 
-def on_check_islice(t, fn, args, kwargs, then):
+def on_check_islice(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     return t.give(then, call_concrete(t, check_islice, args))
 
 
-def on_check_reverse(t, fn, args, kwargs, then):
+def on_check_reverse(
+    t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     if not t.foldable(args[0]):
         raise Break("sorting by an order that is not known", fn, args, kwargs)
     return t.give(then, call_concrete(t, check_reverse, args))
 
 
-def on_order(t, fn, args, kwargs, then):
+def on_order(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if not all_foldable(t, args):
         raise Break("sorting by values that are not known", fn, args)
     return t.deliver(then, constant(call_concrete(t, order_of, args)))
 
 
-def on_new_tuple(t, fn, args, kwargs, then):
+def on_new_tuple(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     items = t.iterated(args[1]) if len(args) == 2 else None
     if items is None:
         raise Break("a call of __new__", fn, args, kwargs)
     return t.deliver(then, t.heap.new_tuple(items, t.concretize(args[0])))
 
 
-def on_str(t, fn, args, kwargs, then):
+def on_str(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if args and has_own_text(t, args[0]):
         names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
         name = next((x for x in names if t.own_method(args[0], x)), None)
@@ -336,12 +352,12 @@ def on_str(t, fn, args, kwargs, then):
     raise Break(f"the text of a {cls.__name__}", fn, args)
 
 
-def is_constant_set(t, var: Var) -> bool:
+def is_constant_set(t: "CaptureTracer", var: Var) -> bool:
     """Whether a value is a set of constants: any read relies on all of it."""
     return type(var.value) in (set, frozenset) and all(map(t.foldable, t.sequence(var)))
 
 
-def on_hash(t, args, then):
+def on_hash(t: "CaptureTracer", args: list[Var], then: Any) -> Any:
     convert = as_builtin(hash, args[0], "__hash__", lambda t2, v: t2.give(then, t2.concretize(v)))
     if t.call_own(args[0], "__hash__", [], convert):
         return None
@@ -350,7 +366,7 @@ def on_hash(t, args, then):
     return t.deliver(then, computed(call_concrete(t, hash, args), ()))
 
 
-def on_number(t, fn, args, kwargs, then):
+def on_number(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any) -> Any:
     """int(x), float(x)."""
     if len(args) == 1 and is_number_call(t, args):
         return t.deliver(then, t.number(fn.value, args))
@@ -369,7 +385,7 @@ def on_number(t, fn, args, kwargs, then):
     raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
 
 
-def on_pure(t, fn, args, kwargs, then):
+def on_pure(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if fn.value is slice:
         return t.deliver(then, t.heap.new_slice(args))
     if fn.value is frozenset and len(args) == 1 and type(args[0].value) is frozenset:

@@ -2,15 +2,20 @@
 
 import functools
 import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.program import FinalCheck
 from glasshouse.capture.rules.constants import call_concrete, is_plain, is_same_object
 from glasshouse.capture.values.plain import CACHED, MISSING, is_trusted
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Var, constant
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-def call_cached(t, fn: Var, args, kwargs, then):
+def call_cached(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """Call a function with a cache: later calls find the same result there."""
     arguments = [*args, *kwargs.values()]
     objects = [x for x in arguments if not t.foldable(x)]
@@ -32,7 +37,9 @@ def call_cached(t, fn: Var, args, kwargs, then):
     return t.deliver(then, t.heap.load(result, source))
 
 
-def rely_on_result(t, f, args: list, kwargs: dict, result) -> None:
+def rely_on_result(
+    t: "CaptureTracer", f: Callable[..., Any], args: list[Any], kwargs: dict[Any, Any], result: Any
+) -> None:
     """Guard that a function's cache still holds a result. The guard calls the function, which
     counts as a hit, as the user's own call would. It does not call a function whose cache was
     cleared: that would run the user's code before all guards have passed."""
@@ -48,11 +55,13 @@ def rely_on_result(t, f, args: list, kwargs: dict, result) -> None:
 class KeptResults:
     """The results that a trace took from cached functions, and what their caches had for them."""
 
-    def __init__(self):
-        self.calls: list[tuple] = []  # function, arguments, keywords, result
-        self.places: list[tuple] = []  # cache, key, stored value
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []  # function, arguments, keywords, result
+        self.places: list[tuple[Any, ...]] = []  # cache, key, stored value
 
-    def add(self, f, args: list, kwargs: dict, result) -> None:
+    def add(
+        self, f: Callable[..., Any], args: list[Any], kwargs: dict[Any, Any], result: Any
+    ) -> None:
         self.calls.append((f, args, kwargs, result))
         cache, key = cache_of(f), key_of(f, args, kwargs)
         self.places.append((cache, key, cache.get(key, MISSING)))
@@ -68,13 +77,13 @@ class KeptResults:
         )
 
 
-def cache_of(f) -> dict:
+def cache_of(f: Callable[..., Any]) -> dict[Any, Any]:
     """The dict in which a function under `lru_cache` keeps its results. A cache that is cleared and
     filled again has other objects, or other results."""
     return next(x for x in gc.get_referents(f) if type(x) is dict and x is not f.__dict__)
 
 
-def key_of(f, args: list, kwargs: dict):
+def key_of(f: Callable[..., Any], args: list[Any], kwargs: dict[Any, Any]) -> Any:
     """The key of a call in the cache of a function, as Python makes it."""
     parameters = getattr(f, "cache_parameters", dict)()
     probe = CACHED(nothing, None, parameters.get("typed", False), tuple)
@@ -82,28 +91,28 @@ def key_of(f, args: list, kwargs: dict):
     return next(iter(cache_of(probe)))
 
 
-def nothing(*args, **kwargs) -> None:
+def nothing(*args: Any, **kwargs: Any) -> None:
     """A function to be cached for the keys of its calls."""
 
 
-def still_hold(_, results: KeptResults) -> bool:
+def still_hold(_: Any, results: KeptResults) -> bool:
     return results.hold()
 
 
-def same_constant(a, b) -> bool:
+def same_constant(a: Any, b: Any) -> bool:
     """Whether two values are equal constants whose identity does not matter."""
     return type(a) is type(b) and type(a) in (bool, int, str, bytes) and a == b
 
 
-def values_of(args, kwargs) -> tuple[list, dict]:
+def values_of(args: list[Var], kwargs: dict[Any, Any]) -> tuple[list[Any], dict[Any, Any]]:
     return [x.value for x in args], {name: x.value for name, x in kwargs.items()}
 
 
-def is_same(value, other) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     return value is other or same_constant(value, other)
 
 
-def has_mutable(value) -> bool:
+def has_mutable(value: Any) -> bool:
     """Whether a plain value contains something that can be written to."""
     if isinstance(value, (list, dict, set)):
         return True

@@ -4,33 +4,39 @@ metaclass."""
 import abc
 import builtins
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator, type_of
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.class_lookups import rely_on_bases
 from glasshouse.capture.rules.constants import all_foldable
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Var
+from glasshouse.capture.values.var import Break, Kwargs, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 SAFE_CHECKS = ("abc", "typing", "enum")  # modules whose checks ask nothing but classes
 ASKED = {"isinstance": "__instancecheck__", "issubclass": "__subclasscheck__"}
 
 
-def each_kind(kinds) -> list:
+def each_kind(kinds: Any) -> list[Any]:
     """The classes in a tuple or union, which may be nested; another value alone."""
     if isinstance(kinds, types.UnionType):
         kinds = kinds.__args__
     return [x for kind in kinds for x in each_kind(kind)] if isinstance(kinds, tuple) else [kinds]
 
 
-def own_check(t, kind, name: str) -> types.FunctionType | None:
+def own_check(t: "CaptureTracer", kind: Any, name: str) -> types.FunctionType | None:
     """The check of a metaclass in Python, but for those of SAFE_CHECKS; None if there is none."""
     check = t.look_up(type(kind), name)
     is_users = isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS
     return check if is_users else None
 
 
-def on_isinstance(t, fn, args, kwargs, then):
+def on_isinstance(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     value, kinds = t.typed(args[0]), t.concretize(args[1])
     if isinstance(value, (CapturedGenerator, CapturedIterator)):
         if has_own_checks(t, kinds, fn.value):
@@ -39,19 +45,21 @@ def on_isinstance(t, fn, args, kwargs, then):
     return check_classes(t, fn.value, args[0], kinds, type(value), then)
 
 
-def on_issubclass(t, fn, args, kwargs, then):
+def on_issubclass(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     if not all_foldable(t, args):
         raise Break("call of issubclass", fn, args)
     cls, kinds = map(t.concretize, args)
     return check_classes(t, fn.value, args[0], kinds, cls, then)
 
 
-def has_own_checks(t, kinds, asks) -> bool:
+def has_own_checks(t: "CaptureTracer", kinds: Any, asks: Callable[..., Any]) -> bool:
     """Whether the user's code decides the instances or subclasses of one of some classes."""
     return any(own_check(t, kind, ASKED[asks.__name__]) for kind in each_kind(kinds))
 
 
-def check_classes(t, asks, var: Var, kinds, cls: type, then):
+def check_classes(
+    t: "CaptureTracer", asks: Callable[..., Any], var: Var, kinds: Any, cls: type[Any], then: Any
+) -> Any:
     """isinstance or issubclass of a Var whose class is `cls`; a metaclass's check is inlined."""
     if has_own_checks(t, kinds, asks):
         return check_in_order(t, asks, var, each_kind(kinds), cls, then)
@@ -61,7 +69,14 @@ def check_classes(t, asks, var: Var, kinds, cls: type, then):
     return t.give(then, answer)
 
 
-def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
+def check_in_order(
+    t: "CaptureTracer",
+    asks: Callable[..., Any],
+    var: Var,
+    kinds: list[Any],
+    cls: type[Any],
+    then: Any,
+) -> Any:
     """`check_classes` for one class after the other, until one says yes."""
     if not kinds:
         return t.give(then, False)
@@ -80,7 +95,7 @@ def check_in_order(t, asks, var: Var, kinds: list, cls: type, then):
     return t.call(Var(check), [Var(kind), var], {}, lambda t2, v: t2.truth(v, decided))
 
 
-def on_native_check(t, fn, args, kwargs, then):
+def on_native_check(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """The checks of `type` and `ABCMeta`, called by the check of a metaclass."""
     kind, subject = t.concretize(args[0]), args[1]
     of_instance = fn.value.__name__ == ASKED["isinstance"]
@@ -95,9 +110,9 @@ class RegisteredAnswers:
     """Answers of abstract classes, as (class, abstract class, answer), and Python's count of
     registrations: while that is the same, no answer changes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.token = abc.get_cache_token()
-        self.answers: list[tuple[type, type, bool]] = []
+        self.answers: list[tuple[type[Any], type[Any], bool]] = []
 
     def hold(self) -> bool:
         """Whether the answers are still the same; imports register classes all the time."""
@@ -109,7 +124,7 @@ class RegisteredAnswers:
         return True
 
 
-def rely_on_registry(t, cls, kinds) -> None:
+def rely_on_registry(t: "CaptureTracer", cls: Any, kinds: Any) -> None:
     """Guard the answers of abstract classes on a class that does not inherit from them."""
     for kind in each_kind(kinds):
         if t.guards.live and issubclass(type(kind), abc.ABCMeta) and kind not in cls.__mro__:
@@ -121,5 +136,5 @@ def rely_on_registry(t, cls, kinds) -> None:
             registered.answers.append((cls, kind, issubclass(cls, kind)))
 
 
-def still_hold(_, answers: RegisteredAnswers) -> bool:
+def still_hold(_: Any, answers: RegisteredAnswers) -> bool:
     return answers.hold()

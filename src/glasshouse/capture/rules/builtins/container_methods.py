@@ -1,6 +1,8 @@
 """Methods of lists and dicts that change them, or give parts of them."""
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import plain_value
 from glasshouse.capture.rules.builtins.polyfilled_methods import (
@@ -16,13 +18,24 @@ from glasshouse.capture.rules.containers import is_merged_as_dict, merged, whole
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import builtin_base, stored_keys
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, discarded
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, discarded
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 WITHOUT_ARGUMENTS = {"clear", "copy", "keys", "values", "items", "reverse"}
 WITH_LAST = {"popitem", "move_to_end"}
 
 
-def container_method(t, this: Var, name: str, args, kwargs=None, fn=None) -> Var:
+def container_method(
+    t: "CaptureTracer",
+    this: Var,
+    name: str,
+    args: list[Any],
+    kwargs: Kwargs | None = None,
+    fn: Var | None = None,
+) -> Var:
     """Apply one of the remaining methods of containers to the value and to its Vars."""
     value, kwargs = this.value, kwargs or {}
     if name in WITHOUT_ARGUMENTS and (args or kwargs):
@@ -44,7 +57,7 @@ def container_method(t, this: Var, name: str, args, kwargs=None, fn=None) -> Var
     return result
 
 
-def move_or_pop(t, this: Var, name: str, args, kwargs) -> Var:
+def move_or_pop(t: "CaptureTracer", this: Var, name: str, args: Any, kwargs: Any) -> Var:
     """popitem and move_to_end of an OrderedDict."""
     whole_dict(t, this)
     value = this.value
@@ -62,7 +75,7 @@ def move_or_pop(t, this: Var, name: str, args, kwargs) -> Var:
     return t.heap.new_tuple([pair[0], pair[1]])
 
 
-def list_method(t, this: Var, name: str, args) -> Var | None:
+def list_method(t: "CaptureTracer", this: Var, name: str, args: list[Any]) -> Var | None:
     value = this.value
     unread = this.items is None and isinstance(this.origin, ValueSource)
     if name == "append" and len(args) == 1 and unread and t.guards.live:
@@ -99,7 +112,7 @@ def list_method(t, this: Var, name: str, args) -> Var | None:
     return None
 
 
-def dict_method(t, this: Var, name: str, args) -> Var | None:
+def dict_method(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Var | None:
     value = this.value
     if name in ("keys", "values", "items"):
         return Var(getattr(builtin_base(value), name)(value), Recipe("view", this, name))
@@ -126,7 +139,14 @@ def dict_method(t, this: Var, name: str, args) -> Var | None:
     return None
 
 
-def extend(t, this: Var, how: str, *args, then=None, **kwargs):
+def extend(
+    t: "CaptureTracer",
+    this: Var,
+    how: str,
+    *args: Var,
+    then: Callable[..., Any] | None = None,
+    **kwargs: Var,
+) -> Any:
     """list.extend, set.update, dict.update."""
     finish = then or discarded
     if isinstance(this.value, dict):
@@ -160,13 +180,13 @@ def extend(t, this: Var, how: str, *args, then=None, **kwargs):
     return finish(t, Var(None))
 
 
-def extension(t, x: Var):
+def extension(t: "CaptureTracer", x: Var) -> Callable[..., Any]:
     """The polyfill of `list.extend`: one that asks for a length if the user's code gives it."""
     tells = any(t.own_method(x, name) for name in ("__len__", "__length_hint__"))
     return extend_asking if tells else extend_of
 
 
-def sort(t, fn: Var, this: Var, args, kwargs, then):
+def sort(t: "CaptureTracer", fn: Var, this: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """list.sort, by way of sorted."""
     if args or not kwargs.keys() <= {"key", "reverse"}:
         raise Break("call of sort with other arguments", fn, args, kwargs)

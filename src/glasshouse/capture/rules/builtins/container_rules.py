@@ -1,16 +1,20 @@
 """Rules for calls of list, tuple, set, dict and defaultdict."""
 
 from collections import defaultdict
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.rules.containers import merged
 from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.rules.polyfill_calls import is_iterable, is_opaque_iterator
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import items_of, list_of
-from glasshouse.capture.values.var import Break, Recipe, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-def on_sequence(make):
+def on_sequence(make: Any) -> Any:
     """list(x), tuple(x), set(x)."""
 
     def handler(t, fn, args, kwargs, then):
@@ -42,11 +46,11 @@ def on_sequence(make):
     return handler
 
 
-def as_list(t, items):
+def as_list(t: "CaptureTracer", items: list[Var]) -> Var:
     return t.heap.new_list(items)
 
 
-def on_dict(cls):
+def on_dict(cls: Any) -> Any:
     def handler(t, fn, args, kwargs, then):
         if len(args) > 1:
             return t.deliver(then, t.real_call(fn, args, kwargs))  # raises
@@ -58,7 +62,7 @@ def on_dict(cls):
     return handler
 
 
-def on_defaultdict(t, fn, args, kwargs, then):
+def on_defaultdict(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     factory = args[0] if args else Var(None)
     value = t.do(defaultdict, factory.value)
     new = t.heap.track(Var(value, Recipe("defaultdict", factory), {}))

@@ -2,14 +2,20 @@
 `reset` cancels the `set` of the same trace: later calls do neither."""
 
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.values.plain import FUNCTIONS, MISSING, SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-def context_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def context_method(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a method of a context variable; a break if no rule covers it."""
     if isinstance(this.origin, ValueSource):
         t.guards.add("is", this.origin, this.value)
@@ -32,7 +38,7 @@ def context_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
     raise Break(f"method {name} of a ContextVar", fn, args, kwargs)
 
 
-def take_back(t, this: Var, changes: list[Var], then):
+def take_back(t: "CaptureTracer", this: Var, changes: list[Var], then: Any) -> Any:
     """reset(token) for the last `set` of the trace."""
     token = changes.pop()
     t.do(this.value.reset, token.value)
@@ -41,7 +47,7 @@ def take_back(t, this: Var, changes: list[Var], then):
     return t.give(then, None)
 
 
-def context_value(t, variable: ContextVar, args) -> Var | None:
+def context_value(t: "CaptureTracer", variable: ContextVar, args: list[Var]) -> Var | None:
     """The guarded value of a variable that the trace did not set; None if not constant."""
     value = t.do(variable.get, MISSING)
     fixed = value is MISSING or type(value) in SCALARS or isinstance(value, FUNCTIONS)
@@ -58,7 +64,7 @@ def context_value(t, variable: ContextVar, args) -> Var | None:
     return Var(usual) if type(usual) in SCALARS or isinstance(usual, FUNCTIONS) else None
 
 
-def has_value(variable: ContextVar, want) -> bool:
+def has_value(variable: ContextVar, want: Any) -> bool:
     """Whether a context variable has this value."""
     value = variable.get(MISSING)
     return value is want or type(value) is type(want) in (int, str, bytes) and value == want

@@ -4,6 +4,8 @@ alone. Objects whose class copies in another way are left to Python."""
 import copyreg
 import enum
 import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import type_of
 from glasshouse.capture.rules.attribute_parts import attributes_of_new, object_dict
@@ -12,6 +14,10 @@ from glasshouse.capture.rules.new_objects import new_dict, new_set
 from glasshouse.capture.values.plain import MISSING, is_heap, own_dict, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 MOST_APART = 32  # objects from outside in one copy, which later calls check for identity
 ATOMS = {int, float, bool, complex, str, bytes, range, property, types.FunctionType}
@@ -25,7 +31,7 @@ class ObjectCopier:
     """Copies values into new ones, all the way down or one step; `copies` has them by the id of the
     original."""
 
-    def __init__(self, tracer, deep: bool):
+    def __init__(self, tracer: "CaptureTracer", deep: bool) -> None:
         self.tracer, self.deep = tracer, deep
         self.copies: dict[int, Var] = {}
         self.from_outside: list[Var] = []
@@ -87,7 +93,7 @@ class ObjectCopier:
         self.fill(new, pairs)
         return new
 
-    def object_with_parts(self, x: Var) -> tuple[Var, list]:
+    def object_with_parts(self, x: Var) -> tuple[Var, list[Any]]:
         """A new object without attributes, and copies of its future attributes."""
         t, cls = self.tracer, type(x.value)
         if t.is_tensor(x) or not is_its_attributes(x.value):
@@ -97,7 +103,7 @@ class ObjectCopier:
         self.copies[id(x.value)] = new
         return new, [(key, self.part(value)) for key, value in t.entries(object_dict(t, x))]
 
-    def fill(self, new: Var, pairs: list) -> None:
+    def fill(self, new: Var, pairs: list[Any]) -> None:
         table = attributes_of_new(self.tracer, new)
         for key, value in pairs:
             self.tracer.store_item(table, key, value)
@@ -117,19 +123,19 @@ class ObjectCopier:
                     self.tracer.guards.add("distinct", x.origin, y.origin)
 
 
-def is_left_as_it_is(value) -> bool:
+def is_left_as_it_is(value: Any) -> bool:
     """Whether a copy of a value is the value itself."""
     return type(value) in ATOMS or isinstance(value, (type, enum.Enum)) or has_a_name(value)
 
 
-def has_a_name(value) -> bool:
+def has_a_name(value: Any) -> bool:
     """Whether Python finds an object by a name, as PyTorch's dtypes: its copy is the object."""
     kind = type(value)
     fixed = not is_heap(kind) and kind.__reduce__ is not object.__reduce__
     return fixed and kind.__reduce_ex__ is object.__reduce_ex__ and type(value.__reduce__()) is str
 
 
-def is_its_attributes(value) -> bool:
+def is_its_attributes(value: Any) -> bool:
     """Whether Python copies an object by its class and its attributes alone."""
     cls = type(value)
     native = all(
@@ -146,23 +152,23 @@ def is_its_attributes(value) -> bool:
     return has_dict and native and not (hooked or slots or cls in copyreg.dispatch_table)
 
 
-def looks_up_in_python(value) -> bool:
+def looks_up_in_python(value: Any) -> bool:
     """Whether reading the attributes that copies ask for runs code of the class."""
     has_getter = type(value).__getattribute__ is not object.__getattribute__
     return has_getter or static_lookup(type(value), "__getattr__")[0] is not MISSING
 
 
-def read_attributes(x, names):
+def read_attributes(x: Any, names: Any) -> Any:
     """The attributes of an object that Python's copies ask for; None for missing ones."""
     return [getattr(x, name, None) for name in names]
 
 
-def is_bound(way, x) -> bool:
+def is_bound(way: Any, x: Any) -> bool:
     """Whether a method in C is bound to an object."""
     return type(way) is types.BuiltinMethodType and way.__self__ is x
 
 
-def on_copy(deep: bool):
+def on_copy(deep: bool) -> Any:
     def handler(t, fn, args, kwargs, then):
         if len(args) != 1 or kwargs or not t.guards.live:
             raise Break(f"{fn.value.__name__} with a memo", fn, args, kwargs)
@@ -175,7 +181,7 @@ def on_copy(deep: bool):
     return handler
 
 
-def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
+def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then: Any) -> Any:
     """Copy an object whose class looks up attributes in Python. The object is asked for the same
     attributes as by Python's copy, and so is the copy before it gets its attributes."""
 
@@ -205,7 +211,7 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then):
     return copier.tracer.call(Var(read_attributes), [x, Var(names)], {}, go_on)
 
 
-def breaking_at(fn: Var, x: Var, do):
+def breaking_at(fn: Var, x: Var, do: Callable[..., Any]) -> Var:
     """Run `do`; where it breaks, Python makes the whole copy."""
     try:
         return do()

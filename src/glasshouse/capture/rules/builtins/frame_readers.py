@@ -2,14 +2,18 @@
 
 import types
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from glasshouse.capture.frames.frame import plain_value
 from glasshouse.capture.rules.class_attributes import super_of_frame
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Var
 
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
 
-def namespace(tracer) -> Var:
+
+def namespace(tracer: "CaptureTracer") -> Var:
     """The locals of the running frame."""
     frame, names = tracer.frames[-1], {}
     for name, var in zip(frame.code.slots, frame.locals, strict=True):

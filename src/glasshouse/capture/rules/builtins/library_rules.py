@@ -1,13 +1,19 @@
 """Rules of functions of the standard library and of NumPy: rule(tracer, fn, args, kwargs, then)."""
 
 import logging
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import all_foldable, fold
 from glasshouse.capture.values.plain import SCALARS
-from glasshouse.capture.values.var import Break, ValueSource
+from glasshouse.capture.values.var import Break, Kwargs, ValueSource
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+    from glasshouse.capture.values.var import Var
+
 
 # NumPy's functions that return a number for constants.
 OF_CONSTANTS = {
@@ -29,14 +35,16 @@ OF_CONSTANTS = {
 DISPATCHER = type(np.prod)  # NumPy's functions are objects of it
 
 
-def is_of_numbers(t, f, args, kwargs) -> bool:
+def is_of_numbers(t: "CaptureTracer", f: Any, args: "list[Var]", kwargs: Kwargs) -> bool:
     """Whether a call of NumPy returns the same number each time."""
     if isinstance(f, np.ufunc):
         return all(type(x.value) in SCALARS for x in args) and not kwargs
     return type(f) is DISPATCHER and f in OF_CONSTANTS and all_foldable(t, args, kwargs)
 
 
-def fold_numbers(t, fn, args, kwargs, then):
+def fold_numbers(
+    t: "CaptureTracer", fn: "Var", args: "list[Var]", kwargs: Kwargs, then: Any
+) -> Any:
     """Fold such a call to its number."""
     t.concretize(fn)
     try:
@@ -46,7 +54,7 @@ def fold_numbers(t, fn, args, kwargs, then):
         raise Break(f"call of {fn.value.__name__}", fn, args) from None
 
 
-def on_log(level: int):
+def on_log(level: int) -> Any:
     """The rule of a logging method: nothing is done while its logger drops the level."""
 
     def rule(t, fn, args, kwargs, then):
@@ -62,7 +70,7 @@ def on_log(level: int):
     return rule
 
 
-def keeps_back(logger, level: int) -> bool:
+def keeps_back(logger: Any, level: int) -> bool:
     """Whether something is a logger that drops messages of a level."""
     return type(logger) is logging.Logger and not logger.isEnabledFor(level)
 

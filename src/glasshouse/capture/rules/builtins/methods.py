@@ -3,7 +3,9 @@
 import operator
 import types
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import (
     CapturedGenerator,
@@ -32,7 +34,11 @@ from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import SCALARS, bound_to, is_heap, static_lookup
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.signatures import without_proxy
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 STATELESS = (*SCALARS, tuple, range, frozenset, slice)
 PROTOCOL = {
@@ -56,7 +62,7 @@ ITEM_METHODS = ("__getitem__", "__setitem__", "__delitem__", "__contains__")
 STRAIGHT = {*ITEM_METHODS, "__len__", "__iter__", "__init__", "keys", "values", "items"}
 
 
-def is_own_method(value, name: str, fn: Var) -> bool:
+def is_own_method(value: Any, name: str, fn: Var) -> bool:
     """Whether a builtin method belongs to the builtin base of a container's class: `dict.pop` is
     another method than that of an OrderedDict."""
     inner = fn.origin.parts[1] if fn.is_made("method") else fn
@@ -66,14 +72,14 @@ def is_own_method(value, name: str, fn: Var) -> bool:
     return owner is None or method is None or owner is getattr(method, "__objclass__", owner)
 
 
-def method_of(fn: Var, value, name: str):
+def method_of(fn: Var, value: Any, name: str) -> Callable[..., Any] | None:
     """The unbound builtin method under a bound one; None for others."""
     inner = fn.origin.parts[1] if fn.is_made("method") else None
     method = inner.value if isinstance(inner, Var) else static_lookup(type(value), name)[0]
     return method if isinstance(method, UNBOUND) else None
 
 
-def is_hashable(value) -> bool:
+def is_hashable(value: Any) -> bool:
     """Whether a value has a hash; no user code runs."""
     try:
         return compares_in_python(value) or hash(value) is not None
@@ -81,7 +87,7 @@ def is_hashable(value) -> bool:
         return False
 
 
-def calls_back(value, name: str) -> bool:
+def calls_back(value: Any, name: str) -> bool:
     """Whether a method of an OrderedDict calls methods that a subclass defines in Python."""
     if not isinstance(value, OrderedDict) or name in STRAIGHT:
         return False
@@ -89,7 +95,9 @@ def calls_back(value, name: str) -> bool:
     return any(isinstance(x, types.FunctionType) for x in methods)
 
 
-def call_builtin_method(t, fn: Var, args, kwargs, then):
+def call_builtin_method(
+    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a method of a builtin type, bound to a Var."""
     this, inner = fn.origin.parts
     if isinstance(inner, Var):  # super().method, where the method is builtin
@@ -97,7 +105,9 @@ def call_builtin_method(t, fn: Var, args, kwargs, then):
     return builtin_method(t, fn, this, inner, args, kwargs, then)
 
 
-def bound_builtin(t, fn: Var, this: Var, name: str, args, kwargs) -> tuple[Var, Var]:
+def bound_builtin(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Any], kwargs: Kwargs
+) -> tuple[Var, Var]:
     """The method bound to an object, and the object, a dict in place of a proxy of it."""
     proxy, this = this, without_proxy(this)
     value = this.value
@@ -114,7 +124,9 @@ def bound_builtin(t, fn: Var, this: Var, name: str, args, kwargs) -> tuple[Var, 
     return fn, this
 
 
-def builtin_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def builtin_method(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Any], kwargs: Kwargs, then: Any
+) -> Any:
     """this.name(*args) of a builtin type."""
     fn, this = bound_builtin(t, fn, this, name, args, kwargs)
     value = this.value
@@ -159,7 +171,9 @@ def builtin_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
     return plain_method(t, fn, this, name, args, kwargs, then)
 
 
-def method_of_type(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def method_of_type(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a method of `type` from the same method of a metaclass."""
     cls = this.value
     if name != "__call__":
@@ -170,7 +184,9 @@ def method_of_type(t, fn: Var, this: Var, name: str, args, kwargs, then):
     return t.instantiate(this, cls, args, kwargs, then)
 
 
-def plain_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def plain_method(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a method without a rule: folded if its result is constant."""
     value = this.value
     stateless = isinstance(value, (*STATELESS, type)) or t.front.is_constant(value)
@@ -189,7 +205,9 @@ def plain_method(t, fn: Var, this: Var, name: str, args, kwargs, then):
     raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
 
 
-def ask_base(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def ask_base(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: Any, kwargs: Any, then: Any
+) -> Any:
     """Call a builtin method of a container whose class overrides it: only the item of a dict,
     or whether it exists."""
     reads_item = isinstance(this.value, dict) and name in ("__getitem__", "__contains__")
@@ -206,7 +224,7 @@ def ask_base(t, fn: Var, this: Var, name: str, args, kwargs, then):
     return t.deliver(then, item)
 
 
-def initialise(t, fn: Var, this: Var, args, kwargs) -> None:
+def initialise(t: "CaptureTracer", fn: Var, this: Var, args: list[Var], kwargs: Kwargs) -> None:
     """Call the `__init__` of a property, or of a builtin type without state of its own in C."""
     if this.is_made("property") and fn.value.__objclass__ is property:
         t.do(fn.value, *map(plain_value, args), **{k: plain_value(v) for k, v in kwargs.items()})
@@ -221,7 +239,7 @@ def initialise(t, fn: Var, this: Var, args, kwargs) -> None:
         t.do(fn.value, *map(plain_value, args), **kwargs)  # may raise
 
 
-def is_plain_init(t, fn) -> bool:
+def is_plain_init(t: "CaptureTracer", fn: Callable[..., Any]) -> bool:
     """Whether a builtin `__init__` does nothing but keep an exception's arguments."""
     owner = getattr(fn, "__objclass__", None)
     small = BaseException.__basicsize__
@@ -229,7 +247,7 @@ def is_plain_init(t, fn) -> bool:
     return owner is object or error and owner.__basicsize__ == small
 
 
-def join(t, fn: Var, this: Var, parts: Var, then):
+def join(t: "CaptureTracer", fn: Var, this: Var, parts: Var, then: Any) -> Any:
     """str.join."""
     if not is_iterable(t, parts):
         t.typed(parts)
@@ -243,7 +261,9 @@ def join(t, fn: Var, this: Var, parts: Var, then):
     return t.give(then, t.do(t.concretize(this).join, values))
 
 
-def object_new(t, fn: Var, this: Var, args, kwargs, then):
+def object_new(
+    t: "CaptureTracer", fn: Var, this: Var, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     """object.__new__(cls)."""
     cls = t.concretize(args[0]) if args else None
     plain = isinstance(cls, type) and cls.__new__ is object.__new__
@@ -258,7 +278,9 @@ def object_new(t, fn: Var, this: Var, args, kwargs, then):
 # -- containers ----------------------------------------------------------------------------
 
 
-def container_call(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def container_call(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Any], kwargs: Kwargs, then: Any
+) -> Any:
     """Call a method of a list, dict or set."""
     value = this.value
     t.typed(this)
@@ -293,7 +315,9 @@ def container_call(t, fn: Var, this: Var, name: str, args, kwargs, then):
     return t.deliver(then, container_method(t, this, name, args, kwargs, fn))
 
 
-def append_to_deque(t, fn: Var, this: Var, name: str, args, kwargs, then):
+def append_to_deque(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: list[Var], kwargs: Kwargs, then: Any
+) -> Any:
     """Append to a deque that is passed: to read one breaks the graph."""
     is_argument = isinstance(this.origin, ValueSource)
     if not is_argument or kwargs or holds_own(args[0].value):
@@ -304,7 +328,7 @@ def append_to_deque(t, fn: Var, this: Var, name: str, args, kwargs, then):
     return t.give(then, None)
 
 
-def dict_get(t, this: Var, name: str, args) -> Var | None:
+def dict_get(t: "CaptureTracer", this: Var, name: str, args: list[Any]) -> Var | None:
     """get, setdefault and pop of a dict; None where there is no such key and no default."""
     key = args[0]
     default = args[1] if len(args) > 1 else (None if name == "pop" else Var(None))
@@ -325,7 +349,9 @@ def dict_get(t, this: Var, name: str, args) -> Var | None:
     return default
 
 
-def attribute_method(t, fn: Var, this: Var, name: str, args, then):
+def attribute_method(
+    t: "CaptureTracer", fn: Var, this: Var, name: str, args: Any, then: Any
+) -> Any:
     """`__getattribute__`, `__setattr__` or `__delattr__` of object, called by name."""
     value = this.value
     if name != "__getattribute__" and isinstance(value, type):

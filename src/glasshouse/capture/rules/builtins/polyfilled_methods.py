@@ -1,25 +1,27 @@
 """Methods of containers that call back into Python, written in Python so that the interpreter sees
 inside."""
 
+from typing import Any
+
 from glasshouse.capture.bytecode.versions import bytecode
 
 MISSING = object()
 NO_PAIR = bytecode.no_pair
 
 
-def fromkeys_of(cls, iterable, value=None, /):
+def fromkeys_of(cls: Any, iterable: Any, value: Any = None, /) -> Any:
     result = cls()
     for key in iterable:
         result[key] = value
     return result
 
 
-def extend_of(target, iterable):
+def extend_of(target: Any, iterable: Any) -> None:
     for x in iterable:
         target.append(x)
 
 
-def extend_asking(target, iterable):
+def extend_asking(target: Any, iterable: Any) -> None:
     """`list.extend` of a user's object that has a length or a hint of it."""
     iterator = iter(iterable)
     ask_length(iterable)
@@ -27,7 +29,7 @@ def extend_asking(target, iterable):
         target.append(x)
 
 
-def iterator_of(obj):
+def iterator_of(obj: Any) -> Any:
     """Return iter(obj), where the class of obj defines `__iter__` in Python."""
     cls = type(obj)
     iterator = cls.__iter__(obj)
@@ -37,7 +39,7 @@ def iterator_of(obj):
     return iterator
 
 
-def ask_length(obj) -> None:
+def ask_length(obj: Any) -> None:
     """Ask for a length as `operator.length_hint` does. It is only a guess at the memory needed."""
     cls = type(obj)
     if hasattr(cls, "__len__"):
@@ -60,12 +62,12 @@ def ask_length(obj) -> None:
         raise ValueError("__length_hint__() should return >= 0")
 
 
-def add_all(target, iterable):
+def add_all(target: Any, iterable: Any) -> None:
     for x in iterable:
         target.add(x)
 
 
-def update_of(target, other=(), /, **more):
+def update_of(target: Any, other: Any = (), /, **more: Any) -> None:
     if hasattr(other, "keys"):
         for key in other.keys():
             target[key] = other[key]
@@ -79,7 +81,7 @@ def update_of(target, other=(), /, **more):
         target[key] = value
 
 
-def pair_of(item, number):
+def pair_of(item: Any, number: Any) -> Any:
     """The key and value that `dict.update` takes an item for."""
     pair = None
     try:
@@ -94,7 +96,7 @@ def pair_of(item, number):
     return pair
 
 
-def update_ordered(target, other=(), /, **more):
+def update_ordered(target: Any, other: Any = (), /, **more: Any) -> None:
     """`OrderedDict.update`."""
     if hasattr(other, "keys"):
         for key in other.keys():
@@ -107,7 +109,7 @@ def update_ordered(target, other=(), /, **more):
         target[key] = value
 
 
-def parts_of_item(item):
+def parts_of_item(item: Any) -> Any:
     """The key and value that `OrderedDict.update` takes an item for."""
     iterator = iter(item)
     parts = []
@@ -121,5 +123,5 @@ def parts_of_item(item):
     return parts
 
 
-def join_of(text, iterable):
+def join_of(text: Any, iterable: Any) -> Any:
     return text.join([*iterable])

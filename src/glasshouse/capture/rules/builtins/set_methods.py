@@ -1,11 +1,17 @@
 """Methods of sets, applied to the real values, which keep the first of equal elements."""
 
+from typing import TYPE_CHECKING, Any
+
 from glasshouse.capture.rules.constants import concrete_key
 from glasshouse.capture.rules.containers import merged, set_key, whole_set
 from glasshouse.capture.rules.new_objects import new_set
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import stored_keys
 from glasshouse.capture.values.var import Var
+
+if TYPE_CHECKING:
+    from glasshouse.capture.trace.tracer import CaptureTracer
+
 
 SET_ALGEBRA = {
     "union",
@@ -22,7 +28,7 @@ SET_ALGEBRA = {
 }
 
 
-def set_method(t, this: Var, name: str, args) -> Var | None:
+def set_method(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Var | None:
     whole_set(t, this)
     items, value = this.items, this.value
     if name in ("add", "discard", "remove"):
@@ -46,7 +52,7 @@ def set_method(t, this: Var, name: str, args) -> Var | None:
     return Var(None)
 
 
-def set_algebra(t, this: Var, name: str, args) -> Var | None:
+def set_algebra(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Var | None:
     """Combine this set with others: a new set, a change of this one, or an answer.
 
     Python does it on the real values, since the way a set is made decides its order."""
@@ -71,7 +77,7 @@ def set_algebra(t, this: Var, name: str, args) -> Var | None:
     return Var(None)
 
 
-def pop_element(t, this: Var):
+def pop_element(t: "CaptureTracer", this: Var) -> Any:
     """Take an element out of a set."""
     element = set.pop(this.value)
     if not this.is_new:
@@ -79,6 +85,6 @@ def pop_element(t, this: Var):
     return element
 
 
-def note_method(t, this: Var, name: str, args) -> None:
+def note_method(t: "CaptureTracer", this: Var, name: str, args: list[Any]) -> None:
     if not this.is_new:
         t.effects.write(this, ("method", name, list(args)))
