@@ -24,6 +24,7 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     STEPS,
     CannotRebuild,
+    Kwargs,
     NewNumber,
     SymbolicNumber,
     ValueSource,
@@ -320,9 +321,7 @@ class ValueEmitter:
         for part, text in texts.items():
             self.make(f"{self.pool(set_error_part)}({name}, {part!r}, {text})")
 
-    def make_call(
-        self, var: Var, fn: Var, args: list[Var], kwargs: dict[str, Var] | None = None
-    ) -> str:
+    def make_call(self, var: Var, fn: Var, args: list[Var], kwargs: Kwargs | None = None) -> str:
         if isinstance(var.value, super):
             return self.bind(var, f"super({self.listed(args)})")
         words = [self.name(x) for x in args]

@@ -17,7 +17,7 @@ from glasshouse.capture.fronts.tensor_front import TensorFront
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.programs.tape_nodes import walk_tape
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, Then, ValueSource, Var
 from glasshouse.dispatch import Primitive, Value, hooks
 from glasshouse.dispatch.backend import TensorBackend, current
 from glasshouse.dispatch.bind import Watchers, state
@@ -269,12 +269,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
                 raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
 
     def call(
-        self,
-        tracer: "CaptureTracer",
-        fn: Any,
-        args: list[Any],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Any, args: list[Any], kwargs: Kwargs, then: Then
     ) -> bool | None:
         of, name = fn.origin.parts if fn.is_made("method") else (None, None)
         if name != "backward" or not self.is_tensor(of.value):

@@ -3,7 +3,6 @@
 import copy
 import types
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd.tape import grad_mode
@@ -13,7 +12,7 @@ from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, ValueSource, Var
 from glasshouse.dispatch import TensorBackend
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import in_module, originals, phase
@@ -67,12 +66,7 @@ class ModuleFront(NetworkFront):
     # -- calls -----------------------------------------------------------------------------------
 
     def call(
-        self,
-        tracer: "CaptureTracer",
-        fn: Any,
-        args: list[Any],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Any, args: list[Any], kwargs: Kwargs, then: Then
     ) -> bool | None:
         f = fn.value
         if isinstance(f, types.MethodType | types.BuiltinMethodType):
@@ -205,8 +199,7 @@ class ModuleFront(NetworkFront):
         by_class: bool = True,
     ) -> bool:
         """A module: a node if it is a layer of the library, else its forward is interpreted."""
-        module = fn.value
-        cls = type(module)
+        module, cls = fn.value, type(fn.value)
         own_call = cls.__call__
         if by_class and own_call is not Module.__call__:
             tracer.call(bound_method(tracer, fn, Var(own_call)), args, kwargs, then)
@@ -216,8 +209,7 @@ class ModuleFront(NetworkFront):
             tracer.guards.add("len", tracer.guards.source("const", None, call_hooks, "hooks"), 0)
         library = f"{cls.__module__}.".startswith("glasshouse.nn.")
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
-        leaf = leaf and not call_hooks
-        leaf = leaf and not tracer.varying.has_identity(fn.origin)
+        leaf = leaf and not call_hooks and not tracer.varying.has_identity(fn.origin)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
             if any(x.log for x in self.parts(tracer, module)):
@@ -236,12 +228,7 @@ class ModuleFront(NetworkFront):
             name = self.own(tracer, text, module)
             tracer.deliver(then, self.apply(tracer, "call_module", name, module, args, kwargs))
             return True
-        if isinstance(fn.origin, ValueSource):
-            inside = tracer.guards.source("dict", fn.origin)
-            for kind in CALL_KINDS:
-                if not module.__dict__[kind]:
-                    table = tracer.guards.source("get", inside, kind)
-                    tracer.guards.add("len", table, 0)
+        guard_hooks(tracer, fn)
         self.guard_forward(tracer, fn)
         if backward_hooks(module):
             raise Break("a module with backward hooks", fn, args, kwargs)
@@ -324,3 +311,13 @@ def has_own_hooks(module: Any) -> bool:
 
 def has_hooks(module: Any) -> bool:
     return any(has_own_hooks(m) for m in module.modules())
+
+
+def guard_hooks(tracer: "CaptureTracer", fn: Var) -> None:
+    """Rely on a module's tables of hooks, where they are empty, to stay so."""
+    if isinstance(fn.origin, ValueSource):
+        inside = tracer.guards.source("dict", fn.origin)
+        for kind in CALL_KINDS:
+            if not fn.value.__dict__[kind]:
+                table = tracer.guards.source("get", inside, kind)
+                tracer.guards.add("len", table, 0)

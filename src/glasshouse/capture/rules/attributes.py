@@ -3,7 +3,6 @@
 import functools
 import threading
 import types
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,7 @@ from glasshouse.capture.values.rebound_globals import is_rebound
 from glasshouse.capture.values.signatures import is_of_signature, signature_part
 from glasshouse.capture.values.var import (
     Break,
+    Then,
     UserError,
     Var,
     discarded,
@@ -96,7 +96,7 @@ def get_attribute(
     t: "CaptureTracer",
     obj: Var,
     name: str,
-    then: Callable[..., Any] | None = None,
+    then: Then = None,
     special: bool = False,
     plain: bool = False,
 ) -> Any:
@@ -146,9 +146,7 @@ def get_attribute(
     return instance_attribute(t, obj, name, then, special, plain)
 
 
-def written_attribute(
-    t: "CaptureTracer", obj: Var, name: str, then: Callable[..., Any] | None, plain: bool
-) -> Any:
+def written_attribute(t: "CaptureTracer", obj: Var, name: str, then: Then, plain: bool) -> Any:
     """An attribute that the trace set; for a deleted one, the attribute of the class."""
     if not plain and t.call_own(obj, "__getattribute__", [Var(name)], then):
         return None
@@ -167,9 +165,7 @@ def written_attribute(
     return t.give(then, t.do(way, obj.value, name))  # raises, but for members of C
 
 
-def module_attribute(
-    t: "CaptureTracer", obj: Var, name: str, then: Callable[..., Any] | None
-) -> Any:
+def module_attribute(t: "CaptureTracer", obj: Var, name: str, then: Then) -> Any:
     """An attribute of a module."""
     value = obj.value
     if name == "__dict__":
@@ -206,12 +202,7 @@ def module_attribute(
 
 
 def instance_attribute(
-    t: "CaptureTracer",
-    obj: Var,
-    name: str,
-    then: Callable[..., Any] | None,
-    special: bool,
-    plain: bool,
+    t: "CaptureTracer", obj: Var, name: str, then: Then, special: bool, plain: bool
 ) -> Any:
     """An attribute of an ordinary object."""
     value, cls = obj.value, type(obj.value)
@@ -342,8 +333,7 @@ def set_plain(
         t.do(plain, value, name, *(x.value for x in more))
         return t.give(then, None)
     if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS_CALLED:
-        reason = f"{name} of a function is set"
-        raise Break(reason, Var(plain), [obj, Var(name), *more])
+        raise Break(f"{name} of a function is set", Var(plain), [obj, Var(name), *more])
     class_value = t.look_up(cls, name)
     if isinstance(class_value, property):
         setter = class_value.fset if more else class_value.fdel
@@ -355,8 +345,7 @@ def set_plain(
         return None
     data = any(t.has(Var(class_value), x) for x in ("__set__", "__delete__"))
     function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
-    attributes = own_dict(value)
-    is_there = name in (attributes or ())
+    is_there = name in ((attributes := own_dict(value)) or ())
     if is_new_container(obj) and not data and (is_there or more and attributes is not None):
         t.store_item(attributes_of_new(t, obj), Var(name), var)
         return t.give(then, None)
@@ -414,12 +403,7 @@ def is_set_plainly(value: Any) -> bool:
 
 
 def attribute_or(
-    t: "CaptureTracer",
-    whole: tuple[Any, ...],
-    obj: Var,
-    name: str,
-    then: Callable[..., Any] | None,
-    other: Any,
+    t: "CaptureTracer", whole: tuple[Any, ...], obj: Var, name: str, then: Then, other: Any
 ) -> Any:
     """obj.name to `then`, or other(tracer) if there is none. `whole` is the function and its
     arguments, which Python calls if this breaks."""

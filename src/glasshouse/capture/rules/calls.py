@@ -5,7 +5,6 @@ import gc
 import sys
 import types
 import weakref
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.interrupts import let_through
@@ -40,7 +39,7 @@ from glasshouse.capture.rules.polyfill_calls import call_getter
 from glasshouse.capture.values.plain import CACHED
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import NATIVES, POLYFILLS
-from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var, constant, pending
+from glasshouse.capture.values.var import Break, Kwargs, Then, ValueSource, Var, constant, pending
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -59,13 +58,7 @@ BUILTIN_KINDS = (
 
 
 @pending
-def call(
-    t: "CaptureTracer",
-    fn: Var,
-    args: list[Var],
-    kwargs: dict[str, Var],
-    then: Callable[..., Any] | None = None,
-) -> Any:
+def call(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then = None) -> Any:
     """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
     f = fn.value
     if not t.guards.live:
@@ -156,9 +149,7 @@ def partial_parts(t: "CaptureTracer", fn: Var) -> tuple[Any, ...]:
 # -- Python functions ----------------------------------------------------------------------
 
 
-def call_own(
-    t: "CaptureTracer", this: Var, name: str, args: list[Any], then: Callable[..., Any] | None
-) -> bool:
+def call_own(t: "CaptureTracer", this: Var, name: str, args: list[Any], then: Then) -> bool:
     """Call a method that the class defines in Python; False if it has none."""
     method = t.own_method(this, name)
     if method is None:
@@ -167,9 +158,7 @@ def call_own(
     return True
 
 
-def call_function(
-    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
-) -> Any:
+def call_function(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Then) -> Any:
     """Inline a Python function, or break."""
     f = fn.value
     if f in POLYFILLS or f in BUILTINS or f in t.config.constant_results:
@@ -194,9 +183,7 @@ def call_function(
 # -- builtins ------------------------------------------------------------------------------
 
 
-def call_builtin(
-    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
-) -> Any:
+def call_builtin(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Then) -> Any:
     """Call a builtin function: by a rule, folded, or with a break."""
     f = fn.value
     owner = getattr(f, "__self__", None)

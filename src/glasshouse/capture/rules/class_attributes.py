@@ -2,7 +2,6 @@
 
 import enum
 import types
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.bytecode.instructions import original_of
@@ -35,7 +34,7 @@ from glasshouse.capture.values.plain import (
     is_subtype,
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Kwargs, Recipe, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, Var, constant
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -86,9 +85,7 @@ def part_of_class(t: "CaptureTracer", cls: Var, name: str) -> Var:
     return t.heap.load(part, source_in(t, cls, "attr", name))
 
 
-def class_attribute(
-    t: "CaptureTracer", cls: Var, name: str, then: Callable[..., Any] | None
-) -> Any:
+def class_attribute(t: "CaptureTracer", cls: Var, name: str, then: Then) -> Any:
     """An attribute of a class."""
     value = t.concretize(cls)
     meta = t.look_up(type(value), name)

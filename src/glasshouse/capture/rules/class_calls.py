@@ -17,7 +17,7 @@ from glasshouse.capture.rules.inlining import LIMIT_DEPTH, inline, leave_to_pyth
 from glasshouse.capture.values.plain import MISSING, SCALARS, is_subtype, looks_up_itself
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import POLYFILLS
-from glasshouse.capture.values.var import Break, Kwargs, Recipe, Var
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, Var
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -27,9 +27,7 @@ SPECIAL = {id(cls): rule for cls, rule in CLASSES.items()}  # a metaclass may de
 LOOKS_UP = "an object that looks up its attributes itself"
 
 
-def call_class(
-    t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Callable[..., Any] | None
-) -> Any:
+def call_class(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Then) -> Any:
     """Make an instance."""
     cls = t.concretize(fn)
     special = SPECIAL.get(id(cls))
@@ -86,12 +84,7 @@ def is_unknown_value(cls: type[Any], args: list[Var], kwargs: dict[Any, Any]) ->
 
 
 def instantiate(
-    t: "CaptureTracer",
-    fn: Var,
-    cls: type[Any],
-    args: list[Var],
-    kwargs: Kwargs,
-    then: Callable[..., Any] | None,
+    t: "CaptureTracer", fn: Var, cls: type[Any], args: list[Var], kwargs: Kwargs, then: Then
 ) -> Any:
     """Make an object of a user's class: __new__, then __init__, inlined."""
     if len(t.frames) > LIMIT_DEPTH:
@@ -142,7 +135,7 @@ def make_exception(
     init: Callable[..., Any],
     args: list[Var],
     kwargs: Kwargs,
-    then: Callable[..., Any] | None,
+    then: Then,
 ) -> Any:
     """Make an exception, by a call of its class if that runs no user code."""
     if isinstance(init, types.FunctionType):

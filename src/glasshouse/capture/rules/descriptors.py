@@ -2,7 +2,6 @@
 
 import types
 from collections import namedtuple
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.guards.program import GuardCheck
@@ -22,6 +21,7 @@ from glasshouse.capture.values.var import (
     Break,
     Recipe,
     SymbolicNumber,
+    Then,
     UserError,
     ValueSource,
     Var,
@@ -58,12 +58,7 @@ def class_written(t: "CaptureTracer", cls: type[Any], name: str) -> Var | None:
 
 
 def bind_attribute(
-    t: "CaptureTracer",
-    obj: Var,
-    name: str,
-    class_value: Any,
-    then: Callable[..., Any] | None,
-    owner: Var | None = None,
+    t: "CaptureTracer", obj: Var, name: str, class_value: Any, then: Then, owner: Var | None = None
 ) -> Any:
     """A class attribute as an instance sees it: functions bind to it, descriptors run. The
     class is `owner`, or the object's own."""

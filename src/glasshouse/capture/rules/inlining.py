@@ -16,7 +16,7 @@ from glasshouse.capture.rules.opcodes import op_MAKE_CELL, unknown_operation
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_trusted
 from glasshouse.capture.values.polyfills import NATIVES
-from glasshouse.capture.values.var import Kwargs, Recipe, Var, constant
+from glasshouse.capture.values.var import Kwargs, Recipe, Then, Var, constant
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -64,7 +64,7 @@ def inline(
     fn: Var,
     args: list[Any],
     kwargs: Kwargs,
-    then: Callable[..., Any] | None,
+    then: Then,
     init: Var | None = None,
 ) -> Any:
     """Interpret a call in a new frame."""

@@ -28,7 +28,7 @@ from glasshouse.capture.rules.descriptors import part_of_new
 from glasshouse.capture.values.plain import has_plain_items
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import iterate
-from glasshouse.capture.values.var import Break, Recipe, UserError, Var, pending
+from glasshouse.capture.values.var import Break, Recipe, Then, UserError, Var, pending
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -118,11 +118,7 @@ def delegate_of(t: "CaptureTracer", generator: CapturedGenerator) -> Var | None:
 
 
 def throw_into(
-    t: "CaptureTracer",
-    generator: CapturedGenerator,
-    inner: Var,
-    error: Var,
-    then: Callable[..., Any] | None,
+    t: "CaptureTracer", generator: CapturedGenerator, inner: Var, error: Var, then: Then
 ) -> Any:
     """Raise in the iterator that a generator delegates to; `then` gets its next value."""
     frame, exits = generator.frame, isinstance(error.value, GeneratorExit)
@@ -236,7 +232,7 @@ def leave_to_open_generator(t: "CaptureTracer") -> None:
 
 
 @pending
-def get_iter(t: "CaptureTracer", x: Var, then: Callable[..., Any] | None = None) -> Any:
+def get_iter(t: "CaptureTracer", x: Var, then: Then = None) -> Any:
     """iter(x)."""
     value = x.value
     if isinstance(value, (CapturedIterator, CapturedGenerator)):
@@ -354,7 +350,7 @@ class OrElse:
     """A callback after an inlined call; if that raises an error of a kind, other(tracer, error) is
     called instead."""
 
-    def __init__(self, kind: type[Any], then: Callable[..., Any] | None, other: Any) -> None:
+    def __init__(self, kind: type[Any], then: Then, other: Any) -> None:
         self.kind, self.then, self.other = kind, then, other
 
     def __call__(self, tracer: "CaptureTracer", var: Var) -> Any:

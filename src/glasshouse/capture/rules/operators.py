@@ -27,7 +27,15 @@ from glasshouse.capture.values.plain import (
 )
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.polyfills import equal_items, unequal_items
-from glasshouse.capture.values.var import Break, SymbolicNumber, ValueSource, Var, computed, pending
+from glasshouse.capture.values.var import (
+    Break,
+    SymbolicNumber,
+    Then,
+    ValueSource,
+    Var,
+    computed,
+    pending,
+)
 from glasshouse.ir.node import IRNode
 
 if TYPE_CHECKING:
@@ -90,9 +98,7 @@ def exact_bool(value: Any) -> bool:
     return bool(value)
 
 
-def as_builtin(
-    fn: Callable[..., Any], x: Var, name: str, then: Callable[..., Any] | None
-) -> Callable[..., Any]:
+def as_builtin(fn: Callable[..., Any], x: Var, name: str, then: Then) -> Callable[..., Any]:
     """A callback that gets the result of a special method of `x`, and hands it on as the builtin
     function returns it: `len` and the like check, convert and warn."""
 
@@ -465,7 +471,7 @@ def truth(t: "CaptureTracer", x: Var, then: Callable[..., Any]) -> Any:
 
 
 @pending
-def length(t: "CaptureTracer", x: Var, then: Callable[..., Any] | None) -> Any:
+def length(t: "CaptureTracer", x: Var, then: Then) -> Any:
     """len(x)."""
     value = x.value
     if t.is_tensor(x):

@@ -11,7 +11,7 @@ from glasshouse.capture.frames.frame import CapturedGenerator, CapturedIterator,
 from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.polyfills import POLYFILLS, call_named, get_attributes, get_items
-from glasshouse.capture.values.var import Break, Kwargs, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Then, Var, constant
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -40,7 +40,7 @@ def iterated_by(code: CodeType, args: list[Var]) -> list[Var]:
     return [x for i, x in enumerate(args) if (names[i] if i < count else rest) in ITERATED]
 
 
-def counts_of(f: Callable[..., Any], args: list[Var], kwargs: dict[str, Var]) -> Iterator[Any]:
+def counts_of(f: Callable[..., Any], args: list[Var], kwargs: Kwargs) -> Iterator[Any]:
     """The arguments of a builtin's call that have to be numbers."""
     for name, place in COUNTS.get(f, {}).items():
         if name in kwargs:
@@ -64,9 +64,7 @@ def is_iterable(tracer: "CaptureTracer", x: Var) -> bool:
     return tracer.is_tensor(x) or any(tracer.look_up(kind, name) is not MISSING for name in names)
 
 
-def call_polyfill(
-    t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Callable[..., Any] | None
-) -> Any:
+def call_polyfill(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then) -> Any:
     """Interpret the polyfill of a builtin, after the checks that the builtin makes at once."""
     f = fn.value
     check_arguments(fn, args, kwargs)

@@ -17,7 +17,15 @@ from glasshouse.capture.rules.operators import is_number_call, of_numbers, same_
 from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.polyfills import contains_in
 from glasshouse.capture.values.signatures import without_proxy
-from glasshouse.capture.values.var import Break, Var, constant, discarded, pending, without_result
+from glasshouse.capture.values.var import (
+    Break,
+    Kwargs,
+    Var,
+    constant,
+    discarded,
+    pending,
+    without_result,
+)
 from glasshouse.tensor.parts import (
     NO_WRITE,
     PROPERTIES,
@@ -227,9 +235,7 @@ def note_part(t: "CaptureTracer", whole: Var, step: Any, part: Var) -> None:
         parts[id(part)] = part, whole, step
 
 
-def note_view(
-    t: "CaptureTracer", target: Any, args: list[Var], kwargs: dict[str, Var], part: Var
-) -> None:
+def note_view(t: "CaptureTracer", target: Any, args: list[Var], kwargs: Kwargs, part: Var) -> None:
     """`note_part` of the result of a call, if that is a method or property of a tensor's views."""
     if target is getattr and args[1].value in PROPERTIES:
         note_part(t, args[0], ViewCall(args[1].value, [], {}), part)

@@ -25,6 +25,7 @@ from glasshouse.capture.values.var import (
     Kwargs,
     Recipe,
     SymbolicNumber,
+    Then,
     UserError,
     ValueSource,
     Var,
@@ -199,12 +200,7 @@ class FrontEnd(HeldValues):
         return False
 
     def call(
-        self,
-        tracer: "CaptureTracer",
-        fn: Var,
-        args: list[Any],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then: Then
     ) -> bool:
         """Handle a call; False leaves it to the interpreter."""
         f = fn.value
@@ -361,13 +357,8 @@ class FrontEnd(HeldValues):
             self.undo(tracer, depth)
             shown = call if op != "call_module" else Var(fn)
             name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
-            raise Break(
-                f"{name}() needs a tensor's value",
-                shown,
-                args,
-                kwargs,
-                "read values after the captured function, or accept the break",
-            ) from None
+            hint = "read values after the captured function, or accept the break"
+            raise Break(f"{name}() needs a tensor's value", shown, args, kwargs, hint) from None
         except Exception as error:
             fix_inputs(tracer, node)  # with others it may not raise
             self.undo(tracer, depth)

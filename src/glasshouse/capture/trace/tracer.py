@@ -46,7 +46,7 @@ from glasshouse.capture.trace.operands import GraphOperands
 from glasshouse.capture.trace.unwinding import in_python, restore, unwind, unwind_once
 from glasshouse.capture.trace.varying import Varying
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, CannotRebuild, UserError, Var, discarded
+from glasshouse.capture.values.var import Break, CannotRebuild, Then, UserError, Var, discarded
 from glasshouse.ir.graph import IRGraph
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class CaptureTracer:
             return None
         return then(self, var)
 
-    def give(self, then: Callable[..., Any] | None, value: Any) -> Any:
+    def give(self, then: Then, value: Any) -> Any:
         """Deliver a constant."""
         return self.deliver(then, Var(value))
 

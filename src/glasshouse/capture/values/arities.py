@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.capture.values.polyfills import POLYFILLS
-from glasshouse.capture.values.var import Break, Var
+from glasshouse.capture.values.var import Break, Kwargs, Var
 
 ANY = 1 << 30
 KINDS = (dict, OrderedDict, defaultdict, list, set, frozenset, deque, str, bytes)
@@ -79,7 +79,7 @@ def takes(fn: Callable[..., Any], count: int, keywords: tuple[str, ...]) -> bool
     return True
 
 
-def check_arguments(fn: Var, args: list[Any], kwargs: dict[str, Var]) -> None:
+def check_arguments(fn: Var, args: list[Any], kwargs: Kwargs) -> None:
     """Leave a call with wrong arguments for a builtin to Python, which raises.
 
     Raises: Break

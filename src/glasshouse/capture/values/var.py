@@ -124,6 +124,7 @@ class Var:
 
 
 Kwargs = dict[str, Var]  # the keywords of a call
+Then = Callable[..., Any] | None  # what goes on with the result
 
 
 class NewNumber(Var):

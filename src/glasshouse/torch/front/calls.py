@@ -18,7 +18,7 @@ from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, ValueSource, Var, constant
 from glasshouse.torch.front import names
 from glasshouse.torch.front.functions import applied_class
 from glasshouse.torch.front.state import GUARDED_WITH_MODES, READERS, StateCheck
@@ -39,12 +39,7 @@ class TorchCallFront(NetworkFront):
     """Calls that change or read PyTorch's state beside its tensors."""
 
     def call_special(
-        self,
-        tracer: "CaptureTracer",
-        fn: Var,
-        args: list[Var],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then
     ) -> bool:
         """Handle a call of a function known here; False for any other."""
         f = fn.value
@@ -119,12 +114,7 @@ class TorchCallFront(NetworkFront):
         return True
 
     def call_state(
-        self,
-        tracer: "CaptureTracer",
-        fn: Var,
-        args: list[Var],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then
     ) -> bool:
         """Handle a function that reads or sets PyTorch's state; False for any other."""
         f = fn.value

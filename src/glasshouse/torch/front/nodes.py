@@ -142,15 +142,7 @@ class TorchNodeFront(TorchCheckFront):
             return self.calculate(tracer, fn, args)
         if name == "requires_grad_" and self.is_so_already(tracer, args, kwargs):
             return args[0]
-        made_here = name == "requires_grad_" and isinstance(args[0].origin, IRNode)
-        reason = None if made_here else self.why_not(tracer, fn, target, args, kwargs)
-        if hidden and not takes_numbers(name):
-            reason = f"{name}() is given a number that a tensor holds"
-        if reason is not None:
-            raise Break(reason, call, args, kwargs, READING_HINT)
-        reason = self.why_uncatchable(tracer, target, args, kwargs)
-        if reason is not None:
-            raise Break(reason, call, args, kwargs)
+        check_call(self, tracer, fn, target, args, kwargs, call=call, hidden=bool(hidden))
         if name == "backward" or fn in names.AUTOGRAD:
             refuse_python_inside(self, tracer, call, args, kwargs)
             if fn is not torch.autograd.grad:
@@ -411,3 +403,27 @@ def is_caught(frame: "CaptureFrame") -> bool:
 def takes_numbers(name: str) -> bool:
     """Whether the sizes of an operation's results do not depend on its numbers."""
     return name.rstrip("_").removeprefix("_foreach_") in names.WITH_NUMBERS
+
+
+def check_call(
+    front: TorchNodeFront,
+    tracer: "CaptureTracer",
+    fn: Any,
+    target: Any,
+    args: list[Any],
+    kwargs: Kwargs,
+    *,
+    call: Var,
+    hidden: bool,
+) -> None:
+    """Break for a call that no graph may have; `hidden`: a tensor holds one of its numbers."""
+    name = name_of(target)
+    is_new = name == "requires_grad_" and isinstance(args[0].origin, IRNode)
+    reason = None if is_new else front.why_not(tracer, fn, target, args, kwargs)
+    if hidden and not takes_numbers(name):
+        reason = f"{name}() is given a number that a tensor holds"
+    if reason is not None:
+        raise Break(reason, call, args, kwargs, READING_HINT)
+    reason = front.why_uncatchable(tracer, target, args, kwargs)
+    if reason is not None:
+        raise Break(reason, call, args, kwargs)

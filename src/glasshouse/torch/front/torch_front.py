@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from glasshouse import memory
 from glasshouse.capture.sessions.dispatching import miss
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Kwargs, Var
+from glasshouse.capture.values.var import Kwargs, Then, Var
 from glasshouse.dispatch.bind import state
 from glasshouse.torch.front import names
 from glasshouse.torch.front.calls import TorchCallFront
@@ -122,12 +122,7 @@ class TorchFront(
     stop = end
 
     def call(
-        self,
-        tracer: "CaptureTracer",
-        fn: Var,
-        args: list[Var],
-        kwargs: Kwargs,
-        then: Callable[..., Any] | None,
+        self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then
     ) -> bool | None:
         f = fn.value
         if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):

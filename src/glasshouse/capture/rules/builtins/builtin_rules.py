@@ -126,7 +126,7 @@ def simple(rule: Any) -> Any:
     return checked
 
 
-def check_count(fn: Var, args: list[Any], kwargs: dict[str, Var]) -> None:
+def check_count(fn: Var, args: list[Any], kwargs: Kwargs) -> None:
     """Check that a rule covers this number of arguments; Python makes other calls.
 
     Raises: Break

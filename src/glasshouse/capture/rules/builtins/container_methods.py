@@ -18,7 +18,7 @@ from glasshouse.capture.rules.containers import is_merged_as_dict, merged, whole
 from glasshouse.capture.rules.new_objects import new_dict
 from glasshouse.capture.values.plain import builtin_base, stored_keys
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, discarded
+from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, ValueSource, Var, discarded
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -140,12 +140,7 @@ def dict_method(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Va
 
 
 def extend(
-    t: "CaptureTracer",
-    this: Var,
-    how: str,
-    *args: Var,
-    then: Callable[..., Any] | None = None,
-    **kwargs: Var,
+    t: "CaptureTracer", this: Var, how: str, *args: Var, then: Then = None, **kwargs: Var
 ) -> Any:
     """list.extend, set.update, dict.update."""
     finish = then or discarded
