@@ -1,4 +1,5 @@
-"""Networks of ONNX files, as modules: `gh.onnx.load(path)`."""
+"""ONNX files as modules, `gh.onnx.load(path)`, and modules as ONNX files, `gh.onnx.export`."""
 
+from glasshouse.onnx.exporting import *
 from glasshouse.onnx.loading import *
 from glasshouse.onnx.network import Network

@@ -1,0 +1,249 @@
+"""Modules and functions as ONNX files: `gh.onnx.export(model, inputs, path)`."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base import Spec
+from glasshouse.base.errors import DTypeError, OptionError, optional, suggest, type_name
+from glasshouse.base.tree import TreeDef, flatten, unflatten
+from glasshouse.dispatch.value import Value, as_value
+from glasshouse.nn.module import Module
+from glasshouse.onnx.writing.protobuf import write_model
+from glasshouse.onnx.writing.table import WHERE
+from glasshouse.onnx.writing.tracing import evaluating, joint_trace
+from glasshouse.onnx.writing.writer import CODE_OF, GraphWriter, WrittenValue
+from glasshouse.ops.checks import check_path
+
+__all__ = ["export"]
+
+LEAST_OPSET = 21
+
+
+def export(
+    model: Callable[..., Any],
+    inputs: Any,
+    path: Any,
+    *,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset: int = LEAST_OPSET,
+    external_data: bool | None = None,
+) -> Path:
+    """Write a module, or a function of tensors, as an ONNX file; returns the file's path.
+
+    `inputs` are examples: a tensor, a tuple of arguments, or a dict of them by name. Tensors and
+    arrays among them are the file's inputs, under the names of the parameters; other arguments are
+    fixed. A module is exported as in eval mode, and its mode stays. Parameters and buffers have
+    their names in the file.
+
+    `dynamic_axes` names axes whose sizes may vary: {"x": {0: "batch"}}; equal names are equal
+    sizes. The function is traced at several sizes to learn how its calls depend on them. With
+    `external_data`, or above 1.9 GB, the weights lie in a second file, `path` and ".data".
+
+    Raises: OptionError for what ONNX does not say, with the primitive's name, its module and line,
+        or for calls that depend on a size; TransformError for a function that looks at contents of
+        tensors, or draws random numbers; DTypeError for inputs of other kinds; CheckpointError for
+        a path that cannot be written; BackendError without the package onnx.
+    Source: https://onnx.ai/onnx/repo-docs/IR.html
+    Example:
+        >>> model = gh.nn.Linear(2, 3)
+        >>> x = gh.zeros((4, 2))
+        >>> gh.onnx.export(model, x, "linear.onnx", dynamic_axes={"input": {0: "n"}}).name
+        'linear.onnx'
+    """
+    onnx = optional(WHERE, "the package onnx", "onnx", "onnx")
+    optional(WHERE, "the package onnx", "onnx.helper", "onnx")
+    file = check_path(WHERE, path)
+    check_call(onnx, model, opset)
+    module = module_of(model)
+    arguments = Arguments(model, inputs, input_names)
+    symbols = symbols_of(dynamic_axes or {}, arguments)
+    named = dict(tensors_of(module))
+    with evaluating(module):
+        trace = joint_trace(arguments.call, arguments.specs, symbols, named)
+    writer = GraphWriter(opset)
+    results = names_of_results(trace.structure, len(trace.graph.outputs), output_names)
+    for name in (*arguments.names, *results):
+        writer.names.taken.add(name)
+    own_names = {id(x): name for name, x in reversed(named.items())}
+    writer.names.taken.update(own_names.values())
+    values: dict[int, WrittenValue] = {}
+    declared = []
+    for number, name in enumerate(arguments.names):
+        like = trace.given[number]
+        values[number] = writer.value(name, like)
+        declared.append(values[number])
+    for number, x in trace.captured.items():
+        like = trace.graph.inputs.get(number)
+        if like is None:
+            continue
+        array = np.ascontiguousarray(x.numpy())
+        name = own_names.get(id(x))
+        if name is None or name in writer.constants:
+            name = writer.names.new("constant")
+        writer.constants[name] = array
+        values[number] = writer.value(name, like)
+    outputs = writer.write(trace.graph, values)
+    for name, x in zip(results, outputs, strict=True):
+        if x.dtype.is_complex:
+            fix = "Return gh.real and gh.imag of it."
+            raise DTypeError(WHERE, f"a real output {name!r}", x.dtype.name, fix)
+    pairs = list(zip(results, outputs, strict=True))
+    write_model(onnx, writer, declared, pairs, trace.symbols, file, external_data)
+    return file
+
+
+def check_call(onnx: Any, model: Any, opset: int) -> None:
+    """Refuse what is no function, and opsets that are too old or too new.
+
+    Raises: DTypeError, OptionError
+    """
+    if not callable(model):
+        fix = "Pass one."
+        raise DTypeError(WHERE, "a module or a function of tensors", type_name(model), fix)
+    newest = onnx.defs.onnx_opset_version()
+    if not isinstance(opset, int) or not LEAST_OPSET <= opset <= newest:
+        expected = f"an opset from {LEAST_OPSET} to {newest}"
+        raise OptionError(WHERE, expected, opset, "Leave it out.")
+
+
+def module_of(model: Any) -> Module | None:
+    """The module whose tensors have names: the model, or the one that it is a method of."""
+    if isinstance(model, Module):
+        return model
+    owner = getattr(model, "__self__", None)
+    return owner if isinstance(owner, Module) else None
+
+
+def tensors_of(module: Module | None) -> Iterator[tuple[str, Any]]:
+    """Parameters and buffers by their names."""
+    if module is not None:
+        yield from module.named_parameters()
+        yield from module.named_buffers()
+
+
+class Arguments:
+    """The arguments of a call: `names` and `specs` of the tensors among them."""
+
+    def __init__(self, model: Any, inputs: Any, names: Sequence[str] | None) -> None:
+        self.model = model
+        args, named = inputs_apart(inputs)
+        places = [*names_by_position(model, len(args)), *named]
+        trees = [flatten(x) for x in (*args, *named.values())]
+        self.positions, self.keys = len(args), list(named)
+        self.structures: list[TreeDef] = [structure for _, structure in trees]
+        self.leaves = [leaf for leaves, _ in trees for leaf in leaves]
+        self.at = [i for i, x in enumerate(self.leaves) if isinstance(x, Value | np.ndarray)]
+        own = [n for name, (leaves, _) in zip(places, trees) for n in names_in(name, leaves)]
+        tensors = [as_value(self.leaves[i]) for i in self.at]
+        self.specs: list[Spec] = [x.spec for x in tensors]
+        self.names = [own[i] for i in self.at]
+        if names is not None:
+            if len(names) != len(self.at) or len(set(names)) != len(names):
+                expected = f"{len(self.at)} input_names that differ"
+                raise OptionError(WHERE, expected, list(names), f"They are {self.names}.")
+            self.names = list(names)
+        if not self.at:
+            fix = "Pass examples of its inputs."
+            raise OptionError(WHERE, "tensors among the inputs", type_name(inputs), fix)
+        for name, spec in zip(self.names, self.specs):
+            if spec.dtype.name not in CODE_OF or spec.dtype.is_complex:
+                fix = "Pass gh.real and gh.imag of it."
+                raise DTypeError(WHERE, f"a real input {name!r}", spec.dtype.name, fix)
+
+    def call(self, tensors: Sequence[Any]) -> Any:
+        """The model on tensors in the place of the examples."""
+        leaves = list(self.leaves)
+        for i, x in zip(self.at, tensors, strict=True):
+            leaves[i] = x
+        trees, start = [], 0
+        for structure in self.structures:
+            trees.append(unflatten(structure, leaves[start : start + structure.num_leaves]))
+            start += structure.num_leaves
+        named = dict(zip(self.keys, trees[self.positions :], strict=True))
+        return self.model(*trees[: self.positions], **named)
+
+
+def inputs_apart(inputs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """(arguments by position, arguments by name)."""
+    if isinstance(inputs, Mapping):
+        return [], dict(inputs)
+    if isinstance(inputs, Value | np.ndarray):
+        return [inputs], {}
+    if isinstance(inputs, tuple | list):
+        return list(inputs), {}
+    fix = "Pass examples: a tensor, a tuple of arguments, or a dict of them by name."
+    raise DTypeError(WHERE, "inputs of a call", type_name(inputs), fix)
+
+
+def names_by_position(model: Any, count: int) -> list[str]:
+    """Names of the first parameters."""
+    target = model.forward if isinstance(model, Module) else model
+    names: list[str] = []
+    try:
+        for p in inspect.signature(target).parameters.values():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+    except (TypeError, ValueError):
+        pass
+    return [*names[:count], *(f"input_{i}" for i in range(len(names), count))]
+
+
+def names_in(name: str, leaves: Sequence[Any]) -> list[str]:
+    """Names of the leaves of an argument."""
+    return [name] if len(leaves) == 1 else [f"{name}_{i}" for i in range(len(leaves))]
+
+
+def symbols_of(
+    dynamic_axes: Mapping[str, Any], arguments: Arguments
+) -> dict[str, list[tuple[int, int]]]:
+    """The places (input, axis) of each size that varies, by its name.
+
+    Raises: OptionError for inputs and axes that are not there, and sizes that differ
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    if not isinstance(dynamic_axes, Mapping):
+        fix = "Write {'x': {0: 'batch'}}."
+        raise OptionError(WHERE, "dynamic_axes by input", type_name(dynamic_axes), fix)
+    for name, axes in dynamic_axes.items():
+        if name not in arguments.names:
+            fix = suggest(str(name), arguments.names)
+            raise OptionError(WHERE, "inputs in dynamic_axes", repr(name), fix)
+        number = arguments.names.index(name)
+        spec = arguments.specs[number]
+        pairs = axes.items() if isinstance(axes, Mapping) else [(i, f"{name}_{i}") for i in axes]
+        for axis, symbol in pairs:
+            if not isinstance(axis, int) or not -spec.ndim <= axis < spec.ndim:
+                expected = f"axes of {name!r} {spec} in dynamic_axes"
+                raise OptionError(WHERE, expected, repr(axis), "Count them from 0.")
+            if not isinstance(symbol, str) or not symbol:
+                fix = "Write {0: 'batch'}."
+                raise OptionError(WHERE, "a name for a size that varies", repr(symbol), fix)
+            places.setdefault(symbol, []).append((number, axis % spec.ndim))
+    for symbol, at in places.items():
+        sizes = {arguments.specs[number].shape[axis] for number, axis in at}
+        if len(sizes) > 1:
+            fix = "Give axes of other sizes other names."
+            raise OptionError(WHERE, f"one size {symbol!r}", sorted(sizes), fix)
+    return places
+
+
+def names_of_results(structure: Any, count: int, names: Sequence[str] | None) -> list[str]:
+    """Names of the outputs: a dict's keys, else "output", with numbers where there are several.
+
+    Raises: OptionError for another number of them
+    """
+    if names is not None:
+        if len(names) != count or len(set(names)) != count:
+            raise OptionError(WHERE, f"{count} output_names that differ", list(names), "Name each.")
+        return list(names)
+    if count == 1 and not structure.keys:
+        return ["output"]
+    if len(structure.keys) == count:
+        return [str(key) for key in structure.keys]
+    return [f"output_{i}" for i in range(count)]

@@ -1,0 +1,285 @@
+"""Windows, products, convolutions and Fourier transforms as ONNX."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.dtype import float64, int64
+from glasshouse.onnx.writing.arrays import counted, reshaped
+from glasshouse.onnx.writing.joint import Varying
+from glasshouse.onnx.writing.table import check_real, refused, writes
+from glasshouse.onnx.writing.writer import GraphWriter, WrittenValue, elements
+
+__all__: list[str] = []
+
+
+def spread(w: GraphWriter, name: str, axis: int, count: Any, size: int, stride: int, gap: int) -> str:
+    """The windows along an axis, which becomes two: windows, and places in a window."""
+    first = counted(w, count)
+    if isinstance(count, Varying):
+        first = w.node("Mul", [first, w.integers(stride)])
+        first = w.node("Unsqueeze", [first, w.integers(1)])
+        places = w.node("Add", [first, w.constant((np.arange(size) * gap)[None])])
+    else:
+        places = w.constant(np.arange(count)[:, None] * stride + np.arange(size) * gap)
+    return w.node("Gather", [name, places], axis=axis)
+
+
+def windows_of(w: GraphWriter, x: WrittenValue, counts: Any, attrs: Any) -> str:
+    """All windows over the last axes: (..., *O, *size)."""
+    size, stride, dilation = attrs["size"], attrs["stride"], attrs["dilation"]
+    n, lead = len(size), len(x.shape) - len(size)
+    name = w.whole(x)
+    for i in range(n):
+        name = spread(w, name, lead + 2 * i, counts[i], size[i], stride[i], dilation[i])
+    if n == 1:
+        return name
+    order = [*range(lead), *range(lead, lead + 2 * n, 2), *range(lead + 1, lead + 2 * n, 2)]
+    return w.node("Transpose", [name], perm=[*order, *([lead + 2 * n] if x.tail else [])])
+
+
+@writes("windows")
+def windows(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """Sliding windows, by their places."""
+    like, n = call.results[0], len(call.attrs["size"])
+    lead = len(x.shape) - n
+    return w.value(windows_of(w, x, like.shape[lead : lead + n], call.attrs), like)
+
+
+@writes("fold")
+def fold(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """Windows added up where they overlap."""
+    check_real(call)
+    shape, like, n = call.attrs["shape"], call.results[0], len(call.attrs["shape"])
+    lead = len(x.shape) - 2 * n
+    size = x.shape[lead + n :]
+    if any(isinstance(k, Varying) for k in size):
+        raise refused("fold of windows whose sizes vary", "Keep the size of a window fixed.")
+    order = [*range(lead), *range(lead + n, lead + 2 * n), *range(lead, lead + n)]
+    name = w.node("Transpose", [w.whole(x)], perm=order)
+    turned = [x.shape[i] for i in order]
+    rows, blocks = elements(x.shape[:lead]), elements(x.shape[lead : lead + n])
+    flat = [rows, prod(size), blocks]
+    name = reshaped(w, name, turned, flat)
+    if n == 1:  # onnxruntime has Col2Im for two axes and more
+        stride, dilation = (call.attrs["stride"][0], 1), (call.attrs["dilation"][0], 1)
+        sides, kernel = (shape[0], 1), (size[0], 1)
+    else:
+        stride, dilation = call.attrs["stride"], call.attrs["dilation"]
+        sides, kernel = shape, size
+    name = w.node(
+        "Col2Im", [name, w.shape(sides), w.integers(*kernel)], strides=stride, dilations=dilation
+    )
+    return w.value(reshaped(w, name, [rows, 1, *sides], like.shape), like)
+
+
+@writes("window_select")
+def window_select(
+    w: GraphWriter, call: Any, x: WrittenValue, keys: WrittenValue
+) -> WrittenValue:
+    """The largest of each window, or what stands where it is."""
+    like, size = call.results[0], call.attrs["size"]
+    n = len(size)
+    lead = len(x.shape) - n
+    counts = like.shape[lead:]
+    if x.name == keys.name:
+        if x.dtype.kind == "float" and n <= 3:
+            return max_pool(w, call, x)
+        flat = [*x.shape[:lead], *counts, prod(size)]
+        name = windows_of(w, x, counts, call.attrs)
+        name = reshaped(w, name, [*flat[:-1], *size], flat)
+        name = w.cast(name, int64 if x.dtype.is_integer else float64)
+        name = w.node("ReduceMax", [name, w.integers(-1)], keepdims=0)
+        return w.value(w.cast(name, x.dtype), like)
+    flat = [*x.shape[:lead], *counts, prod(size)]
+    names = [windows_of(w, v, counts, call.attrs) for v in (keys, x)]
+    ranks, values = (reshaped(w, name, [*flat[:-1], *size], flat) for name in names)
+    if keys.dtype.is_integer:
+        ranks = w.cast(ranks, float64)
+    at = w.node("ArgMax", [ranks], axis=len(flat) - 1, keepdims=1)
+    name = w.node("GatherElements", [values, at], axis=len(flat) - 1)
+    return w.value(w.node("Squeeze", [name, w.integers(-1)]), like)
+
+
+def max_pool(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """The largest of each window; padding that a Pad before it makes is the operator's own."""
+    like, n = call.results[0], len(call.attrs["size"])
+    lead = len(x.shape) - n
+    pads = [0] * 2 * n
+    source = x.source
+    if source is not None and source.name == "pad" and x.operands:
+        widths = source.attrs["widths"]
+        inner = call.attrs["padding"]
+        is_own = all(width == (0, 0, 0) for width in widths[:lead])
+        is_own = is_own and all(w_[:2] == p and not w_[2] for w_, p in zip(widths[lead:], inner))
+        size = call.attrs["size"]
+        fits = all(max(p) < k for p, k in zip(inner, size) if p != (0, 0))
+        plain = not any(isinstance(n_, Varying) for p in inner for n_ in p)
+        if is_own and plain and fits and source.attrs["value"] == -np.inf:
+            x = x.operands[0]
+            pads = [*(low for low, _ in inner), *(high for _, high in inner)]
+    flat = flat_batch(x.shape, lead)
+    name = reshaped(w, w.whole(x), x.shape, flat)
+    name = w.node(
+        "MaxPool", [name], kernel_shape=call.attrs["size"], strides=call.attrs["stride"],
+        dilations=call.attrs["dilation"], pads=pads,
+    )  # fmt: skip
+    out = [*flat[:2], *like.shape[lead:]]
+    return w.value(reshaped(w, name, out, like.shape), like)
+
+
+def flat_batch(shape: Any, lead: int) -> list[Any]:
+    """(N, C, *S) for an array whose spatial axes stand after `lead` others."""
+    if lead == 2:
+        return list(shape)
+    if lead == 1:
+        return [1, *shape]
+    return [1, elements(shape[:lead]), *shape[lead:]]
+
+
+# -- products ----------------------------------------------------------------------------------
+
+
+@writes("matmul")
+def matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> WrittenValue:
+    """Products of matrices; leading axes of 1 grow by themselves."""
+    if a.dtype.is_complex:
+        raise refused("matmul of complex numbers", "Compute with gh.real and gh.imag.")
+    names = []
+    for x in (a, b):
+        fits = len(x.dims) == len(x.shape) and x.dims[-2:] == x.shape[-2:]
+        names.append(x.name if fits else w.whole(x))
+    wide = a.dtype
+    if a.dtype.name in ("int8", "uint8", "int16", "uint16", "bool"):
+        names, wide = [w.cast(name, int64) for name in names], int64
+    name = w.node("MatMul", names)
+    like = call.results[0]
+    name = name if wide is a.dtype else w.cast(name, a.dtype)
+    lead = [
+        x.dims[:-2] if n == x.name else x.shape[:-2] for x, n in zip((a, b), names, strict=True)
+    ] if wide is a.dtype else [a.shape[:-2]]  # fmt: skip
+    if like.shape[:-2] not in lead:
+        return w.value(w.node("Expand", [name, w.shape(like.shape)]), like)
+    return w.value(name, like)
+
+
+def window_attributes(call: Any) -> dict[str, Any]:
+    """Attributes of a convolution.
+
+    Raises: OptionError for a padding that varies
+    """
+    padding = call.attrs["padding"]
+    if any(isinstance(n, Varying) for pair in padding for n in pair):
+        raise refused(f"{call.name} whose padding varies", "Pad before, with gh.pad.")
+    return {
+        "strides": call.attrs["stride"],
+        "dilations": call.attrs["dilation"],
+        "group": call.attrs["groups"],
+        "pads": [*(low for low, _ in padding), *(high for _, high in padding)],
+    }
+
+
+@writes("conv")
+def conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValue) -> WrittenValue:
+    """A convolution."""
+    check_real(call)
+    options = window_attributes(call)
+    name = w.node("Conv", [w.whole(x), w.whole(kernel)], kernel_shape=kernel.shape[2:], **options)
+    return w.value(name, call.results[0])
+
+
+@writes("conv_data_grad")
+def conv_transposed(
+    w: GraphWriter, call: Any, g: WrittenValue, kernel: WrittenValue
+) -> WrittenValue:
+    """A transposed convolution; what its sizes are more than the least ones is padding."""
+    check_real(call)
+    options, like = window_attributes(call), call.results[0]
+    padding, sizes = call.attrs["padding"], kernel.shape[2:]
+    steps = zip(call.attrs["stride"], call.attrs["dilation"], padding, sizes, strict=True)
+    more = []
+    for (stride, gap, pair, k), old, new in zip(steps, g.shape[2:], call.attrs["shape"]):
+        olds, news = (x.values if isinstance(x, Varying) else [x] for x in (old, new))
+        count = max(len(olds), len(news))
+        olds, news = (list(x) * (count // len(x)) for x in (olds, news))
+        rest = {
+            b - ((a - 1) * stride + gap * (k - 1) + 1 - sum(pair))
+            for a, b in zip(olds, news, strict=True)
+        }
+        if len(rest) != 1:
+            fix = "Choose sizes that the stride divides."
+            raise refused("a transposed convolution whose extra padding varies", fix)
+        more.append(rest.pop())
+    is_small = all(
+        m < max(s, d) for m, s, d in zip(more, call.attrs["stride"], call.attrs["dilation"])
+    )
+    if is_small:
+        options["output_padding"] = more
+        name = w.node("ConvTranspose", [w.whole(g), w.whole(kernel)], kernel_shape=sizes, **options)
+        return w.value(name, like)
+    n = len(sizes)
+    pads = options["pads"]
+    cut = [max(0, pads[n + i] - m) for i, m in enumerate(more)]
+    left = [m - (pads[n + i] - c) for i, (m, c) in enumerate(zip(more, cut))]
+    options["pads"] = [*pads[:n], *cut]
+    name = w.node("ConvTranspose", [w.whole(g), w.whole(kernel)], kernel_shape=sizes, **options)
+    if any(left):
+        name = w.node("Pad", [name, w.integers(*[0] * (n + 2), 0, 0, *left)])
+    return w.value(name, like)
+
+
+# -- Fourier transforms ------------------------------------------------------------------------
+
+
+def transformed(w: GraphWriter, name: str, axis: int, **options: int) -> str:
+    return w.node("DFT", [name, "", w.constant(np.array(axis, np.int64))], **options)
+
+
+def times_size(w: GraphWriter, name: str, size: Any, dtype: Any) -> str:
+    factor = w.cast(w.number(size), dtype)
+    return w.node("Mul", [name, factor])
+
+
+def real_of(dtype: Any) -> str:
+    return "float32" if dtype.itemsize == 8 else "float64"
+
+
+@writes("fft")
+def fft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """Discrete Fourier transforms along axes."""
+    name = w.whole(x)
+    for axis in call.attrs["axes"]:
+        axis %= len(x.shape)
+        is_inverse = bool(call.attrs["inverse"])
+        name = transformed(w, name, axis, inverse=int(is_inverse))
+        if is_inverse:  # ONNX divides by the size
+            name = times_size(w, name, x.shape[axis], real_of(x.dtype))
+    return w.value(name, call.results[0])
+
+
+@writes("rfft")
+def rfft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """The half of the frequencies that says all of a real signal."""
+    name = w.node("Unsqueeze", [w.whole(x), w.integers(-1)])
+    axis = call.attrs["axis"] % len(x.shape)
+    return w.value(transformed(w, name, axis, onesided=1), call.results[0])
+
+
+@writes("irfft")
+def irfft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
+    """The real signal: by both halves of the frequencies, of which the second mirrors the first."""
+    axis, size, like = call.attrs["axis"] % len(x.shape), call.attrs["size"], call.results[0]
+    if isinstance(size, Varying):
+        raise refused("irfft of a size that varies", "Leave the axis out of dynamic_axes.")
+    half = size // 2 + 1
+    first = counted(w, half)
+    rest = w.constant(np.arange(size - half, 0, -1))
+    name = w.node("Gather", [w.whole(x), first], axis=axis)
+    mirror = w.node("Gather", [w.whole(x), rest], axis=axis)
+    signs = np.array([1, -1], real_of(x.dtype))
+    mirror = w.node("Mul", [mirror, w.constant(signs)])
+    name = w.node("Concat", [name, mirror], axis=axis)
+    name = times_size(w, transformed(w, name, axis, inverse=1), size, like.dtype)
+    name = w.node("Gather", [name, w.constant(np.array(0))], axis=-1)
+    return w.value(name, like)

@@ -1,0 +1,185 @@
+"""From a graph that was written to ONNX's protobuf, and to a file."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glasshouse.base.errors import CheckpointError
+from glasshouse.onnx.writing.control import InnerGraph, inner_graphs
+from glasshouse.onnx.writing.joint import Varying
+from glasshouse.onnx.writing.table import WHERE
+from glasshouse.onnx.writing.writer import CODE_OF, GraphWriter, WrittenNode, WrittenValue
+from glasshouse.version import __version__
+
+MOST_INSIDE = 1_900_000_000  # bytes of constants in the file itself, of the 2 GiB of protobuf
+LEAST_OUTSIDE = 1024  # bytes of a constant beside the file
+EXTERNAL = 1  # TensorProto.EXTERNAL
+
+
+class ProtobufGraph:
+    """A graph as protobuf. `renamed` gives outputs their names."""
+
+    def __init__(self, onnx: Any, symbols: dict[str, tuple[int, ...]]) -> None:
+        self.onnx, self.renamed = onnx, dict[str, str]()
+        self.symbols = {values: name for name, values in symbols.items()}
+
+    def name(self, name: str) -> str:
+        return self.renamed.get(name, name)
+
+    def type(self, name: str, x: WrittenValue) -> Any:
+        """The declaration of a value, whose varying sizes have names where they are symbols."""
+        sizes = [
+            self.symbols.get(n.values) if isinstance(n, Varying) else int(n)
+            for n in (*x.shape, *x.tail)
+        ]
+        code = CODE_OF[dtype_in_file(x.dtype)]
+        return self.onnx.helper.make_tensor_value_info(self.name(name), code, sizes)
+
+    def node(self, node: WrittenNode) -> Any:
+        """A node, with the graphs inside it."""
+        attributes = {
+            key: self.inner(x, key) if isinstance(x, InnerGraph) else x
+            for key, x in node.attributes.items()
+        }
+        inputs, outputs = ([self.name(x) for x in names] for names in (node.inputs, node.outputs))
+        return self.onnx.helper.make_node(
+            node.op, inputs, outputs, name=outputs[0], **attributes
+        )
+
+    def inner(self, graph: InnerGraph, name: str) -> Any:
+        return self.onnx.helper.make_graph(
+            [self.node(node) for node in needed(graph.writer, [x.name for x in graph.outputs])],
+            name,
+            [self.type(x.name, x) for x in graph.inputs],
+            [self.type(x.name, x) for x in graph.outputs],
+        )
+
+
+def dtype_in_file(dtype: Any) -> str:
+    """The name of the dtype of a tensor in the file: of complex numbers, that of their parts."""
+    return {"complex64": "float32", "complex128": "float64"}.get(dtype.name, dtype.name)
+
+
+def reads(node: WrittenNode) -> set[str]:
+    """Names that a node, or a graph inside it, reads."""
+    names = set(node.inputs)
+    for graph in inner_graphs(node):
+        names.update(x.name for x in graph.outputs)
+        for inside in graph.writer.nodes:
+            names |= reads(inside)
+    return names
+
+
+def needed(writer: GraphWriter, outputs: Sequence[str]) -> list[WrittenNode]:
+    """The nodes of a graph that its outputs need."""
+    names = set(outputs)
+    nodes = []
+    for node in reversed(writer.nodes):
+        if not names.isdisjoint(node.outputs):
+            names |= reads(node)
+            nodes.append(node)
+    return nodes[::-1]
+
+
+def tensor_of(onnx: Any, name: str, array: np.ndarray) -> Any:
+    """A tensor with its data, whatever its dtype."""
+    tensor = onnx.TensorProto(name=name, data_type=CODE_OF[array.dtype.name], dims=array.shape)
+    tensor.raw_data = np.ascontiguousarray(array).tobytes()
+    return tensor
+
+
+class ExternalData:
+    """A file beside the network's, which gets the data of tensors."""
+
+    def __init__(self, path: Path, location: str) -> None:
+        self.location = location
+        self.file = open(path, "wb")
+
+    def tensor(self, onnx: Any, name: str, array: np.ndarray) -> Any:
+        """A tensor whose data lie in the file."""
+        data = np.ascontiguousarray(array)
+        self.file.write(b"\0" * (-self.file.tell() % 4096))
+        places = {"location": self.location, "offset": self.file.tell(), "length": data.nbytes}
+        self.file.write(data.tobytes())
+        tensor = onnx.TensorProto(name=name, data_type=CODE_OF[array.dtype.name], dims=array.shape)
+        tensor.data_location = EXTERNAL
+        for key, value in places.items():
+            tensor.external_data.add(key=key, value=str(value))
+        return tensor
+
+
+def write_model(
+    onnx: Any,
+    writer: GraphWriter,
+    inputs: Sequence[WrittenValue],
+    outputs: Sequence[tuple[str, WrittenValue]],
+    symbols: dict[str, tuple[int, ...]],
+    path: Path,
+    external: bool | None,
+) -> None:
+    """Write a graph to a file: `outputs` are names and values.
+
+    Raises: CheckpointError for a path that cannot be written
+    """
+    graph = ProtobufGraph(onnx, symbols)
+    made = {name for node in writer.nodes for name in node.outputs}
+    names = []
+    for name, x in outputs:
+        tensor = writer.whole(x)
+        if tensor in made and tensor not in graph.renamed:
+            graph.renamed[tensor] = name
+        else:
+            source = tensor
+            tensor = writer.node("Identity", [source])
+            graph.renamed[tensor] = name
+        names.append(tensor)
+    made.clear()
+    nodes = needed(writer, names)
+    used = set(names).union(*map(reads, nodes))
+    constants = {name: x for name, x in writer.constants.items() if name in used}
+    total = sum(array.nbytes for array in constants.values())
+    outside = total > MOST_INSIDE if external is None else external
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = path.with_name(f"{path.name}.data")
+    beside_temporary = path.with_name(f".{beside.name}.{os.getpid()}.part")
+    try:
+        store = ExternalData(beside_temporary, beside.name) if outside else None
+        try:
+            tensors = []
+            for name, array in constants.items():
+                if store is not None and array.nbytes >= LEAST_OUTSIDE:
+                    tensors.append(store.tensor(onnx, name, array))
+                else:
+                    tensors.append(tensor_of(onnx, name, array))
+        finally:
+            if store is not None:
+                store.file.close()
+        values = [(name, x) for name, (_, x) in zip(names, outputs, strict=True)]
+        proto = onnx.helper.make_graph(
+            [graph.node(node) for node in nodes],
+            path.stem,
+            [graph.type(x.name, x) for x in inputs],
+            [graph.type(name, x) for name, x in values],
+            tensors,
+        )
+        opset = onnx.helper.make_opsetid("", writer.opset)
+        model = onnx.helper.make_model(
+            proto,
+            opset_imports=[opset],
+            producer_name="glasshouse",
+            producer_version=__version__,
+            ir_version=onnx.helper.find_min_ir_version_for([opset], ignore_unknown=True),
+        )
+        temporary.write_bytes(model.SerializeToString())
+        if outside:
+            os.replace(beside_temporary, beside)
+        os.replace(temporary, path)
+    except OSError as error:
+        got = f"{type(error).__name__}: {error}"
+        raise CheckpointError(WHERE, f"a path that can be written: {path}", got, "Check it.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+        beside_temporary.unlink(missing_ok=True)

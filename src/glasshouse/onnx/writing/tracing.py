@@ -1,0 +1,259 @@
+"""Traces of a function at several sizes, for a graph whose sizes may vary."""
+
+import hashlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.autograd.tape import no_grad
+from glasshouse.base import Spec, flatten
+from glasshouse.base.errors import PACKAGE, OptionError, TransformError, user_line
+from glasshouse.dispatch.mode import KeyedMode
+from glasshouse.dispatch.scope import current_module_path
+from glasshouse.dispatch.value import SCALARS, Value, as_value
+from glasshouse.onnx.writing import arrays, control, elementwise, products, wholes
+from glasshouse.onnx.writing.joint import JointGraph, JointValue, Unlike
+from glasshouse.onnx.writing.table import ABSENT, WHERE, WRITERS
+from glasshouse.ops.body import Body, traced
+from glasshouse.tensor import random
+
+__all__ = ["JointTrace", "Trace", "joint_trace"]
+
+FAMILIES = (arrays, control, elementwise, products)  # their functions are in the table
+MOST_TRACES = 3  # for each varying size, beside the first
+
+
+class Trace(NamedTuple):
+    """A function written down: its body, the values that it closes over, its results' structure,
+    and which of its leaves are tensors."""
+
+    body: Body
+    captured: list[Any]
+    structure: Any
+    kinds: tuple[bool, ...]
+
+
+class Watch(KeyedMode):
+    """Refuses primitives that ONNX does not have, where they are called."""
+
+    key = "onnx"
+
+    def __init__(self) -> None:
+        self.module = ""
+
+    def process(self, primitive: Any, args: Any, attrs: Any, below: Any) -> Any:
+        """The result of a call that ONNX can say.
+
+        Raises: OptionError for another one, by its module and line
+        """
+        self.module = current_module_path()
+        name = primitive.name
+        if name in WRITERS:
+            return below(primitive, args, attrs)
+        fix = ABSENT.get(name, "Leave this operation out of what is exported.")
+        where = " at ".join(x for x in (self.module, user_line()) if x)
+        raise OptionError(
+            WHERE, "primitives that ONNX has operators for", f"{name} in {where or 'a call'}", fix
+        )
+
+
+def trace_of(fn: Callable[..., Any], specs: Sequence[Spec]) -> Trace:
+    """The trace of a function of tensors with these specs.
+
+    Raises: TransformError where it needs the contents of a value, or draws random numbers
+    """
+    watch, results = Watch(), []
+    draws: list[Any] = []
+
+    def run(*xs: Any) -> Any:
+        leaves, structure = flatten(fn(list(xs)))
+        kinds = tuple(isinstance(x, (Value, np.ndarray, *SCALARS)) for x in leaves)
+        results.append((structure, kinds))
+        return [as_value(x) for x, is_one in zip(leaves, kinds, strict=True) if is_one]
+
+    random.observers.append(draws)
+    try:
+        with no_grad(), watch, wholes.recognised():
+            tracer, inputs, outputs = traced(run, specs, hoists=False, writes_scalars=True)
+    except TransformError as error:
+        got = f"a look at one in {place_of(error, watch.module)}"
+        fix = "Use gh.where, gh.cond or gh.while_loop instead of Python's if and while."
+        raise TransformError(WHERE, "no need for contents of tensors", got, fix) from error
+    finally:
+        random.observers.remove(draws)
+        for generator, _ in draws:
+            generator.draws -= 1
+    if draws or tracer.step is not None:
+        got = f"draws from a generator in {watch.module or 'the function'}"
+        raise TransformError(WHERE, "a function without chance", got, "Pass what it draws.")
+    numbers = [tracer.number_of(x) for x in outputs]
+    inner = [x.payload for x in inputs]
+    consts = tracer.roots(numbers, inner)
+    body = tracer.body([*inner, *consts], numbers)
+    return Trace(body, [tracer.captured[i] for i in consts], *results[0])
+
+
+def place_of(error: BaseException, module: str) -> str:
+    """The module and the line where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [x for x in frames if not x.filename.startswith(PACKAGE)]
+    inner = own[-1] if own else frames[-1]
+    line = f"{Path(inner.filename).name}:{inner.lineno}"
+    return f"{module} at {line}" if module else line
+
+
+class Unchanged:
+    """The parameters and buffers of a module, which tracing must not write to."""
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.named = named
+        self.before = {
+            name: (x.payload, x.spec, x.backend, x.mode) for name, x in named.items()
+        }
+
+    def check(self) -> None:
+        """Put back what was written, and refuse it.
+
+        Raises: OptionError for a parameter or a buffer that was written to
+        """
+        written = []
+        for name, x in self.named.items():
+            payload, spec, backend, mode = self.before[name]
+            if x.mode is not mode:
+                written.append(name)
+                x.payload, x.spec, x.backend, x.mode = payload, spec, backend, mode
+        if written:
+            fix = "Return the new value as an output."
+            raise OptionError(WHERE, "a module that keeps its state", f"writes to {written}", fix)
+
+
+@contextmanager
+def evaluating(module: Any) -> Iterator[None]:
+    """A context in which a module, and all in it, is in eval mode."""
+    modules = list(module.modules()) if module is not None else []
+    before = [x.training for x in modules]
+    try:
+        if module is not None:
+            module.eval()
+        yield
+    finally:
+        for x, training in zip(modules, before, strict=True):
+            x.training = training
+
+
+class JointTrace(NamedTuple):
+    """The graph of a function; `given` are its inputs, read or not; `captured` are tensors that it closes over, by the numbers of the
+    graph's inputs; `symbols` the varying sizes' values in each trace, by their names."""
+
+    graph: JointGraph
+    given: list[JointValue]
+    captured: dict[int, Any]
+    structure: Any
+    symbols: dict[str, tuple[int, ...]]
+
+
+def joint_trace(
+    fn: Callable[..., Any],
+    specs: Sequence[Spec],
+    symbols: Mapping[str, Sequence[tuple[int, int]]],
+    named: Mapping[str, Any],
+) -> JointTrace:
+    """The traces of a function at several sizes: of each of the `symbols`, places (input, axis).
+    `named` are the parameters and buffers of its module.
+
+    Raises: OptionError where the calls depend on a size
+    """
+    own = {id(x) for x in named.values()}
+    unchanged = Unchanged(named)
+
+    def trace(sizes: Mapping[str, int]) -> Trace:
+        shapes = [list(spec.shape) for spec in specs]
+        for name, places in symbols.items():
+            for number, axis in places:
+                shapes[number][axis] = sizes[name]
+        sized = [Spec(tuple(s), x.dtype) for s, x in zip(shapes, specs, strict=True)]
+        try:
+            return trace_of(fn, sized)
+        finally:
+            unchanged.check()
+
+    def graph_of(traces: Sequence[Trace]) -> JointGraph:
+        if any(x.structure != traces[0].structure or x.kinds != traces[0].kinds for x in traces):
+            raise Unlike("results of another structure")
+        names = [
+            [*range(len(specs)), *(key_of(x, own) for x in one.captured)] for one in traces
+        ]
+        return JointGraph([x.body for x in traces], names)
+
+    hints = {
+        name: specs[places[0][0]].shape[places[0][1]] for name, places in symbols.items()
+    }
+    base = spread_sizes(hints)
+    traces, sizes = [trace(base)], [base]
+    firsts = {}
+    for name in symbols:
+        reason: Any = None
+        found: list[int] = []
+        for size in other_sizes(base[name]):
+            try:
+                other = trace({**base, name: size})
+                graph_of([traces[0], other])
+            except Unlike as error:
+                reason = reason or f"{error} where it is {base[name]} and {size}"
+                continue
+            except Exception as error:
+                reason = reason or f"where it is {size}: {error}"
+                continue
+            traces.append(other)
+            sizes.append({**base, name: size})
+            found.append(size)
+            if len(found) == MOST_TRACES:
+                break
+        if not found:
+            fix = "Leave it out of dynamic_axes, or compute with sizes in the same way for all."
+            raise OptionError(WHERE, f"calls that do not depend on size {name!r}", reason, fix)
+        firsts[name] = found[-1]
+    if len(symbols) > 1:
+        try:
+            other = trace(firsts)
+            graph_of([traces[0], other])
+        except Exception:  # sizes that do not fit together
+            other = None
+        if other is not None:
+            traces.append(other)
+            sizes.append(firsts)
+    graph = graph_of(traces)
+    captured = dict(enumerate(traces[0].captured, len(specs)))
+    values = {name: tuple(x[name] for x in sizes) for name in symbols}
+    given = [
+        JointValue(None, number, [x.body.inputs[number] for x in traces])
+        for number in range(len(specs))
+    ]
+    return JointTrace(graph, given, captured, traces[0].structure, values)
+
+
+def key_of(x: Any, own: set[int]) -> Any:
+    """What is equal for equal tensors of two traces."""
+    if id(x) in own:
+        return id(x)
+    array = np.ascontiguousarray(x.numpy())
+    digest = hashlib.sha256(array.view(np.uint8) if array.ndim else array.tobytes()).hexdigest()
+    return x.dtype.name, array.shape, digest
+
+
+def spread_sizes(hints: Mapping[str, int]) -> dict[str, int]:
+    """Sizes to begin with: those of the inputs, but at least 2, which a 1 would hide."""
+    return {name: max(size, 2) for name, size in hints.items()}
+
+
+def other_sizes(size: int) -> Iterator[int]:
+    """Sizes to try beside one, each once."""
+    seen = {size}
+    for other in (size + 1, size + 3, 2 * size, 3 * size, size + 2, 4 * size, size // 2, size - 1):
+        if other not in seen and other > 1:
+            seen.add(other)
+            yield other
