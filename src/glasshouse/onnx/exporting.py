@@ -82,11 +82,10 @@ def export(
         like = trace.graph.inputs.get(number)
         if like is None:
             continue
-        array = np.ascontiguousarray(x.numpy())
         name = own_names.get(id(x))
         if name is None or name in writer.constants:
             name = writer.names.new("constant")
-        writer.constants[name] = array
+        writer.constants[name] = x.numpy()
         values[number] = writer.value(name, like)
     outputs = writer.write(trace.graph, values)
     for name, x in zip(results, outputs, strict=True):
@@ -137,11 +136,12 @@ class Arguments:
         trees = [flatten(x) for x in (*args, *named.values())]
         self.positions, self.keys = len(args), list(named)
         self.structures: list[TreeDef] = [structure for _, structure in trees]
-        self.leaves = [leaf for leaves, _ in trees for leaf in leaves]
-        self.at = [i for i, x in enumerate(self.leaves) if isinstance(x, Value | np.ndarray)]
+        self.leaves = [array_of(leaf) for leaves, _ in trees for leaf in leaves]
+        self.at = [
+            i for i, x in enumerate(self.leaves) if isinstance(x, Value | np.ndarray | np.generic)
+        ]
         own = [n for name, (leaves, _) in zip(places, trees) for n in names_in(name, leaves)]
-        tensors = [as_value(self.leaves[i]) for i in self.at]
-        self.specs: list[Spec] = [x.spec for x in tensors]
+        self.specs: list[Spec] = [as_value(self.leaves[i]).spec for i in self.at]
         self.names = [own[i] for i in self.at]
         if names is not None:
             if len(names) != len(self.at) or len(set(names)) != len(names):
@@ -169,11 +169,20 @@ class Arguments:
         return self.model(*trees[: self.positions], **named)
 
 
+def is_tensor(x: Any) -> bool:
+    return isinstance(x, Value | np.ndarray)
+
+
+def array_of(x: Any) -> Any:
+    """A scalar of NumPy's as an array."""
+    return np.asarray(x) if isinstance(x, np.generic) else x
+
+
 def inputs_apart(inputs: Any) -> tuple[list[Any], dict[str, Any]]:
     """(arguments by position, arguments by name)."""
     if isinstance(inputs, Mapping):
         return [], dict(inputs)
-    if isinstance(inputs, Value | np.ndarray):
+    if isinstance(inputs, Value | np.ndarray | np.generic):
         return [inputs], {}
     if isinstance(inputs, tuple | list):
         return list(inputs), {}

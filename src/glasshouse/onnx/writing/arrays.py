@@ -9,7 +9,6 @@ from glasshouse.onnx.writing.elementwise import narrow, wide_names
 from glasshouse.onnx.writing.joint import Varying
 from glasshouse.onnx.writing.table import refused, writes
 from glasshouse.onnx.writing.writer import (
-    CODE_OF,
     GraphWriter,
     WrittenValue,
     elements,
@@ -19,7 +18,7 @@ from glasshouse.onnx.writing.writer import (
 __all__: list[str] = []
 
 REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin",
-              "any": "ReduceMax", "all": "ReduceMin"}  # fmt: skip
+              "any": "ReduceSum", "all": "ReduceMin"}  # fmt: skip
 LARGEST = np.iinfo(np.int64).max
 
 
@@ -291,10 +290,8 @@ def scatter(
         names[0] = w.node("Transpose", [names[0]], perm=[*order, *tail])
         names[1] = w.node("Transpose", [names[1]], perm=[*ends, *update_tail])
     places = w.node("Unsqueeze", [w.cast(w.whole(at), int64), w.integers(-1)])
-    is_added = call.name == "scatter_add"
-    name = w.node(
-        "ScatterND", [names[0], places, names[1]], **({"reduction": "add"} if is_added else {})
-    )
+    options: dict[str, Any] = {"reduction": "add"} if call.name == "scatter_add" else {}
+    name = w.node("ScatterND", [names[0], places, names[1]], **options)
     if axis:
         back = [order.index(i) for i in range(len(order))]
         name = w.node("Transpose", [name], perm=[*back, *tail])
@@ -318,5 +315,3 @@ def ordered(w: GraphWriter, call: Any, x: WrittenValue) -> list[WrittenValue]:
         places = w.cast(places, results[1].dtype)
     values = narrow(w, values, wide, x.dtype)
     return [w.value(values, results[0]), w.value(places, results[1])]
-
-

@@ -113,7 +113,6 @@ def while_loop(
     if shape.gated and is_back and stacks:
         raise refused("a loop backwards that may end early", "Let it go forwards.")
 
-
     inner = InnerGraph(GraphWriter(w.opset, w))
     own = inner.writer
     number = inner.input("step", (), int64)
@@ -134,9 +133,7 @@ def while_loop(
         inner.output(x)
     most = "" if shape.length == ENDLESS else w.number(shape.length)
     first = w.whole(init[0]) if shape.gated else ""
-    names = w.node(
-        "Loop", [most, first, *(w.whole(x) for x in init)], len(results), body=inner
-    )
+    names = w.node("Loop", [most, first, *(w.whole(x) for x in init)], len(results), body=inner)
     names = [names] if len(results) == 1 else list(names)
     for i in range(len(init), len(results)):
         if shape.gated:  # steps that are left out give zeros

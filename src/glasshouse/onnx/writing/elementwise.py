@@ -60,6 +60,11 @@ def complex_elementwise(w: GraphWriter, call: Any, *xs: WrittenValue) -> Written
         squares = w.node("Mul", [xs[0].name, xs[0].name])
         total = w.node("ReduceSum", [squares, w.integers(-1)], keepdims=0)
         return w.value(w.node("Sqrt", [total]), call.results[0], xs[0].dims[:-1])
+    if call.name == "exp":
+        real, angle = parts(w, xs[0].name)
+        circle = [w.node(op, [angle]) for op in ("Cos", "Sin")]
+        name = w.node("Mul", [w.node("Exp", [real]), w.node("Concat", circle, axis=-1)])
+        return elementwise(w, call, name, xs)
     if call.name not in ("mul", "div"):
         raise refused(f"{call.name} of complex numbers", "Compute with gh.real and gh.imag.")
     (a, b), (c, d) = (parts(w, x.name) for x in xs)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base.dtype import float64, int64
-from glasshouse.onnx.writing.arrays import counted, reshaped
+from glasshouse.onnx.writing.arrays import counted, minus, reshaped
+from glasshouse.onnx.writing.elementwise import parts
 from glasshouse.onnx.writing.joint import Varying
 from glasshouse.onnx.writing.table import check_real, refused, writes
 from glasshouse.onnx.writing.writer import GraphWriter, WrittenValue, elements
@@ -14,7 +15,9 @@ from glasshouse.onnx.writing.writer import GraphWriter, WrittenValue, elements
 __all__: list[str] = []
 
 
-def spread(w: GraphWriter, name: str, axis: int, count: Any, size: int, stride: int, gap: int) -> str:
+def spread(
+    w: GraphWriter, name: str, axis: int, count: Any, size: int, stride: int, gap: int
+) -> str:
     """The windows along an axis, which becomes two: windows, and places in a window."""
     first = counted(w, count)
     if isinstance(count, Varying):
@@ -75,55 +78,67 @@ def fold(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
 
 
 @writes("window_select")
-def window_select(
-    w: GraphWriter, call: Any, x: WrittenValue, keys: WrittenValue
-) -> WrittenValue:
+def window_select(w: GraphWriter, call: Any, x: WrittenValue, keys: WrittenValue) -> WrittenValue:
     """The largest of each window, or what stands where it is."""
-    like, size = call.results[0], call.attrs["size"]
-    n = len(size)
-    lead = len(x.shape) - n
+    like, size, padding = call.results[0], call.attrs["size"], call.attrs["padding"]
+    lead = len(x.shape) - len(size)
+    if any(isinstance(n, Varying) for pair in padding for n in pair):
+        raise refused("pooling whose padding varies", "Pad before, with gh.pad.")
+    fits = all(max(pair) < k for pair, k in zip(padding, size) if pair != (0, 0))
+    if x.name == keys.name and x.dtype.kind == "float" and len(size) <= 3 and fits:
+        return max_pool(w, call, x)
     counts = like.shape[lead:]
-    if x.name == keys.name:
-        if x.dtype.kind == "float" and n <= 3:
-            return max_pool(w, call, x)
-        flat = [*x.shape[:lead], *counts, prod(size)]
-        name = windows_of(w, x, counts, call.attrs)
-        name = reshaped(w, name, [*flat[:-1], *size], flat)
-        name = w.cast(name, int64 if x.dtype.is_integer else float64)
-        name = w.node("ReduceMax", [name, w.integers(-1)], keepdims=0)
-        return w.value(w.cast(name, x.dtype), like)
     flat = [*x.shape[:lead], *counts, prod(size)]
-    names = [windows_of(w, v, counts, call.attrs) for v in (keys, x)]
+    wide = keys
+    if not keys.dtype.is_floating:
+        wide = WrittenValue(w.cast(w.whole(keys), float64), keys.shape, keys.shape, float64)
+    if any(pair != (0, 0) for pair in padding):
+        wide = without_padding(w, wide, lead, padding)
+    names = [windows_of(w, v, counts, call.attrs) for v in (wide, x)]
     ranks, values = (reshaped(w, name, [*flat[:-1], *size], flat) for name in names)
-    if keys.dtype.is_integer:
-        ranks = w.cast(ranks, float64)
     at = w.node("ArgMax", [ranks], axis=len(flat) - 1, keepdims=1)
     name = w.node("GatherElements", [values, at], axis=len(flat) - 1)
     return w.value(w.node("Squeeze", [name, w.integers(-1)]), like)
 
 
+def inner_slice(w: GraphWriter, x: WrittenValue, lead: int, padding: Any) -> WrittenValue:
+    """An array without the padding at the ends of its last axes."""
+    axes = [lead + i for i, pair in enumerate(padding) if pair != (0, 0)]
+    lows, highs = zip(*(padding[i - lead] for i in axes))
+    ends = w.integers(*(-high if high else np.iinfo(np.int64).max for high in highs))
+    name = w.node("Slice", [w.whole(x), w.integers(*lows), ends, w.integers(*axes)])
+    shape = list(x.shape)
+    for i in axes:
+        shape[i] = minus(shape[i], sum(padding[i - lead]))
+    return WrittenValue(name, shape, shape, x.dtype)
+
+
+def without_padding(w: GraphWriter, x: WrittenValue, lead: int, padding: Any) -> WrittenValue:
+    """An array whose padding is below all else."""
+    inner = inner_slice(w, x, lead, padding)
+    lows, highs = zip(*padding)
+    axes = range(lead, len(x.shape))
+    lowest = w.constant(np.array(-np.inf, x.dtype.np))
+    name = w.node("Pad", [inner.name, w.integers(*lows, *highs), lowest, w.integers(*axes)])
+    return WrittenValue(name, x.shape, x.shape, x.dtype)
+
+
 def max_pool(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
-    """The largest of each window; padding that a Pad before it makes is the operator's own."""
-    like, n = call.results[0], len(call.attrs["size"])
-    lead = len(x.shape) - n
-    pads = [0] * 2 * n
-    source = x.source
-    if source is not None and source.name == "pad" and x.operands:
-        widths = source.attrs["widths"]
-        inner = call.attrs["padding"]
-        is_own = all(width == (0, 0, 0) for width in widths[:lead])
-        is_own = is_own and all(w_[:2] == p and not w_[2] for w_, p in zip(widths[lead:], inner))
-        size = call.attrs["size"]
-        fits = all(max(p) < k for p, k in zip(inner, size) if p != (0, 0))
-        plain = not any(isinstance(n_, Varying) for p in inner for n_ in p)
-        if is_own and plain and fits and source.attrs["value"] == -np.inf:
+    """The largest of each window, with padding that the operator makes itself."""
+    like, padding = call.results[0], call.attrs["padding"]
+    lead = len(x.shape) - len(padding)
+    if any(pair != (0, 0) for pair in padding):
+        widths = ((0, 0, 0),) * lead + tuple((*pair, 0) for pair in padding)
+        source = x.source
+        if source is not None and source.name == "pad" and source.attrs["widths"] == widths:
             x = x.operands[0]
-            pads = [*(low for low, _ in inner), *(high for _, high in inner)]
+        else:
+            x = inner_slice(w, x, lead, padding)
     flat = flat_batch(x.shape, lead)
     name = reshaped(w, w.whole(x), x.shape, flat)
     name = w.node(
         "MaxPool", [name], kernel_shape=call.attrs["size"], strides=call.attrs["stride"],
-        dilations=call.attrs["dilation"], pads=pads,
+        dilations=call.attrs["dilation"], pads=[n for ends in zip(*padding) for n in ends],
     )  # fmt: skip
     out = [*flat[:2], *like.shape[lead:]]
     return w.value(reshaped(w, name, out, like.shape), like)
@@ -145,7 +160,7 @@ def flat_batch(shape: Any, lead: int) -> list[Any]:
 def matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> WrittenValue:
     """Products of matrices; leading axes of 1 grow by themselves."""
     if a.dtype.is_complex:
-        raise refused("matmul of complex numbers", "Compute with gh.real and gh.imag.")
+        return complex_matmul(w, call, a, b)
     names = []
     for x in (a, b):
         fits = len(x.dims) == len(x.shape) and x.dims[-2:] == x.shape[-2:]
@@ -162,6 +177,19 @@ def matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> Writt
     if like.shape[:-2] not in lead:
         return w.value(w.node("Expand", [name, w.shape(like.shape)]), like)
     return w.value(name, like)
+
+
+def complex_matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> WrittenValue:
+    """A product of complex matrices, by four real ones."""
+    sides = []
+    for x in (a, b):
+        pair = parts(w, w.whole(x))
+        sides.append([w.node("Squeeze", [name, w.integers(-1)]) for name in pair])
+    (p, q), (r, s) = sides
+    real = w.node("Sub", [w.node("MatMul", [p, r]), w.node("MatMul", [q, s])])
+    imag = w.node("Add", [w.node("MatMul", [p, s]), w.node("MatMul", [q, r])])
+    ends = [w.node("Unsqueeze", [name, w.integers(-1)]) for name in (real, imag)]
+    return w.value(w.node("Concat", ends, axis=-1), call.results[0])
 
 
 def window_attributes(call: Any) -> dict[str, Any]:

@@ -45,9 +45,7 @@ class ProtobufGraph:
             for key, x in node.attributes.items()
         }
         inputs, outputs = ([self.name(x) for x in names] for names in (node.inputs, node.outputs))
-        return self.onnx.helper.make_node(
-            node.op, inputs, outputs, name=outputs[0], **attributes
-        )
+        return self.onnx.helper.make_node(node.op, inputs, outputs, name=outputs[0], **attributes)
 
     def inner(self, graph: InnerGraph, name: str) -> Any:
         return self.onnx.helper.make_graph(
@@ -96,7 +94,7 @@ class ExternalData:
 
     def __init__(self, path: Path, location: str) -> None:
         self.location = location
-        self.file = open(path, "wb")
+        self.file = path.open("wb")
 
     def tensor(self, onnx: Any, name: str, array: np.ndarray) -> Any:
         """A tensor whose data lie in the file."""
@@ -179,7 +177,9 @@ def write_model(
         os.replace(temporary, path)
     except OSError as error:
         got = f"{type(error).__name__}: {error}"
-        raise CheckpointError(WHERE, f"a path that can be written: {path}", got, "Check it.") from error
+        raise CheckpointError(
+            WHERE, f"a path that can be written: {path}", got, "Check it."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
         beside_temporary.unlink(missing_ok=True)

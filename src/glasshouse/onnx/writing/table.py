@@ -16,7 +16,7 @@ ABSENT = {
         ("cholesky", "qr", "lu", "triangular_solve", "eigh", "svd", "eig"),
         "ONNX has no decompositions of matrices; compute this part outside.",
     ),
-    "random_bits": "Pass what is drawn as an input; gh.onnx.export exports modules as in eval mode.",
+    "random_bits": "Pass what is drawn as an input. Modules are exported as in eval mode.",
     "conv_weight_grad": "Export the forward pass.",
     "window_scatter": "Export the forward pass.",
 }

@@ -186,7 +186,9 @@ class GraphWriter:
             ", ".join(map(str, x.values)) for x in known[:3]
         )
         fix = "Leave an axis out of dynamic_axes, or compute this size from shapes alone."
-        raise refused(f"a size that follows from the varying sizes by no rule that is known, {got}", fix)
+        raise refused(
+            f"a size that follows from the varying sizes by no rule that is known, {got}", fix
+        )
 
     def known_sizes(self) -> list[Varying]:
         outer = self.outer.known_sizes() if self.outer else []
