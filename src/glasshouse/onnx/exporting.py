@@ -14,7 +14,7 @@ from glasshouse.dispatch.value import Value, as_value
 from glasshouse.nn.module import Module
 from glasshouse.onnx.writing.protobuf import write_model
 from glasshouse.onnx.writing.table import WHERE
-from glasshouse.onnx.writing.tracing import evaluating, joint_trace
+from glasshouse.onnx.writing.tracing import JointTrace, evaluating, joint_trace
 from glasshouse.onnx.writing.writer import CODE_OF, GraphWriter, WrittenValue
 from glasshouse.ops.checks import check_path
 
@@ -66,35 +66,38 @@ def export(
     named = dict(tensors_of(module))
     with evaluating(module):
         trace = joint_trace(arguments.call, arguments.specs, symbols, named)
-    writer = GraphWriter(opset)
     results = names_of_results(trace.structure, len(trace.graph.outputs), output_names)
-    for name in (*arguments.names, *results):
-        writer.names.taken.add(name)
-    own_names = {id(x): name for name, x in reversed(named.items())}
-    writer.names.taken.update(own_names.values())
-    values: dict[int, WrittenValue] = {}
-    declared = []
-    for number, name in enumerate(arguments.names):
-        like = trace.given[number]
-        values[number] = writer.value(name, like)
-        declared.append(values[number])
+    writer = GraphWriter(opset)
+    writer.names.taken.update([*arguments.names, *results, *named])
+    declared = [writer.value(*pair) for pair in zip(arguments.names, trace.given, strict=True)]
+    values = dict(enumerate(declared)) | captured_values(writer, trace, named)
+    outputs = writer.write(trace.graph, values)
+    pairs = list(zip(results, outputs, strict=True))
+    for name, x in pairs:
+        if x.dtype.is_complex:
+            fix = "Return gh.real and gh.imag of it."
+            raise DTypeError(WHERE, f"a real output {name!r}", x.dtype.name, fix)
+    write_model(onnx, writer, declared, pairs, trace.symbols, file, external_data)
+    return file
+
+
+def captured_values(
+    writer: GraphWriter, trace: JointTrace, named: Mapping[str, Any]
+) -> dict[int, WrittenValue]:
+    """The tensors that a function closes over: those of its module have their names."""
+    own_names = {id(x): name for name, x in reversed(list(named.items()))}
+    values = {}
     for number, x in trace.captured.items():
         like = trace.graph.inputs.get(number)
         if like is None:
             continue
-        name = own_names.get(id(x))
-        if name is None or name in writer.constants:
-            name = writer.names.new("constant")
-        writer.constants[name] = x.numpy()
+        if number in trace.tables:
+            name = trace.tables[number].write(writer)
+        else:
+            name = own_names.get(id(x)) or writer.names.new("constant")
+            writer.constants[name] = x.numpy()
         values[number] = writer.value(name, like)
-    outputs = writer.write(trace.graph, values)
-    for name, x in zip(results, outputs, strict=True):
-        if x.dtype.is_complex:
-            fix = "Return gh.real and gh.imag of it."
-            raise DTypeError(WHERE, f"a real output {name!r}", x.dtype.name, fix)
-    pairs = list(zip(results, outputs, strict=True))
-    write_model(onnx, writer, declared, pairs, trace.symbols, file, external_data)
-    return file
+    return values
 
 
 def check_call(onnx: Any, model: Any, opset: int) -> None:

@@ -226,11 +226,12 @@ class BodyTracer(Level):
         x = self.emit(primitives["reshape"], (x,), {"shape": (1,) * len(shape)})
         return self.emit(primitives["expand"], (x,), {"shape": tuple(shape)})
 
-    def emit(self, primitive: Any, args: Any, attrs: dict[str, Any]) -> Any:
-        """The result(s) of a call, which is written down; an equal call is the earlier one."""
+    def emit(self, primitive: Any, args: Any, attrs: dict[str, Any], out: Any = None) -> Any:
+        """The result(s) of a call, which is written down; an equal call is the earlier one. `out`
+        is the spec of a result that no card infers."""
         operands = tuple(self.number_of(arg) for arg in args)
         specs = [self.specs[i] for i in operands]
-        out = specs[0] if primitive is DETACH else None
+        out = specs[0] if primitive is DETACH else out
         call = call_of(primitive, specs, attrs, out)
         key = (call, operands)
         traced = self.by_key.get(key)

@@ -96,6 +96,7 @@ class JointGraph:
         self.keys = inputs or [range(len(body.inputs)) for body in bodies]
         self.places = {key: i for i, key in enumerate(self.keys[0])}
         self.makers = [makers_of(body) for body in bodies]
+        self.tables: dict[int, tuple[int, ...]] = {}  # positions of inputs that differ
         self.inputs: dict[int, JointValue] = {}  # those that are read, by position in the first
         self.calls: list[JointCall] = []
         self.known: dict[tuple[int, ...], JointCall] = {}
@@ -140,10 +141,11 @@ class JointGraph:
     def input(self, places: tuple[int, ...]) -> JointValue:
         keys = {names[i] for names, i in zip(self.keys, places)}
         specs = [body.inputs[i] for body, i in zip(self.bodies, places)]
-        if len(keys) != 1:
-            shapes = [spec.shape for spec in specs]
-            raise Unlike(f"tables of constants of shapes {shapes[0]} and {shapes[-1]}")
-        number = self.places[keys.pop()]
+        number = places[0]
+        if len(keys) == 1:
+            number = self.places[keys.pop()]
+        elif self.tables.setdefault(number, places) != places:
+            raise Unlike("tables of constants that are used in different ways")
         if number not in self.inputs:
             self.inputs[number] = JointValue(None, number, specs)
         return self.inputs[number]

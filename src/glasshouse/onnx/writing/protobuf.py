@@ -109,6 +109,51 @@ class ExternalData:
         return tensor
 
 
+class Files:
+    """The file of a network, and the one beside it; they have other names until all is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.beside = path, path.with_name(f"{path.name}.data")
+        self.parts = [
+            x.with_name(f".{x.name}.{os.getpid()}.part") for x in (self.path, self.beside)
+        ]
+
+    def write(self, model: Any, has_data: bool) -> None:
+        """Write the network, and give both files their names."""
+        self.parts[0].write_bytes(model.SerializeToString())
+        if has_data:
+            os.replace(self.parts[1], self.beside)
+        os.replace(self.parts[0], self.path)
+
+    def tensors(self, onnx: Any, constants: dict[str, np.ndarray], outside: bool) -> list[Any]:
+        """Constants as protobuf; the data of large ones beside the file if `outside`."""
+        if not outside:
+            return [tensor_of(onnx, name, array) for name, array in constants.items()]
+        store = ExternalData(self.parts[1], self.beside.name)
+        with store.file:
+            return [
+                store.tensor(onnx, name, array)
+                if array.nbytes >= LEAST_OUTSIDE
+                else tensor_of(onnx, name, array)
+                for name, array in constants.items()
+            ]
+
+
+def named_outputs(
+    writer: GraphWriter, graph: ProtobufGraph, outputs: Sequence[tuple[str, WrittenValue]]
+) -> list[str]:
+    """The tensors of outputs, which have the outputs' names from now on."""
+    made = {name for node in writer.nodes for name in node.outputs}
+    names = []
+    for name, x in outputs:
+        tensor = writer.whole(x)
+        if tensor not in made or tensor in graph.renamed:
+            tensor = writer.node("Identity", [tensor])
+        graph.renamed[tensor] = name
+        names.append(tensor)
+    return names
+
+
 def write_model(
     onnx: Any,
     writer: GraphWriter,
@@ -123,45 +168,20 @@ def write_model(
     Raises: CheckpointError for a path that cannot be written
     """
     graph = ProtobufGraph(onnx, symbols)
-    made = {name for node in writer.nodes for name in node.outputs}
-    names = []
-    for name, x in outputs:
-        tensor = writer.whole(x)
-        if tensor in made and tensor not in graph.renamed:
-            graph.renamed[tensor] = name
-        else:
-            source = tensor
-            tensor = writer.node("Identity", [source])
-            graph.renamed[tensor] = name
-        names.append(tensor)
-    made.clear()
+    names = named_outputs(writer, graph, outputs)
     nodes = needed(writer, names)
     used = set(names).union(*map(reads, nodes))
     constants = {name: x for name, x in writer.constants.items() if name in used}
     total = sum(array.nbytes for array in constants.values())
     outside = total > MOST_INSIDE if external is None else external
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    beside = path.with_name(f"{path.name}.data")
-    beside_temporary = path.with_name(f".{beside.name}.{os.getpid()}.part")
+    files = Files(path)
     try:
-        store = ExternalData(beside_temporary, beside.name) if outside else None
-        try:
-            tensors = []
-            for name, array in constants.items():
-                if store is not None and array.nbytes >= LEAST_OUTSIDE:
-                    tensors.append(store.tensor(onnx, name, array))
-                else:
-                    tensors.append(tensor_of(onnx, name, array))
-        finally:
-            if store is not None:
-                store.file.close()
-        values = [(name, x) for name, (_, x) in zip(names, outputs, strict=True)]
         proto = onnx.helper.make_graph(
             [graph.node(node) for node in nodes],
             path.stem,
             [graph.type(x.name, x) for x in inputs],
-            [graph.type(name, x) for name, x in values],
-            tensors,
+            [graph.type(name, x) for name, (_, x) in zip(names, outputs, strict=True)],
+            files.tensors(onnx, constants, outside),
         )
         opset = onnx.helper.make_opsetid("", writer.opset)
         model = onnx.helper.make_model(
@@ -171,15 +191,11 @@ def write_model(
             producer_version=__version__,
             ir_version=onnx.helper.find_min_ir_version_for([opset], ignore_unknown=True),
         )
-        temporary.write_bytes(model.SerializeToString())
-        if outside:
-            os.replace(beside_temporary, beside)
-        os.replace(temporary, path)
+        files.write(model, outside)
     except OSError as error:
         got = f"{type(error).__name__}: {error}"
-        raise CheckpointError(
-            WHERE, f"a path that can be written: {path}", got, "Check it."
-        ) from error
+        what = f"a path that can be written: {path}"
+        raise CheckpointError(WHERE, what, got, "Check it.") from error
     finally:
-        temporary.unlink(missing_ok=True)
-        beside_temporary.unlink(missing_ok=True)
+        for part in files.parts:
+            part.unlink(missing_ok=True)

@@ -15,15 +15,16 @@ from glasshouse.base.errors import PACKAGE, OptionError, TransformError, user_li
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import current_module_path
 from glasshouse.dispatch.value import SCALARS, Value, as_value
-from glasshouse.onnx.writing import arrays, control, elementwise, products, wholes
+from glasshouse.onnx.writing import arrays, control, elementwise, layers, products, wholes
 from glasshouse.onnx.writing.joint import JointGraph, JointValue, Unlike
 from glasshouse.onnx.writing.table import ABSENT, WHERE, WRITERS
+from glasshouse.onnx.writing.tables import explained
 from glasshouse.ops.body import Body, traced
 from glasshouse.tensor import random
 
 __all__ = ["JointTrace", "Trace", "joint_trace"]
 
-FAMILIES = (arrays, control, elementwise, products)  # their functions are in the table
+FAMILIES = (arrays, control, elementwise, layers, products)  # their functions are in the table
 MOST_TRACES = 3  # for each varying size, beside the first
 
 
@@ -145,14 +146,98 @@ def evaluating(module: Any) -> Iterator[None]:
 
 class JointTrace(NamedTuple):
     """The graph of a function; `given` are its inputs, read or not; `captured` are tensors that it
-    closes over, by the numbers of the graph's inputs; `symbols` the varying sizes' values in each
-    trace, by their names."""
+    closes over, by the numbers of the graph's inputs; `tables` those among them whose sizes vary;
+    `symbols` the varying sizes' values in each trace, by their names."""
 
     graph: JointGraph
     given: list[JointValue]
     captured: dict[int, Any]
+    tables: dict[int, Any]
     structure: Any
     symbols: dict[str, tuple[int, ...]]
+
+
+class SizedTraces:
+    """Traces of a function at several sizes: of each of the `symbols`, places (input, axis).
+    `named` are the parameters and buffers of its module."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        specs: Sequence[Spec],
+        symbols: Mapping[str, Sequence[tuple[int, int]]],
+        named: Mapping[str, Any],
+    ) -> None:
+        self.fn, self.specs, self.symbols = fn, specs, symbols
+        self.unchanged = Unchanged(named)
+        self.own = {id(x) for x in named.values()}
+        self.tables: dict[int, Any] = {}  # of the last graph
+        hints = {name: specs[at[0][0]].shape[at[0][1]] for name, at in symbols.items()}
+        self.base = {name: max(size, 2) for name, size in hints.items()}  # a 1 would hide a size
+        self.traces = [self.trace(self.base)]
+        self.sizes = [self.base]
+
+    def trace(self, sizes: Mapping[str, int]) -> Trace:
+        """The trace at these sizes."""
+        shapes = [list(spec.shape) for spec in self.specs]
+        for name, places in self.symbols.items():
+            for number, axis in places:
+                shapes[number][axis] = sizes[name]
+        specs = [Spec(tuple(s), x.dtype) for s, x in zip(shapes, self.specs, strict=True)]
+        try:
+            return trace_of(self.fn, specs)
+        finally:
+            self.unchanged.check()
+
+    def graph_of(self, traces: Sequence[Trace]) -> JointGraph:
+        """The graph of traces.
+
+        Raises: Unlike where they differ in more than numbers
+        """
+        first, count = traces[0], len(self.specs)
+        if any(x.structure != first.structure or x.kinds != first.kinds for x in traces):
+            raise Unlike("results of another structure")
+        names = [[*range(count), *(key_of(x, self.own) for x in one.captured)] for one in traces]
+        graph = JointGraph([x.body for x in traces], names)
+        self.tables = {
+            places[0]: explained(
+                [x.captured[i - count].numpy() for x, i in zip(traces, places, strict=True)]
+            )
+            for places in graph.tables.values()
+        }
+        return graph
+
+    def add(self, sizes: dict[str, int]) -> str:
+        """Trace at other sizes, and keep that if it makes the same calls; else say why not."""
+        try:
+            other = self.trace(sizes)
+            self.graph_of([self.traces[0], other])
+        except Unlike as error:
+            changed = {name: n for name, n in sizes.items() if n != self.base[name]}
+            return f"{error} where {self.base} becomes {changed}"
+        except Exception as error:
+            return f"where it is {sizes}: {error}"
+        self.traces.append(other)
+        self.sizes.append(sizes)
+        return ""
+
+    def vary(self, name: str) -> int:
+        """Trace at a few sizes of one symbol; one of them.
+
+        Raises: OptionError where the calls depend on it
+        """
+        found, reason = [], ""
+        for size in other_sizes(self.base[name]):
+            fault = self.add({**self.base, name: size})
+            reason = reason or fault
+            if not fault:
+                found.append(size)
+            if len(found) == MOST_TRACES:
+                break
+        if not found:
+            fix = "Leave it out of dynamic_axes, or compute with sizes in the same way for all."
+            raise OptionError(WHERE, f"calls that do not depend on size {name!r}", reason, fix)
+        return found[-1]
 
 
 def joint_trace(
@@ -161,74 +246,23 @@ def joint_trace(
     symbols: Mapping[str, Sequence[tuple[int, int]]],
     named: Mapping[str, Any],
 ) -> JointTrace:
-    """The traces of a function at several sizes: of each of the `symbols`, places (input, axis).
-    `named` are the parameters and buffers of its module.
+    """The traces of a function as one graph.
 
     Raises: OptionError where the calls depend on a size
     """
-    own = {id(x) for x in named.values()}
-    unchanged = Unchanged(named)
-
-    def trace(sizes: Mapping[str, int]) -> Trace:
-        shapes = [list(spec.shape) for spec in specs]
-        for name, places in symbols.items():
-            for number, axis in places:
-                shapes[number][axis] = sizes[name]
-        sized = [Spec(tuple(s), x.dtype) for s, x in zip(shapes, specs, strict=True)]
-        try:
-            return trace_of(fn, sized)
-        finally:
-            unchanged.check()
-
-    def graph_of(traces: Sequence[Trace]) -> JointGraph:
-        if any(x.structure != traces[0].structure or x.kinds != traces[0].kinds for x in traces):
-            raise Unlike("results of another structure")
-        names = [[*range(len(specs)), *(key_of(x, own) for x in one.captured)] for one in traces]
-        return JointGraph([x.body for x in traces], names)
-
-    hints = {name: specs[places[0][0]].shape[places[0][1]] for name, places in symbols.items()}
-    base = spread_sizes(hints)
-    traces, sizes = [trace(base)], [base]
-    firsts = {}
-    for name in symbols:
-        reason: Any = None
-        found: list[int] = []
-        for size in other_sizes(base[name]):
-            try:
-                other = trace({**base, name: size})
-                graph_of([traces[0], other])
-            except Unlike as error:
-                reason = reason or f"{error} where it is {base[name]} and {size}"
-                continue
-            except Exception as error:
-                reason = reason or f"where it is {size}: {error}"
-                continue
-            traces.append(other)
-            sizes.append({**base, name: size})
-            found.append(size)
-            if len(found) == MOST_TRACES:
-                break
-        if not found:
-            fix = "Leave it out of dynamic_axes, or compute with sizes in the same way for all."
-            raise OptionError(WHERE, f"calls that do not depend on size {name!r}", reason, fix)
-        firsts[name] = found[-1]
+    sized = SizedTraces(fn, specs, symbols, named)
+    others = {name: sized.vary(name) for name in symbols}
     if len(symbols) > 1:
-        try:
-            other = trace(firsts)
-            graph_of([traces[0], other])
-        except Exception:  # sizes that do not fit together
-            other = None
-        if other is not None:
-            traces.append(other)
-            sizes.append(firsts)
-    graph = graph_of(traces)
-    captured = dict(enumerate(traces[0].captured, len(specs)))
-    values = {name: tuple(x[name] for x in sizes) for name in symbols}
+        sized.add(others)  # all at once, where they fit together
+    traces = sized.traces
+    graph = sized.graph_of(traces)
     given = [
         JointValue(None, number, [x.body.inputs[number] for x in traces])
         for number in range(len(specs))
     ]
-    return JointTrace(graph, given, captured, traces[0].structure, values)
+    captured = dict(enumerate(traces[0].captured, len(specs)))
+    values = {name: tuple(x[name] for x in sized.sizes) for name in symbols}
+    return JointTrace(graph, given, captured, sized.tables, traces[0].structure, values)
 
 
 def key_of(x: Any, own: set[int]) -> Any:
@@ -238,11 +272,6 @@ def key_of(x: Any, own: set[int]) -> Any:
     array = x.numpy()
     digest = hashlib.sha256(array.tobytes()).hexdigest()
     return x.dtype.name, array.shape, digest
-
-
-def spread_sizes(hints: Mapping[str, int]) -> dict[str, int]:
-    """Sizes to begin with: those of the inputs, but at least 2, which a 1 would hide."""
-    return {name: max(size, 2) for name, size in hints.items()}
 
 
 def other_sizes(size: int) -> Iterator[int]:
