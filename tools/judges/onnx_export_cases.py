@@ -214,7 +214,7 @@ def vision() -> Iterator[Case]:
     yield images("swin_t", m.swin_t, 64, num_classes=5)
     yield images("UNet", m.UNet, 32, 48, num_classes=2, width=4, depth=2)
     yield images("FCOS", m.FCOS, 64, num_classes=3, backbone="resnet18", channels=16, depth=1)
-    yield images("DETR", m.DETR, 64, num_classes=3)
+    yield images("DETR", m.DETR, 64, num_classes=3, backbone="resnet18", layers=2, dim=32, heads=2)
 
 
 def speech() -> Iterator[Case]:
@@ -277,7 +277,7 @@ FAMILIES = {"nn": layers, "vision": vision, "speech": speech, "text": text}
 
 
 class Outcome(NamedTuple):
-    """What came of a case: its nodes by operator, or why it was refused; the largest distance of
+    """Nodes of a case by operator, or why it was refused; the largest distance of
     onnxruntime's and of our importer's results from ours, as a part of the largest number."""
 
     operators: tuple[str, ...] = ()

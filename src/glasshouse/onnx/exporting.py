@@ -12,7 +12,7 @@ from glasshouse.base.errors import DTypeError, OptionError, optional, suggest, t
 from glasshouse.base.tree import TreeDef, flatten, unflatten
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.nn.module import Module
-from glasshouse.onnx.writing.protobuf import write_model
+from glasshouse.onnx.writing.protobuf import WrittenModel
 from glasshouse.onnx.writing.table import WHERE
 from glasshouse.onnx.writing.tracing import JointTrace, evaluating, joint_trace
 from glasshouse.onnx.writing.writer import CODE_OF, GraphWriter, WrittenValue
@@ -69,7 +69,7 @@ def export(
     results = names_of_results(trace.structure, len(trace.graph.outputs), output_names)
     writer = GraphWriter(opset)
     writer.names.taken.update([*arguments.names, *results, *named])
-    declared = [writer.value(*pair) for pair in zip(arguments.names, trace.given, strict=True)]
+    declared = [writer.value(*pair) for pair in zip(arguments.names, trace.inputs, strict=True)]
     values = dict(enumerate(declared)) | captured_values(writer, trace, named)
     outputs = writer.write(trace.graph, values)
     pairs = list(zip(results, outputs, strict=True))
@@ -77,7 +77,7 @@ def export(
         if x.dtype.is_complex:
             fix = "Return gh.real and gh.imag of it."
             raise DTypeError(WHERE, f"a real output {name!r}", x.dtype.name, fix)
-    write_model(onnx, writer, declared, pairs, trace.symbols, file, external_data)
+    WrittenModel(writer, declared, pairs, trace.symbols).save(onnx, file, external_data)
     return file
 
 

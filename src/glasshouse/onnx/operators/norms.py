@@ -39,7 +39,7 @@ def batch_norm(
 
 @operator("InstanceNormalization")
 def instance_norm(x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5) -> Any:
-    return functional.instance_norm(x, None, None, scale, bias, True, 0.1, epsilon)
+    return functional.group_norm(x, x.shape[1], scale, bias, epsilon)  # of one element too
 
 
 @operator("GroupNormalization", since=21)

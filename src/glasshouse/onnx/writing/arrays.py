@@ -6,7 +6,7 @@ import numpy as np
 
 from glasshouse.base.dtype import bool_, int32, int64
 from glasshouse.onnx.writing.elementwise import narrow, wide_names
-from glasshouse.onnx.writing.joint import Varying
+from glasshouse.onnx.writing.joint import VaryingNumber
 from glasshouse.onnx.writing.table import refused, writes
 from glasshouse.onnx.writing.writer import (
     GraphWriter,
@@ -70,9 +70,9 @@ def reshaped(w: GraphWriter, name: str, old: Any, new: Any) -> str:
     target: list[Any] = list(new)
     if not has_zero(new):
         for axis, size in enumerate(new):
-            if isinstance(size, Varying) and axis < len(old) and old[axis] == size:
+            if isinstance(size, VaryingNumber) and axis < len(old) and old[axis] == size:
                 target[axis] = 0
-        unknown = [axis for axis, size in enumerate(target) if isinstance(size, Varying)]
+        unknown = [axis for axis, size in enumerate(target) if isinstance(size, VaryingNumber)]
         if not unknown or len(unknown) == 1:
             for axis in unknown:
                 target[axis] = -1
@@ -153,8 +153,8 @@ def with_gaps(w: GraphWriter, name: str, dims: list[Any], axis: int, gap: int, v
 
 
 def minus(size: Any, less: int) -> Any:
-    if isinstance(size, Varying):
-        return Varying([n - less for n in size.values])
+    if isinstance(size, VaryingNumber):
+        return VaryingNumber([n - less for n in size.values])
     return size - less
 
 
@@ -215,7 +215,7 @@ def full(w: GraphWriter, call: Any) -> WrittenValue:
     """A number in a shape: the number alone."""
     like, value = call.results[0], call.attrs["value"]
     dtype = like.dtype
-    if isinstance(value, Varying):
+    if isinstance(value, VaryingNumber):
         return WrittenValue(varying_number(w, value, dtype), (), like.shape, dtype)
     if dtype.is_complex:
         number = complex(value)
@@ -224,7 +224,7 @@ def full(w: GraphWriter, call: Any) -> WrittenValue:
     return WrittenValue(w.constant(np.array(value).astype(dtype.np)), (), like.shape, dtype)
 
 
-def varying_number(w: GraphWriter, value: Varying, dtype: Any) -> str:
+def varying_number(w: GraphWriter, value: VaryingNumber, dtype: Any) -> str:
     """A number that is a size, or its reciprocal, root or reciprocal root."""
     one = w.constant(np.array(1, dtype.np))
     for power, ops in ((1, ()), (-1, ("Div",)), (2, ("Sqrt",)), (-2, ("Sqrt", "Div"))):
@@ -234,7 +234,7 @@ def varying_number(w: GraphWriter, value: Varying, dtype: Any) -> str:
         whole = [round(x) for x in sizes]
         if any(abs(x - y) > 1e-6 * max(1, abs(y)) for x, y in zip(sizes, whole)):
             continue
-        name = w.cast(w.number(Varying(whole)), dtype)
+        name = w.cast(w.number(VaryingNumber(whole)), dtype)
         for op in ops:
             name = w.node(op, [name] if op == "Sqrt" else [one, name])
         return name
@@ -251,7 +251,7 @@ def iota(w: GraphWriter, call: Any) -> WrittenValue:
 
 def counted(w: GraphWriter, size: Any, dtype: Any = int64) -> str:
     """The integers below a size."""
-    if not isinstance(size, Varying):
+    if not isinstance(size, VaryingNumber):
         return w.constant(np.arange(size).astype(dtype.np))
     zero, one = (w.constant(np.array(n, np.int64)) for n in (0, 1))
     name = w.node("Range", [zero, w.number(size), one])

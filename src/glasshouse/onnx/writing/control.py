@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base.dtype import bool_, int64
-from glasshouse.onnx.writing.joint import JointGraph, Varying, bodies_of
+from glasshouse.onnx.writing.joint import JointGraph, VaryingNumber, bodies_of
 from glasshouse.onnx.writing.table import refused, writes
 from glasshouse.onnx.writing.writer import GraphWriter, WrittenNode, WrittenValue
 from glasshouse.ops.linearise import ENDLESS
@@ -27,7 +27,7 @@ class InnerGraph:
         tail = (2,) if dtype.is_complex else ()
         value = WrittenValue(name, (*shape, *tail), shape, dtype)
         for axis, size in enumerate(shape):
-            if isinstance(size, Varying):
+            if isinstance(size, VaryingNumber):
                 self.writer.note(size, name, axis)
         self.inputs.append(value)
         return value

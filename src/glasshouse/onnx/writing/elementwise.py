@@ -227,7 +227,7 @@ def detach(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
 @writes("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "copy_to_ranks",
         "collective_permute", "shard")  # fmt: skip
 def collective(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
-    """What a group of one exchanges with itself."""
+    """The exchange of a group of one with itself: the operand."""
     if call.attrs["group"].size != 1:
         raise refused(f"{call.name}, between processes", f"Call {WHERE} on one process's model.")
     pairs = call.attrs.get("pairs", ((0, 0),))

@@ -1,22 +1,22 @@
 """Traces of one function at several sizes, as one graph: what differs between them varies.
 
 A function is traced once for each of a few choices of its varying sizes. The traces make the same
-calls on the same values; a number that is not the same in all of them is `Varying`, with its value
-in each. So sizes may pass through any Python code on the way."""
+calls on the same values; a number that is not the same in all of them varies, with its value in
+each. So sizes may pass through any Python code on the way."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from glasshouse.ops.body import Body
 
-Size = Any  # an int, or a Varying
+Size = Any  # an int, or a VaryingNumber
 
 
 class Unlike(Exception):
     """Traces that do not make the same calls."""
 
 
-class Varying:
+class VaryingNumber:
     """A number that depends on sizes: its value in each trace."""
 
     __slots__ = ("values",)
@@ -25,13 +25,13 @@ class Varying:
         self.values = tuple(values)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Varying) and self.values == other.values
+        return isinstance(other, VaryingNumber) and self.values == other.values
 
     def __hash__(self) -> int:
         return hash(self.values)
 
     def __repr__(self) -> str:
-        return f"Varying{self.values}"
+        return f"VaryingNumber{self.values}"
 
 
 class Bodies:
@@ -59,7 +59,7 @@ def merged(values: Sequence[Any]) -> Any:
     if all(type(x) is type(first) and repr(x) == repr(first) for x in values):
         return first
     if all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values):
-        return Varying(values)
+        return VaryingNumber(values)
     raise Unlike(f"{first!r} and {next(x for x in values if x is not first)!r}")
 
 
@@ -91,7 +91,9 @@ class JointGraph:
     """The graph of bodies: their calls in an order, and their outputs. `inputs` names the inputs of
     each body by keys: those that are the same have equal keys."""
 
-    def __init__(self, bodies: Sequence[Body], inputs: Sequence[Sequence[Any]] | None = None):
+    def __init__(
+        self, bodies: Sequence[Body], inputs: Sequence[Sequence[Any]] | None = None
+    ) -> None:
         self.bodies = bodies
         self.keys = inputs or [range(len(body.inputs)) for body in bodies]
         self.places = {key: i for i, key in enumerate(self.keys[0])}
@@ -99,7 +101,7 @@ class JointGraph:
         self.tables: dict[int, tuple[int, ...]] = {}  # positions of inputs that differ
         self.inputs: dict[int, JointValue] = {}  # those that are read, by position in the first
         self.calls: list[JointCall] = []
-        self.known: dict[tuple[int, ...], JointCall] = {}
+        self.by_numbers: dict[tuple[int, ...], JointCall] = {}
         counts = {len(body.outputs) for body in bodies}
         if len(counts) != 1:
             raise Unlike(f"{min(counts)} and {max(counts)} results")
@@ -114,7 +116,7 @@ class JointGraph:
                 self.input(places)
                 continue
             numbers = tuple(maker[i][0] for maker, i in zip(self.makers, places))
-            if numbers in self.known:
+            if numbers in self.by_numbers:
                 continue
             calls = [body.calls[n] for body, n in zip(self.bodies, numbers)]
             names = {call.name for call, _ in calls}
@@ -124,7 +126,7 @@ class JointGraph:
             operands = list(zip(*(operands for _, operands in calls)))
             if is_ready:
                 values = [self.value(x) for x in operands]
-                call = self.known[numbers] = JointCall([call for call, _ in calls], values)
+                call = self.by_numbers[numbers] = JointCall([call for call, _ in calls], values)
                 self.calls.append(call)
             else:
                 stack.append((places, True))
@@ -158,7 +160,7 @@ class JointGraph:
         results = {result for _, result in at}
         if len(results) != 1:
             raise Unlike("different results of a call")
-        return self.known[tuple(number for number, _ in at)].results[results.pop()]
+        return self.by_numbers[tuple(number for number, _ in at)].results[results.pop()]
 
 
 def makers_of(body: Body) -> dict[int, tuple[int, int]]:

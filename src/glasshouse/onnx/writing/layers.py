@@ -201,8 +201,8 @@ def attention_fits(
         return None
     if key.shape[-2] != value.shape[-2]:
         return None
-    found = scores(q=query, k=key, mask=attn_mask, scale=scale)
-    return None if found is None else {**found, "causal": bool(is_causal)}
+    attrs = scores(q=query, k=key, mask=attn_mask, scale=scale)
+    return None if attrs is None else {**attrs, "causal": bool(is_causal)}
 
 
 def weights(w: GraphWriter, call: Any, q: Any, k: Any, mask: Any) -> str:

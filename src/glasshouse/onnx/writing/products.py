@@ -8,19 +8,19 @@ import numpy as np
 from glasshouse.base.dtype import float64, int64
 from glasshouse.onnx.writing.arrays import counted, minus, reshaped
 from glasshouse.onnx.writing.elementwise import parts
-from glasshouse.onnx.writing.joint import Varying
+from glasshouse.onnx.writing.joint import VaryingNumber
 from glasshouse.onnx.writing.table import check_real, refused, writes
 from glasshouse.onnx.writing.writer import GraphWriter, WrittenValue, elements
 
 __all__: list[str] = []
 
 
-def spread(
-    w: GraphWriter, name: str, axis: int, count: Any, size: int, stride: int, gap: int
-) -> str:
-    """The windows along an axis, which becomes two: windows, and places in a window."""
+def spread(w: GraphWriter, name: str, axis: int, count: Any, steps: tuple[int, int, int]) -> str:
+    """The windows along an axis, which becomes two: windows, and places in a window. `steps` are
+    the size of a window, its stride and its dilation."""
+    size, stride, gap = steps
     first = counted(w, count)
-    if isinstance(count, Varying):
+    if isinstance(count, VaryingNumber):
         first = w.node("Mul", [first, w.integers(stride)])
         first = w.node("Unsqueeze", [first, w.integers(1)])
         places = w.node("Add", [first, w.constant((np.arange(size) * gap)[None])])
@@ -31,11 +31,11 @@ def spread(
 
 def windows_of(w: GraphWriter, x: WrittenValue, counts: Any, attrs: Any) -> str:
     """All windows over the last axes: (..., *O, *size)."""
-    size, stride, dilation = attrs["size"], attrs["stride"], attrs["dilation"]
-    n, lead = len(size), len(x.shape) - len(size)
+    steps = list(zip(attrs["size"], attrs["stride"], attrs["dilation"], strict=True))
+    n, lead = len(steps), len(x.shape) - len(steps)
     name = w.whole(x)
     for i in range(n):
-        name = spread(w, name, lead + 2 * i, counts[i], size[i], stride[i], dilation[i])
+        name = spread(w, name, lead + 2 * i, counts[i], steps[i])
     if n == 1:
         return name
     order = [*range(lead), *range(lead, lead + 2 * n, 2), *range(lead + 1, lead + 2 * n, 2)]
@@ -57,7 +57,7 @@ def fold(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
     shape, like, n = call.attrs["shape"], call.results[0], len(call.attrs["shape"])
     lead = len(x.shape) - 2 * n
     size = x.shape[lead + n :]
-    if any(isinstance(k, Varying) for k in size):
+    if any(isinstance(k, VaryingNumber) for k in size):
         raise refused("fold of windows whose sizes vary", "Keep the size of a window fixed.")
     order = [*range(lead), *range(lead + n, lead + 2 * n), *range(lead, lead + n)]
     name = w.node("Transpose", [w.whole(x)], perm=order)
@@ -82,7 +82,7 @@ def window_select(w: GraphWriter, call: Any, x: WrittenValue, keys: WrittenValue
     """The largest of each window, or what stands where it is."""
     like, size, padding = call.results[0], call.attrs["size"], call.attrs["padding"]
     lead = len(x.shape) - len(size)
-    if any(isinstance(n, Varying) for pair in padding for n in pair):
+    if any(isinstance(n, VaryingNumber) for pair in padding for n in pair):
         raise refused("pooling whose padding varies", "Pad before, with gh.pad.")
     fits = all(max(pair) < k for pair, k in zip(padding, size) if pair != (0, 0))
     if x.name == keys.name and x.dtype.kind == "float" and len(size) <= 3 and fits:
@@ -198,7 +198,7 @@ def window_attributes(call: Any) -> dict[str, Any]:
     Raises: OptionError for a padding that varies
     """
     padding = call.attrs["padding"]
-    if any(isinstance(n, Varying) for pair in padding for n in pair):
+    if any(isinstance(n, VaryingNumber) for pair in padding for n in pair):
         raise refused(f"{call.name} whose padding varies", "Pad before, with gh.pad.")
     return {
         "strides": call.attrs["stride"],
@@ -228,7 +228,7 @@ def conv_transposed(
     steps = zip(call.attrs["stride"], call.attrs["dilation"], padding, sizes, strict=True)
     more = []
     for (stride, gap, pair, k), old, new in zip(steps, g.shape[2:], call.attrs["shape"]):
-        olds, news = (x.values if isinstance(x, Varying) else [x] for x in (old, new))
+        olds, news = (x.values if isinstance(x, VaryingNumber) else [x] for x in (old, new))
         count = max(len(olds), len(news))
         olds, news = (list(x) * (count // len(x)) for x in (olds, news))
         rest = {
@@ -295,7 +295,7 @@ def rfft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
     axis, a product with their waves."""
     axis = call.attrs["axis"] % len(x.shape)
     size, like = x.shape[-1], call.results[0]
-    if axis == len(x.shape) - 1 and not isinstance(size, Varying) and size <= MOST_BY_PRODUCT:
+    if axis == len(x.shape) - 1 and not isinstance(size, VaryingNumber) and size <= MOST_BY_PRODUCT:
         turns = np.outer(np.arange(size), np.arange(size // 2 + 1)) % max(size, 1) / max(size, 1)
         waves = np.stack([np.cos(2 * np.pi * turns), -np.sin(2 * np.pi * turns)], axis=-1)
         table = w.constant(waves.reshape(size, -1).astype(x.dtype.np))
@@ -310,7 +310,7 @@ def rfft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
 def irfft(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
     """The real signal: by both halves of the frequencies, of which the second mirrors the first."""
     axis, size, like = call.attrs["axis"] % len(x.shape), call.attrs["size"], call.results[0]
-    if isinstance(size, Varying):
+    if isinstance(size, VaryingNumber):
         raise refused("irfft of a size that varies", "Leave the axis out of dynamic_axes.")
     half = size // 2 + 1
     first = counted(w, half)

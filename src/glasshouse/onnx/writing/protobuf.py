@@ -3,13 +3,13 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base.errors import CheckpointError
 from glasshouse.onnx.writing.control import InnerGraph, inner_graphs
-from glasshouse.onnx.writing.joint import Varying
+from glasshouse.onnx.writing.joint import VaryingNumber
 from glasshouse.onnx.writing.table import WHERE
 from glasshouse.onnx.writing.writer import CODE_OF, GraphWriter, WrittenNode, WrittenValue
 from glasshouse.version import __version__
@@ -32,7 +32,7 @@ class ProtobufGraph:
     def type(self, name: str, x: WrittenValue) -> Any:
         """The declaration of a value, whose varying sizes have names where they are symbols."""
         sizes = [
-            self.symbols.get(n.values) if isinstance(n, Varying) else int(n)
+            self.symbols.get(n.values) if isinstance(n, VaryingNumber) else int(n)
             for n in (*x.shape, *x.tail)
         ]
         code = CODE_OF[dtype_in_file(x.dtype)]
@@ -143,59 +143,59 @@ def named_outputs(
     writer: GraphWriter, graph: ProtobufGraph, outputs: Sequence[tuple[str, WrittenValue]]
 ) -> list[str]:
     """The tensors of outputs, which have the outputs' names from now on."""
-    made = {name for node in writer.nodes for name in node.outputs}
+    results = {name for node in writer.nodes for name in node.outputs}
     names = []
     for name, x in outputs:
         tensor = writer.whole(x)
-        if tensor not in made or tensor in graph.renamed:
+        if tensor not in results or tensor in graph.renamed:
             tensor = writer.node("Identity", [tensor])
         graph.renamed[tensor] = name
         names.append(tensor)
     return names
 
 
-def write_model(
-    onnx: Any,
-    writer: GraphWriter,
-    inputs: Sequence[WrittenValue],
-    outputs: Sequence[tuple[str, WrittenValue]],
-    symbols: dict[str, tuple[int, ...]],
-    path: Path,
-    external: bool | None,
-) -> None:
-    """Write a graph to a file: `outputs` are names and values.
+class WrittenModel(NamedTuple):
+    """A graph with its inputs, the names and values of its outputs, and its varying sizes."""
 
-    Raises: CheckpointError for a path that cannot be written
-    """
-    graph = ProtobufGraph(onnx, symbols)
-    names = named_outputs(writer, graph, outputs)
-    nodes = needed(writer, names)
-    used = set(names).union(*map(reads, nodes))
-    constants = {name: x for name, x in writer.constants.items() if name in used}
-    total = sum(array.nbytes for array in constants.values())
-    outside = total > MOST_INSIDE if external is None else external
-    files = Files(path)
-    try:
-        proto = onnx.helper.make_graph(
-            [graph.node(node) for node in nodes],
-            path.stem,
-            [graph.type(x.name, x) for x in inputs],
-            [graph.type(name, x) for name, (_, x) in zip(names, outputs, strict=True)],
-            files.tensors(onnx, constants, outside),
-        )
-        opset = onnx.helper.make_opsetid("", writer.opset)
-        model = onnx.helper.make_model(
-            proto,
-            opset_imports=[opset],
-            producer_name="glasshouse",
-            producer_version=__version__,
-            ir_version=onnx.helper.find_min_ir_version_for([opset], ignore_unknown=True),
-        )
-        files.write(model, outside)
-    except OSError as error:
-        got = f"{type(error).__name__}: {error}"
-        what = f"a path that can be written: {path}"
-        raise CheckpointError(WHERE, what, got, "Check it.") from error
-    finally:
-        for part in files.parts:
-            part.unlink(missing_ok=True)
+    writer: GraphWriter
+    inputs: Sequence[WrittenValue]
+    outputs: Sequence[tuple[str, WrittenValue]]
+    symbols: dict[str, tuple[int, ...]]
+
+    def save(self, onnx: Any, path: Path, external: bool | None) -> None:
+        """Write the graph to a file; weights beside it if `external`, or if they are many.
+
+        Raises: CheckpointError for a path that cannot be written
+        """
+        writer, graph = self.writer, ProtobufGraph(onnx, self.symbols)
+        names = named_outputs(writer, graph, self.outputs)
+        nodes = needed(writer, names)
+        used = set(names).union(*map(reads, nodes))
+        constants = {name: x for name, x in writer.constants.items() if name in used}
+        total = sum(array.nbytes for array in constants.values())
+        outside = total > MOST_INSIDE if external is None else external
+        files = Files(path)
+        try:
+            proto = onnx.helper.make_graph(
+                [graph.node(node) for node in nodes],
+                path.stem,
+                [graph.type(x.name, x) for x in self.inputs],
+                [graph.type(name, x) for name, (_, x) in zip(names, self.outputs, strict=True)],
+                files.tensors(onnx, constants, outside),
+            )
+            opset = onnx.helper.make_opsetid("", writer.opset)
+            model = onnx.helper.make_model(
+                proto,
+                opset_imports=[opset],
+                producer_name="glasshouse",
+                producer_version=__version__,
+                ir_version=onnx.helper.find_min_ir_version_for([opset], ignore_unknown=True),
+            )
+            files.write(model, outside)
+        except OSError as error:
+            got = f"{type(error).__name__}: {error}"
+            what = f"a path that can be written: {path}"
+            raise CheckpointError(WHERE, what, got, "Check it.") from error
+        finally:
+            for part in files.parts:
+                part.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.onnx.writing.arrays import counted
-from glasshouse.onnx.writing.joint import Unlike, Varying, merged
+from glasshouse.onnx.writing.joint import Unlike, VaryingNumber, merged
 from glasshouse.onnx.writing.writer import GraphWriter
 
 
@@ -27,7 +27,7 @@ class CountedTable(NamedTuple):
     first: np.ndarray
     step: np.ndarray
     axis: int
-    size: Varying
+    size: VaryingNumber
 
     def write(self, w: GraphWriter) -> str:
         """The name of the table."""
@@ -49,7 +49,7 @@ def explained(arrays: Sequence[np.ndarray]) -> Any:
     if len({x.ndim for x in arrays}) > 1 or len({x.dtype.name for x in arrays}) > 1:
         raise fault
     sizes = merged(shapes)
-    axes = [axis for axis, size in enumerate(sizes) if isinstance(size, Varying)]
+    axes = [axis for axis, size in enumerate(sizes) if isinstance(size, VaryingNumber)]
     rows = repeated_rows(arrays, axes)
     if rows is not None:
         times = [merged([n // m for n in of]) for of, m in zip(zip(*shapes), rows.shape)]
@@ -68,7 +68,7 @@ def explained(arrays: Sequence[np.ndarray]) -> Any:
 
 
 def repeated_rows(arrays: Sequence[np.ndarray], axes: Sequence[int]) -> np.ndarray | None:
-    """What all arrays repeat along the axes, if there is such a thing."""
+    """The rows that all arrays repeat along the axes, if there are such rows."""
     rows = list(arrays)
     for axis in axes:
         whole = int(np.gcd.reduce([x.shape[axis] for x in rows]))

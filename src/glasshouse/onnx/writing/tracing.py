@@ -22,13 +22,14 @@ from glasshouse.onnx.writing.tables import explained
 from glasshouse.ops.body import Body, traced
 from glasshouse.tensor import random
 
-__all__ = ["JointTrace", "Trace", "joint_trace"]
+__all__ = ["JointTrace", "joint_trace"]
 
 FAMILIES = (arrays, control, elementwise, layers, products)  # their functions are in the table
 MOST_TRACES = 3  # for each varying size, beside the first
+LEAST = 3  # of a varying size: one axis of 1, or a range of 2, may be computed in another way
 
 
-class Trace(NamedTuple):
+class SizedTrace(NamedTuple):
     """A function written down: its body, the values that it closes over, its results' structure,
     and which of its leaves are tensors."""
 
@@ -62,7 +63,7 @@ class Watch(KeyedMode):
         )
 
 
-def trace_of(fn: Callable[..., Any], specs: Sequence[Spec]) -> Trace:
+def trace_of(fn: Callable[..., Any], specs: Sequence[Spec]) -> SizedTrace:
     """The trace of a function of tensors with these specs.
 
     Raises: TransformError where it needs the contents of a value, or draws random numbers
@@ -95,7 +96,7 @@ def trace_of(fn: Callable[..., Any], specs: Sequence[Spec]) -> Trace:
     inner = [x.payload for x in inputs]
     consts = tracer.roots(numbers, inner)
     body = tracer.body([*inner, *consts], numbers)
-    return Trace(body, [tracer.captured[i] for i in consts], *results[0])
+    return SizedTrace(body, [tracer.captured[i] for i in consts], *results[0])
 
 
 def place_of(error: BaseException, module: str) -> str:
@@ -145,12 +146,12 @@ def evaluating(module: Any) -> Iterator[None]:
 
 
 class JointTrace(NamedTuple):
-    """The graph of a function; `given` are its inputs, read or not; `captured` are tensors that it
+    """The graph of a function; `inputs` are all, read or not; `captured` are tensors that it
     closes over, by the numbers of the graph's inputs; `tables` those among them whose sizes vary;
     `symbols` the varying sizes' values in each trace, by their names."""
 
     graph: JointGraph
-    given: list[JointValue]
+    inputs: list[JointValue]
     captured: dict[int, Any]
     tables: dict[int, Any]
     structure: Any
@@ -173,11 +174,11 @@ class SizedTraces:
         self.own = {id(x) for x in named.values()}
         self.tables: dict[int, Any] = {}  # of the last graph
         hints = {name: specs[at[0][0]].shape[at[0][1]] for name, at in symbols.items()}
-        self.base = {name: max(size, 2) for name, size in hints.items()}  # a 1 would hide a size
+        self.base = {name: max(size, LEAST) for name, size in hints.items()}
         self.traces = [self.trace(self.base)]
         self.sizes = [self.base]
 
-    def trace(self, sizes: Mapping[str, int]) -> Trace:
+    def trace(self, sizes: Mapping[str, int]) -> SizedTrace:
         """The trace at these sizes."""
         shapes = [list(spec.shape) for spec in self.specs]
         for name, places in self.symbols.items():
@@ -189,7 +190,7 @@ class SizedTraces:
         finally:
             self.unchanged.check()
 
-    def graph_of(self, traces: Sequence[Trace]) -> JointGraph:
+    def graph_of(self, traces: Sequence[SizedTrace]) -> JointGraph:
         """The graph of traces.
 
         Raises: Unlike where they differ in more than numbers
@@ -208,7 +209,7 @@ class SizedTraces:
         return graph
 
     def add(self, sizes: dict[str, int]) -> str:
-        """Trace at other sizes, and keep that if it makes the same calls; else say why not."""
+        """SizedTrace at other sizes, and keep that if it makes the same calls; else say why not."""
         try:
             other = self.trace(sizes)
             self.graph_of([self.traces[0], other])
@@ -222,22 +223,22 @@ class SizedTraces:
         return ""
 
     def vary(self, name: str) -> int:
-        """Trace at a few sizes of one symbol; one of them.
+        """SizedTrace at a few sizes of one symbol; one of them.
 
         Raises: OptionError where the calls depend on it
         """
-        found, reason = [], ""
+        sizes, reason = [], ""
         for size in other_sizes(self.base[name]):
             fault = self.add({**self.base, name: size})
             reason = reason or fault
             if not fault:
-                found.append(size)
-            if len(found) == MOST_TRACES:
+                sizes.append(size)
+            if len(sizes) == MOST_TRACES:
                 break
-        if not found:
+        if not sizes:
             fix = "Leave it out of dynamic_axes, or compute with sizes in the same way for all."
             raise OptionError(WHERE, f"calls that do not depend on size {name!r}", reason, fix)
-        return found[-1]
+        return sizes[-1]
 
 
 def joint_trace(
@@ -256,17 +257,17 @@ def joint_trace(
         sized.add(others)  # all at once, where they fit together
     traces = sized.traces
     graph = sized.graph_of(traces)
-    given = [
+    inputs = [
         JointValue(None, number, [x.body.inputs[number] for x in traces])
         for number in range(len(specs))
     ]
     captured = dict(enumerate(traces[0].captured, len(specs)))
     values = {name: tuple(x[name] for x in sized.sizes) for name in symbols}
-    return JointTrace(graph, given, captured, sized.tables, traces[0].structure, values)
+    return JointTrace(graph, inputs, captured, sized.tables, traces[0].structure, values)
 
 
 def key_of(x: Any, own: set[int]) -> Any:
-    """What is equal for equal tensors of two traces."""
+    """A key that is equal for equal tensors of two traces."""
     if id(x) in own:
         return id(x)
     array = x.numpy()
@@ -276,8 +277,8 @@ def key_of(x: Any, own: set[int]) -> Any:
 
 def other_sizes(size: int) -> Iterator[int]:
     """Sizes to try beside one, each once."""
-    seen = {size}
+    sizes = {size}
     for other in (size + 1, size + 3, 2 * size, 3 * size, size + 2, 4 * size, size // 2, size - 1):
-        if other not in seen and other > 1:
-            seen.add(other)
+        if other not in sizes and other >= LEAST:
+            sizes.add(other)
             yield other

@@ -75,14 +75,14 @@ def innermost_tracer() -> BodyTracer | None:
 
 
 @functools.lru_cache(1 << 10)
-def signature_of(fn: Any) -> inspect.Signature:
+def parameters_of(fn: Any) -> inspect.Signature:
     return inspect.signature(fn)
 
 
 def whole_call(entry: Whole, tracer: BodyTracer, fn: Any, args: Any, named: Any) -> Any:
     """The result of a call that is written whole; None for one that is not known."""
     try:
-        bound = signature_of(fn).bind(*args, **named)
+        bound = parameters_of(fn).bind(*args, **named)
     except (TypeError, ValueError):
         return None
     bound.apply_defaults()
@@ -106,11 +106,11 @@ def whole_call(entry: Whole, tracer: BodyTracer, fn: Any, args: Any, named: Any)
     at = {name: None if x is None else next(like) for name, x in values.items()}
 
     def parts(*xs: Any) -> Any:
-        given = {name: None if i is None else xs[i] for name, i in at.items()}
-        again = signature_of(fn).bind(*args, **named)
-        again.apply_defaults()
-        again.arguments.update(given)
-        return fn(*again.args, **again.kwargs)
+        operands = {name: None if i is None else xs[i] for name, i in at.items()}
+        call = parameters_of(fn).bind(*args, **named)
+        call.apply_defaults()
+        call.arguments.update(operands)
+        return fn(*call.args, **call.kwargs)
 
     _, _, result = traced(parts, specs, hoists=False, writes_scalars=True)
     attrs = {**attrs, "given": tuple(x is not None for x in values.values())}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.onnx.dtypes import CODES
-from glasshouse.onnx.writing.joint import JointCall, JointGraph, JointValue, Size, Varying
+from glasshouse.onnx.writing.joint import JointCall, JointGraph, JointValue, Size, VaryingNumber
 from glasshouse.onnx.writing.table import WRITERS, refused
 
 CODE_OF = {name: code for code, name in CODES.items()}
@@ -78,9 +78,9 @@ class GraphWriter:
         self.nodes: list[WrittenNode] = []
         self.constants: dict[str, np.ndarray] = {}  # by name
         self.by_content: dict[Any, str] = {}  # constants
-        self.sizes: dict[Varying, tuple[str, int]] = {}  # a tensor and an axis that has it
-        self.size_names: dict[Varying, str] = {}
-        self.order: list[Varying] = []  # of sizes that tensors have
+        self.sizes: dict[VaryingNumber, tuple[str, int]] = {}  # a tensor and an axis that has it
+        self.size_names: dict[VaryingNumber, str] = {}
+        self.order: list[VaryingNumber] = []  # of sizes that tensors have
         self.shapes: dict[Any, str] = {}
 
     # -- nodes and constants ---------------------------------------------------------------------
@@ -119,17 +119,17 @@ class GraphWriter:
         tail = (2,) if like.dtype.is_complex else ()
         own = (*like.shape, *tail) if dims is None else dims
         for axis, size in enumerate(own):
-            if isinstance(size, Varying):
+            if isinstance(size, VaryingNumber):
                 self.note(size, name, axis)
         return WrittenValue(name, own, like.shape, like.dtype)
 
-    def note(self, size: Varying, name: str, axis: int) -> None:
+    def note(self, size: VaryingNumber, name: str, axis: int) -> None:
         """Remember that a tensor has a size."""
-        if self.found(size) is None:
+        if self.place_of(size) is None:
             self.sizes[size] = name, axis
             self.order.append(size)
 
-    def found(self, size: Varying) -> tuple[str, int] | None:
+    def place_of(self, size: VaryingNumber) -> tuple[str, int] | None:
         writer: GraphWriter | None = self
         while writer is not None:
             if size in writer.sizes:
@@ -155,7 +155,7 @@ class GraphWriter:
 
     def size(self, size: Size) -> str:
         """The name of a tensor (1,) with a size."""
-        if not isinstance(size, Varying):
+        if not isinstance(size, VaryingNumber):
             return self.integers(size)
         writer: GraphWriter | None = self
         while writer is not None:
@@ -165,32 +165,32 @@ class GraphWriter:
         name = self.size_names[size] = self.computed_size(size)
         return name
 
-    def computed_size(self, size: Varying) -> str:
-        place = self.found(size)
+    def computed_size(self, size: VaryingNumber) -> str:
+        place = self.place_of(size)
         if place is not None:
             name, axis = place
             return self.node("Shape", [name], start=axis, end=axis + 1)
-        known = self.known_sizes()
-        for other in known:
+        others = self.known_sizes()
+        for other in others:
             steps = affine(size.values, other.values)
             if steps is not None:
                 return self.scaled_size(self.size(other), *steps)
-        for i, a in enumerate(known):
-            for b in known[i:]:
+        for i, a in enumerate(others):
+            for b in others[i:]:
                 for op, values in combined(a.values, b.values):
                     steps = affine(size.values, values)
                     if steps is not None:
                         both = self.node(op, [self.size(a), self.size(b)])
                         return self.scaled_size(both, *steps)
         got = f"one that is {', '.join(map(str, size.values))} where they are " + "; ".join(
-            ", ".join(map(str, x.values)) for x in known[:3]
+            ", ".join(map(str, x.values)) for x in others[:3]
         )
         fix = "Leave an axis out of dynamic_axes, or compute this size from shapes alone."
         raise refused(
             f"a size that follows from the varying sizes by no rule that is known, {got}", fix
         )
 
-    def known_sizes(self) -> list[Varying]:
+    def known_sizes(self) -> list[VaryingNumber]:
         outer = self.outer.known_sizes() if self.outer else []
         return [*outer, *self.order]
 
@@ -207,7 +207,7 @@ class GraphWriter:
     def shape(self, sizes: Any) -> str:
         """The name of a tensor with these sizes."""
         sizes = tuple(sizes)
-        if not any(isinstance(size, Varying) for size in sizes):
+        if not any(isinstance(size, VaryingNumber) for size in sizes):
             return self.constant(np.array(sizes, np.int64))
         if sizes not in self.shapes:
             parts = [self.size(size) for size in sizes]
@@ -216,7 +216,7 @@ class GraphWriter:
 
     def number(self, x: Size) -> str:
         """The name of a tensor () with a size."""
-        if not isinstance(x, Varying):
+        if not isinstance(x, VaryingNumber):
             return self.constant(np.array(x, np.int64))
         return self.node("Squeeze", [self.size(x), self.integers(0)])
 
@@ -279,11 +279,11 @@ def affine(to: tuple[Any, ...], of: tuple[int, ...]) -> tuple[int, int, int, int
 
 def elements(sizes: Any) -> Size:
     """The product of sizes."""
-    varying = [x.values for x in sizes if isinstance(x, Varying)]
-    fixed = prod(x for x in sizes if not isinstance(x, Varying))
+    varying = [x.values for x in sizes if isinstance(x, VaryingNumber)]
+    fixed = prod(x for x in sizes if not isinstance(x, VaryingNumber))
     if not varying:
         return fixed
-    return Varying([fixed * prod(column) for column in zip(*varying)])
+    return VaryingNumber([fixed * prod(column) for column in zip(*varying)])
 
 
 def has_zero(sizes: Any) -> bool:
