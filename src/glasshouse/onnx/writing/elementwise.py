@@ -43,12 +43,36 @@ def same_name(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue:
     """An operator of ONNX with the same meaning."""
     if xs[0].dtype.is_complex:
         return complex_elementwise(w, call, *xs)
+    if call.name == "add":
+        name = with_bias(w, *xs) or with_bias(w, *reversed(xs))
+        if name:
+            return w.value(name, call.results[0])
     names, wide = wide_names(w, xs)
     if call.name == "neg" and wide.kind == "uint":
         name = w.node("Sub", [w.constant(np.array(0, wide.np)), *names])
     else:
         name = w.node(SAME_NAME[call.name], names)
     return elementwise(w, call, narrow(w, name, wide, xs[0].dtype), xs)
+
+
+CONVOLUTIONS = {"conv": "Conv", "conv_data_grad": "ConvTranspose"}
+
+
+def with_bias(w: GraphWriter, y: WrittenValue, bias: WrittenValue) -> str:
+    """The convolution of y once more with a bias for each channel; "" if it has none, or has one.
+    The first one is not needed any more then, and goes."""
+    op = CONVOLUTIONS.get(y.source.name) if y.source is not None else None
+    if op is None or len(bias.dims) > len(y.shape):
+        return ""
+    dims = (1,) * (len(y.shape) - len(bias.dims)) + bias.dims
+    if dims[1] != y.shape[1] or any(size != 1 for i, size in enumerate(dims) if i != 1):
+        return ""
+    node = next((x for x in reversed(w.nodes) if y.name in x.outputs), None)
+    while bias.source is not None and bias.source.name in ("reshape", "expand"):
+        (bias,) = bias.operands
+    if node is None or node.op != op or len(node.inputs) != 2 or bias.dims != dims[1:2]:
+        return ""
+    return w.node(op, [*node.inputs, bias.name], **node.attributes)
 
 
 def complex_elementwise(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue:
