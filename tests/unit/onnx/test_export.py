@@ -1,6 +1,8 @@
 """gh.onnx.export: names, sizes that vary, weights outside, refusals; compared with onnxruntime and
 with our importer."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from glasshouse.base.errors import (
     OptionError,
     TransformError,
 )
+from glasshouse.onnx.writing import protobuf
 
 onnx = pytest.importorskip("onnx", minversion="1.18")
 F = nn.functional
@@ -217,3 +220,35 @@ def test_inputs_and_paths_that_do_not_fit_are_named(tmp_path):
         gh.onnx.export(lambda x: x + 1, normal(2), tmp_path / "nowhere" / "m.onnx")
     with pytest.raises(DTypeError, match="a path"):
         gh.onnx.export(lambda x: x + 1, normal(2), 5)
+
+
+def test_threads_export_and_trace_beside_each_other(tmp_path):
+    def f(x):
+        return F.softmax(x @ x.mT, -1)
+
+    def other(i):
+        if i % 2:
+            return gh.jit(f)(gh.asarray(normal(3, 3, seed=i)))
+        path = gh.onnx.export(f, normal(3, 3, seed=i), tmp_path / f"{i}.onnx")
+        return gh.onnx.load(path)(gh.asarray(normal(3, 3, seed=i)))
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(other, range(12)))
+    for i, y in enumerate(results):
+        np.testing.assert_allclose(y.numpy(), f(gh.asarray(normal(3, 3, seed=i))).numpy(), 1e-5)
+
+
+def test_weights_beyond_what_protobuf_holds_lie_beside_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(protobuf, "MOST_INSIDE", 4000)
+    model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 2))
+    path = gh.onnx.export(model, normal(2, 64), tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").exists()
+    assert_same(path, model, (normal(2, 64),))
+
+
+@pytest.mark.parametrize("opset", [21, 23])
+def test_newer_opsets_are_written(opset, tmp_path):
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    path = gh.onnx.export(model, normal(2, 5, 8), tmp_path / "m.onnx", opset=opset)
+    proto = assert_same(path, model, (normal(2, 5, 8),))
+    assert proto.opset_import[0].version == opset

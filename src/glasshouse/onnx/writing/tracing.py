@@ -42,7 +42,7 @@ class SizedTrace(NamedTuple):
 class Watch(KeyedMode):
     """Refuses primitives that ONNX does not have, where they are called."""
 
-    key = "onnx"
+    key = wholes.WHERE_WHOLE
 
     def __init__(self) -> None:
         self.module = ""

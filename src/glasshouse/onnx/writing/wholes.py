@@ -8,6 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, NamedTuple
 
 from glasshouse.base.dtype import float16, float32
@@ -46,9 +47,19 @@ def whole(name: str, *operands: str, fits: Callable[..., Any] | None = None) -> 
     return enter
 
 
+WHERE_WHOLE = "onnx"  # key of the mode of traces that have them
+one_at_a_time = Lock()  # of exports, which change the hook of all threads
+
+
 @contextmanager
 def recognised() -> Iterator[None]:
-    """A context in which these functions are written down whole."""
+    """A context in which traces of this thread with that mode have these functions whole."""
+    with one_at_a_time:
+        yield from composing()
+
+
+def composing() -> Iterator[None]:
+    """The hook in force until the generator goes on."""
     before = hooks.compose
 
     def compose(what: Any, args: Any, named: Any) -> Any:
@@ -68,7 +79,9 @@ def recognised() -> Iterator[None]:
 
 
 def innermost_tracer() -> BodyTracer | None:
-    """The trace that runs, where no other transform does."""
+    """The trace that runs for an export on this thread, where no other transform does."""
+    if not any(mode.key == WHERE_WHOLE for mode in state.modes):
+        return None
     levels = [mode for mode in state.modes if isinstance(mode, Level)]
     tracers = [mode for mode in levels if isinstance(mode, BodyTracer)]
     return tracers[-1] if tracers and len(tracers) == len(levels) else None
