@@ -26,7 +26,7 @@ BY_EXAMPLE = [DOCS / "inside" / name for name in ("capture_by_example.md", "prog
 FROM_SCRATCH = DOCS / "inside" / "from_scratch.md"
 PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md", README])
 MOST_LINES = 150
-LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers"}
+LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers", "onnx"}
 
 
 def name_of(page: Path) -> str:

@@ -12,6 +12,7 @@ from glasshouse.base.errors import DTypeError, OptionError, optional, suggest, t
 from glasshouse.base.tree import TreeDef, flatten, unflatten
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.nn.module import Module
+from glasshouse.onnx.writing import cells
 from glasshouse.onnx.writing.protobuf import WrittenModel
 from glasshouse.onnx.writing.table import WHERE
 from glasshouse.onnx.writing.tracing import JointTrace, evaluating, joint_trace
@@ -21,6 +22,7 @@ from glasshouse.ops.checks import check_path
 __all__ = ["export"]
 
 LEAST_OPSET = 21
+FAMILIES = (cells,)  # its function recognises loops
 
 
 def export(
@@ -51,9 +53,9 @@ def export(
         a path that cannot be written; BackendError without the package onnx.
     Source: https://onnx.ai/onnx/repo-docs/IR.html
     Example:
-        >>> model = gh.nn.Linear(2, 3)
-        >>> x = gh.zeros((4, 2))
-        >>> gh.onnx.export(model, x, "linear.onnx", dynamic_axes={"input": {0: "n"}}).name
+        >>> model, x = gh.nn.Linear(2, 3), gh.zeros((4, 2))
+        >>> axes = {"input": {0: "n"}}
+        >>> gh.onnx.export(model, x, "linear.onnx", dynamic_axes=axes).name  # doctest: +SKIP
         'linear.onnx'
     """
     onnx = optional(WHERE, "the package onnx", "onnx", "onnx")

@@ -1,5 +1,6 @@
 """Loops and branches as ONNX: a step becomes a graph inside a node."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from glasshouse.onnx.writing.writer import GraphWriter, WrittenNode, WrittenValu
 from glasshouse.ops.linearise import ENDLESS
 
 __all__: list[str] = []
+
+RECOGNISERS: list[Callable[..., Any]] = []  # of loops that ONNX says in one node
 
 
 class InnerGraph:
@@ -56,6 +59,10 @@ def scan(w: GraphWriter, call: Any, *xs: WrittenValue) -> list[WrittenValue]:
     """A loop: Scan over known values, If for one step that may be left out, else Loop."""
     shape, graph = call.attrs["shape"], JointGraph(bodies_of(call.attrs["body"]))
     consts, init, rows = shape.parts(xs)
+    for recognise in RECOGNISERS:
+        results = recognise(w, call, consts, init, rows)
+        if results is not None:
+            return results
     if shape.gated and shape.length == 1 and not rows and len(graph.outputs) == shape.carries:
         return branch(w, call, graph, consts, init)
     if shape.gated or not rows:
