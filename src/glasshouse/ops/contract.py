@@ -129,7 +129,7 @@ def check_conv(
 
 
 def infer_conv(x: Spec, w: Spec, **options: Any) -> Spec:
-    check_pair("conv", "inexact", x, w)
+    check_pair("conv", "numeric", x, w)
     return Spec(check_conv("conv", x.shape, w.shape, **options), x.dtype)
 
 
@@ -306,9 +306,9 @@ STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
         refusal(ShapeError, "no longer than", (2, 3, 1), (4, 3, 2), **attrs(1)),
         refusal(ShapeError, "0 or more", (2, 3, 5), (4, 3, 2), **attrs(1, padding=((-1, 0),))),
         refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
-        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
+        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="bool", **attrs(1)),
     ],
-    dtypes="inexact",
+    dtypes="numeric",
     autocast="lower",
 )
 def conv(x: np.ndarray, w: np.ndarray, *, groups: int, **options: Any) -> np.ndarray:
@@ -316,7 +316,7 @@ def conv(x: np.ndarray, w: np.ndarray, *, groups: int, **options: Any) -> np.nda
 
     Why: windows and matmul would write every window, prod(K) times the input.
 
-    Columns of windows times the kernels: one matrix product per group."""
+    Columns of windows times the kernels: one matrix product per group. Integers wrap around."""
     shape = check_conv("conv", x.shape, w.shape, groups=groups, **options)
     cols = columns(x, w.shape[2:], groups=groups, **options)
     kernels = np.moveaxis(wide(w), 1, -1).reshape(groups, w.shape[0] // groups, -1)

@@ -10,6 +10,7 @@ from glasshouse.targets.cpu.kernels.along_axis import ExtremeKernels, RunningSum
 from glasshouse.targets.cpu.kernels.amx import NarrowProducts
 from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
+from glasshouse.targets.cpu.kernels.byte_products import ByteProducts
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
@@ -21,6 +22,7 @@ from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.kernels.widened_products import widened_products
 from glasshouse.targets.cpu.kernels.windows import WindowKernels
 from glasshouse.targets.cpu.kernels.winograd import WinogradConvolutions
+from glasshouse.targets.cpu.onednn.byte_products import OnednnBytes
 from glasshouse.targets.cpu.onednn.convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn.products import OnednnProducts
 from glasshouse.targets.cpu.onednn.symmetric_products import SymmetricProducts
@@ -52,6 +54,8 @@ CPU = CpuTarget(
         PackedProducts(),
         FixedProducts(),
         SymmetricProducts(),
+        ByteProducts(),
+        OnednnBytes(),
         LoopProducts(),
         FewRowProducts(),
         SplitProducts(),

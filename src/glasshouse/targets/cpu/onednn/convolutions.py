@@ -91,8 +91,11 @@ def forward_desc(
     return planner.dnnl.primitive("convolution_forward", *how, *conv_options(attrs))
 
 
-def plan_conv(planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
-    x, w = node.inputs
+def plan_conv(
+    planner: PrimitivePlanner, node: Node, bias: View | None, operands: Any = None
+) -> None:
+    """`operands`: those that are read in the place of the node's own."""
+    x, w = operands or node.inputs
     dx, view = data_operand(planner, x)
     dy, target = planner.result(channels_last(len(node.shape)))
     bias_desc, read = planner.bias(bias, (node.shape[1],))

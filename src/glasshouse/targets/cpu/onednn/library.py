@@ -25,6 +25,7 @@ from glasshouse.compile.building import toolchain
 from glasshouse.compile.steps.emitted import LoadedCall, NativeCall, StaleCode
 
 DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+KINDS = {**DTYPES, "int32": 4, "int8": 5, "uint8": 6}  # integers in products of bytes alone
 FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
@@ -100,7 +101,7 @@ def remade(*made_by: Any) -> OnednnObject:
 
 class MemoryLayout(NamedTuple):
     """How elements lie: in `blocks` (axis, size), the last one innermost, `strides` apart; a shape
-    is `padded` to whole blocks. `dtype` is one of `DTYPES`."""
+    is `padded` to whole blocks. `dtype` is one of `KINDS`."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -183,7 +184,7 @@ class OnednnLibrary:
     ) -> OnednnObject:
         """A memory descriptor; without strides the primitive chooses the layout."""
         how, layout = ("tag", FORMAT_ANY) if strides is None else ("strides", tuple(strides))
-        kind = DTYPES[dtype.name]
+        kind = KINDS[dtype.name]
         return self.object(f"memory_desc_create_with_{how}", len(shape), tuple(shape), kind, layout)
 
     def query(self, primitive_desc: OnednnObject, what: int) -> OnednnObject:

@@ -1,0 +1,124 @@
+"""Products and convolutions of integers of 8 bits with sums of 32, as kernels of ours.
+
+A graph widens the integers to 32 bits before a product; these kernels read the bytes in its place.
+Of few rows they take the weights as they lie, which oneDNN would first bring into a layout of its
+own; where there is no oneDNN, or a processor without instructions that sum exactly, they take all.
+The composition of cards is the twin: `GH_FEW_BITS=0`."""
+
+from math import prod
+from typing import Any
+
+from glasshouse.compile.kernels.loops import PARALLEL_WORK
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
+from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.steps.view import View
+from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.onednn.byte_products import byte_operands, has_exact_sums, is_signed
+from glasshouse.targets.cpu.writing.handwritten import (
+    HandwrittenKernels,
+    PlannedKernel,
+    emitted,
+    vector_functions,
+)
+
+HEADER = vector_functions("gh_bytes.h")
+MOST_ROWS = 16  # of the other operand: with more, oneDNN is faster
+VECTOR = 64  # multiplications and additions in a cycle
+MOST_AXES = 3  # of a convolution
+
+
+class ByteProducts(HandwrittenKernels):
+    """x (M, K) @ wᵀ of bytes, with w (N, K); convolutions of bytes where oneDNN takes none."""
+
+    ops = ("matmul", "conv")
+    label = "byte_sums"
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        operands = byte_operands(node)
+        if operands is None:
+            return None
+        x, w = operands
+        if node.op == "matmul":
+            fits = prod(node.shape[:-2]) == 1 == prod(w.shape[:-2])
+            fits = fits and (node.shape[-2] <= MOST_ROWS or not has_exact_sums())
+        else:
+            fits = len(node.shape) - 2 <= MOST_AXES and not has_exact_sums()
+        return Claim([node], operands) if fits else None
+
+    def plan(self, lowering: Any, claim: Claim) -> bool:
+        node = claim.last
+        x, w = claim.reads or ()
+        is_product = node.op == "matmul"
+        views = [
+            lowering.row_major(x),
+            columns_view(lowering, w) if is_product else lowering.row_major(w),
+        ]
+        target = lowering.buffer(node.spec, node=node)
+        if is_product:
+            text = product_text(*views)
+        else:
+            text = windows_text(views[0], views[1], node)
+        planned = PlannedKernel(text, [*views, target.view()])
+        lowering.add_step(self, node, views, [target], planned)
+        lowering.hand_out(node, [target])
+        return True
+
+    def emit(self, step: Any) -> EmittedStep:
+        return emitted(step, HEADER)
+
+    def describe(self, step: Any) -> StepDescription:
+        return StepDescription(f"{self.label} {step.node.op}", step.computes)
+
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
+        return machine.kernel_ns(machine.moving_s(numbers[0]))
+
+
+def columns_view(lowering: Any, node: Node) -> View:
+    """A matrix whose columns lie in memory in one piece each, if need be copied."""
+    view = lowering.operand_view(node)
+    over, along = view.strides[-2:]
+    if (over != 1 and view.shape[-2] > 1) or (along < view.shape[-2] and view.shape[-1] > 1):
+        lowering.materialise(node, order=(*range(len(view.shape) - 2), -1, -2))
+        view = lowering.operand_view(node)
+    return view
+
+
+def product_text(x: View, w: View) -> str:
+    """Cores share the columns."""
+    rows, depth = x.shape[-2:]
+    columns = w.shape[-1]
+    along = w.strides[-1] if columns > 1 else depth
+    work = rows * depth * columns // VECTOR
+    fields = f"a[0], a[1], {depth}, {along}, {depth}, {columns}, {is_signed(x.base.dtype)}"
+    return f"""\
+const gh_bytes s = {{{fields}}};
+#pragma omp parallel for schedule(static) if({work} > {PARALLEL_WORK})
+for (int64_t j = 0; j < {columns}; j += GH_BYTE_OUT)
+  gh_byte_rows(&s, {rows}, j, a[2]);
+"""
+
+
+def windows_text(x: View, w: View, node: Node) -> str:
+    """Cores share the channels that are made."""
+    n, channels, *size = x.shape
+    out_channels, own, *kernel = w.shape
+    attrs, missing = node.attrs, MOST_AXES - len(size)
+    axes = [
+        [0] * missing + [low for low, _ in attrs["padding"]],
+        *([1] * missing + [*each] for each in (attrs["stride"], attrs["dilation"])),
+        *([1] * missing + [*each] for each in (size, kernel, node.shape[2:])),
+    ]
+    low, stride, dilation, sizes, kernels, out = ("{" + ", ".join(map(str, a)) + "}" for a in axes)
+    fields = f"{own}, {sizes}, {kernels}, {out}, {stride}, {dilation}, {low}"
+    group, work = out_channels // attrs["groups"], prod(node.shape) * own * prod(kernel) // VECTOR
+    return f"""\
+const gh_byte_windows s = {{{fields}, {is_signed(x.base.dtype)}}};
+#pragma omp parallel for schedule(static) if({work} > {PARALLEL_WORK})
+for (int64_t i = 0; i < {n * out_channels}; i++) {{
+  const int64_t o = i % {out_channels};
+  const int64_t first = i / {out_channels} * {channels} + o / {group} * {own};
+  gh_byte_channel(&s, (const uint8_t *)a[0] + first * {prod(size)},
+                  (const int8_t *)a[1] + o * {own * prod(kernel)},
+                  (int32_t *)a[2] + i * {prod(node.shape[2:])});
+}}
+"""
