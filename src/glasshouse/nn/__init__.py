@@ -44,5 +44,14 @@ from glasshouse.nn.recurrent import *
 from glasshouse.nn.transformer import *
 from glasshouse.nn import lora, utils
 from glasshouse.nn.embedding import AdaptiveEmbedding, EmbeddingBag
-from glasshouse.nn.quantized import *
+from glasshouse.nn.quantized import (
+    Int8Conv1d,
+    Int8Conv2d,
+    Int8Conv3d,
+    Int8Linear,
+    QuantizedEmbedding,
+    QuantizedLinear,
+    quantize,
+    round_in_training,
+)
 from glasshouse.nn.utils import parametrize

@@ -144,7 +144,7 @@ def test_a_row_is_the_same_bits_beside_others():
 def test_other_products_of_bytes_are_left_alone():
     """A composition that differs in one call is no unpacking."""
     layer, x = layer_of("Q4_1", 11, 96), gh.random.normal((1, 96))
-    weight = nn.quantized.unpack(layer.packed ^ 1, layer.form)
+    weight = unpack(layer.packed ^ 1, layer.form)
     gh.backends.current().evaluate()
     y = nn.functional.linear(x, weight * 3)
     with program.plans_kept():

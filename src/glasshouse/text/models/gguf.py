@@ -12,7 +12,7 @@ from glasshouse.base.dtype import DTypeLike, as_dtype, float32
 from glasshouse.base.errors import CheckpointError, OptionError, suggest
 from glasshouse.dispatch.value import adopt, cast
 from glasshouse.interop.gguf import PLAIN, GgufFile
-from glasshouse.nn.quantized import replace_module
+from glasshouse.nn.quantized.selection import replace_module
 from glasshouse.ops.packed import FORMATS, unpack
 from glasshouse.text.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from glasshouse.text.models.llama import LlamaConfig, LlamaForCausalLM

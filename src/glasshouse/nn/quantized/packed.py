@@ -1,10 +1,9 @@
-"""Layers whose weights have few bits, and `quantize`, which puts them in place of others.
+"""Layers whose weights have few bits, and how float weights are packed.
 
 Weights stay packed (ops/packed); a product unpacks them, and kernels for few rows of inputs read
 them as they lie. They are not trained, but adapters beside them are (`nn.lora`)."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,13 @@ from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.linear import check_padding_idx, linear, outside_of_table
 from glasshouse.nn.linear import Embedding, Linear, TransposedLinear
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.ops.checks import check_integers, check_option, check_type
+from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather
 from glasshouse.ops.packed import BlockFormat, find_format, unpack
 from glasshouse.tensor import Tensor
 from glasshouse.tensor import where as choose
 
-__all__ = ["QuantizedEmbedding", "QuantizedLinear", "quantize"]
-
 LARGEST_HALF = 65504.0  # of float16
-KINDS = ("int8", "int4")
 
 
 def packed_rows(where: str, packed: Any, features: int, format: str) -> tuple[Tensor, BlockFormat]:
@@ -49,7 +45,7 @@ class QuantizedLinear(Linear):
     Source: Dettmers et al. 2022, arXiv:2208.07339 (rows); Shen et al. 2019, arXiv:1909.05840
         (groups).
     Example:
-        >>> layer = quantize(gh.nn.Sequential(gh.nn.Linear(64, 3)), "int4")[0]
+        >>> layer = gh.quantize(gh.nn.Sequential(gh.nn.Linear(64, 3)), "int4")[0]
         >>> layer.packed.shape, layer(gh.ones((2, 64))).shape
         ((3, 2, 20), (2, 3))
     """
@@ -91,7 +87,7 @@ class QuantizedEmbedding(Embedding):
     Raises: ShapeError for other bytes, IndexOutOfRangeError for an index outside the table.
     Source: as QuantizedLinear's.
     Example:
-        >>> table = quantize(gh.nn.Sequential(gh.nn.Embedding(5, 64)), "int8")[0]
+        >>> table = gh.quantize(gh.nn.Sequential(gh.nn.Embedding(5, 64)), "int8")[0]
         >>> table(gh.asarray([4, 0])).shape
         (2, 64)
     """
@@ -191,45 +187,3 @@ class Packing:
         if isinstance(layer, Embedding):
             return QuantizedEmbedding(blocks, layer.embedding_dim, name, layer.padding_idx)
         return QuantizedLinear(blocks, layer.in_features, name, layer.bias)
-
-
-def quantize(model: Any, kind: str = "int8", *, group: int = 32, skip: Sequence[str] = ()) -> Any:
-    """The model, whose Linear layers and Embeddings now have weights of few bits, in place of
-    float ones: "int8" with a scale for each row, "int4" with a scale and a shift for each `group`
-    of numbers in a row; tables keep 8 bits. Layers whose dotted names match a pattern of `skip`
-    stay as they are. Weights are rounded to the nearest, without data.
-
-    Raises: OptionError for another kind, a group that does not divide rows, or weights that are
-        not finite; nothing is changed then.
-    Source: as QuantizedLinear's.
-    Example:
-        >>> net = gh.nn.Sequential(gh.nn.Linear(64, 8), gh.nn.ReLU(), gh.nn.Linear(8, 2))
-        >>> quantize(net, "int8", skip=["2"])[0].format
-        'int8:64'
-    """
-    where = "quantize"
-    check_type(where, model, Module, "a Module", "Pass the model.")
-    check_option(where, "kind", kind, KINDS)
-    if type(group) is not int or group < 2 or group % 2:
-        raise OptionError(where, "a group of an even number", repr(group), "Pass 32 or 64.")
-    named_layers = [
-        (name, module)
-        for name, module in model.named_modules(remove_duplicate=False)
-        if type(module) in (Linear, TransposedLinear, Embedding)
-        and not any(fnmatchcase(name, pattern) for pattern in skip)
-    ]
-    if any(module is model for _, module in named_layers):
-        raise OptionError(where, "a model of layers", repr(model), "Put it into a Sequential.")
-    fits = [(n, m) for n, m in named_layers if not isinstance(m, Embedding) or m.max_norm is None]
-    packing = Packing(kind, group, [m for _, m in fits if isinstance(m, Embedding)])
-    layers = {id(module): packing.layer(module) for _, module in fits}
-    for name, module in fits:
-        replace_module(model, name, layers[id(module)])
-    return model
-
-
-def replace_module(model: Module, name: str, layer: Module) -> None:
-    """Put a layer in the place of the module of a dotted name."""
-    parent, _, last = name.rpartition(".")
-    layer.train(model.training)
-    model.get_submodule(parent)._modules[last] = layer
