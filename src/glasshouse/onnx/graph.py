@@ -11,6 +11,7 @@ import numpy as np
 import glasshouse as gh
 from glasshouse.base.errors import CheckpointError, OptionError, suggest
 from glasshouse.onnx import operators
+from glasshouse.onnx.integers import join_products
 from glasshouse.onnx.table import MOST_KNOWN, OPERATORS, OPSETS, OnnxOperator, find_operator
 from glasshouse.onnx.tensors import AGAIN, array_of, dense
 
@@ -201,6 +202,7 @@ class Builder:
             own.update(outputs)
             step = self.step(node, (inputs, outputs), attributes, inside, where)
             graph.steps.append(step)
+        graph.steps = join_products(graph.steps, graph.constants, graph.outputs)
         missing = [n for n in graph.outputs if n and n not in own and not around.has(n)]
         if missing:
             raise CheckpointError("onnx", "outputs that some node makes", missing, AGAIN)

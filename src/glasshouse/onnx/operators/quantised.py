@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 import glasshouse as gh
+from glasshouse.base.errors import ShapeError
 from glasshouse.onnx.dtypes import dtype_of
-from glasshouse.onnx.operators.windows import convolve
+from glasshouse.onnx.operators.windows import CONVOLUTIONS, ImageWindows, bordered, spatial
 from glasshouse.onnx.table import operator, place
+from glasshouse.ops.contract import conv
 
 
 def spread(values: Any, x: Any, axis: int, block: int) -> Any:
@@ -78,40 +80,95 @@ def quantize_by_range(x: Any) -> Any:
     return gh.clip(gh.round(x / scale) + zero, 0, 255).astype("uint8"), scale, zero.astype("uint8")
 
 
-def centred(x: Any, zero: Any, axis: int | None = None) -> Any:
-    """Whole numbers of 32 bits, counted from their zero point."""
-    x = x.astype("int32")
-    if zero is None:
-        return x
-    zero = zero.astype("int32")
-    if zero.ndim == 1 and zero.size > 1 and axis is not None:
-        shape = [1] * x.ndim
-        shape[axis] = -1
-        zero = zero.reshape(tuple(shape))
-    elif zero.size == 1:
-        zero = zero.reshape(())
-    return x - zero
+def aligned(zero: Any, ndim: int, axis: int) -> Any:
+    """A zero point in int32 beside numbers of `ndim` axes: one number, or one for each along an
+    axis."""
+    if zero is None or zero.size == 1:
+        return None if zero is None else zero.astype("int32").reshape(())
+    if zero.ndim > 1:
+        return zero.astype("int32")
+    shape = [1] * ndim
+    shape[axis] = -1
+    return zero.astype("int32").reshape(tuple(shape))
+
+
+def signed(x: Any, zero: Any) -> tuple[Any, Any]:
+    """Codes in int8, and their zero point: the difference stays."""
+    if x.dtype == "int8":
+        return x, zero
+    shifted = (x.astype("int32") - 128).astype("int8")
+    return shifted, gh.asarray(-128, dtype="int32") if zero is None else zero - 128
+
+
+def total(x: Any, axis: Any) -> Any:
+    return gh.sum(x.astype("int32"), axis=axis, keepdims=True, dtype="int32")
 
 
 @operator("MatMulInteger")
 def integer_product(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    a, b = centred(a, a_zero, -2), centred(b, b_zero, -1)
-    return exact(gh.matmul, a, b, a.shape[-1])
+    """(a - a_zero) @ (b - b_zero), by a product of the codes and sums of their rows and columns."""
+    if min(a.ndim, b.ndim) < 2:
+        parts = ((a, a_zero), (b, b_zero))
+        a, b = (x.astype("int32") - (0 if z is None else z.astype("int32")) for x, z in parts)
+        return gh.matmul(a, b)
+    a_zero, (b, b_zero) = aligned(a_zero, a.ndim, -2), signed(b, aligned(b_zero, b.ndim, -1))
+    rows = a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
+    y = gh.matmul(rows.astype("int32"), b.astype("int32"))
+    y = y.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else y
+    y = y if a_zero is None else y - a_zero * total(b, -2)
+    y = y if b_zero is None else y - b_zero * total(a, -1)
+    return y if a_zero is None or b_zero is None else y + a.shape[-1] * a_zero * b_zero
 
 
-def exact(function: Any, a: Any, b: Any, length: int) -> Any:
-    """A product of whole numbers of at most 9 bits, by real ones where these hold its sums."""
-    dtype = "float32" if length < 1 << 6 else "float64"  # sums below 2^24, or 2^53
-    return function(a.astype(dtype), b.astype(dtype)).astype("int32")
-
-
-@operator("ConvInteger")
+@operator("ConvInteger", static=(3,))
 def integer_convolution(
-    x: Any, weight: Any, x_zero: Any = None, w_zero: Any = None, **attributes: Any
+    x: Any,
+    weight: Any,
+    x_zero: Any = None,
+    w_zero: Any = None,
+    *,
+    kernel_shape: Any = None,
+    strides: Any = None,
+    pads: Any = None,
+    dilations: Any = None,
+    auto_pad: str = "NOTSET",
+    group: int = 1,
 ) -> Any:
-    x, weight = centred(x, x_zero), centred(weight, w_zero, 0)
-    length = math.prod(weight.shape[1:])
-    return exact(lambda a, b: convolve(a, b, **attributes), x, weight, length)
+    """The convolution of (x - x_zero) with (w - w_zero), by one of the codes, and sums of them."""
+    n = spatial(x, CONVOLUTIONS)
+    windows = ImageWindows(x.shape[2:], weight.shape[2:], strides, pads, dilations, auto_pad)
+    if isinstance(w_zero, np.ndarray):
+        w_zero = gh.asarray(w_zero) if w_zero.any() else None
+    weight, w_zero = signed(weight, aligned(w_zero, weight.ndim, 0))
+    if x_zero is not None:
+        x_zero = x_zero.astype("int32").reshape(())
+        if any(map(any, windows.ends())):  # what is added around x stands for zeros
+            centred = bordered(x.astype("int32") - x_zero, windows.ends())
+            x = (centred + x_zero).astype(x.dtype)
+    else:
+        x = bordered(x, windows.ends())
+    check_conv_sizes(x, weight, group)
+    attrs = {"stride": windows.strides, "dilation": windows.dilations, "groups": group,
+             "padding": ((0, 0),) * n}  # fmt: skip
+    y = conv(x.astype("int32"), weight.astype("int32"), **attrs)
+    each = (-1, *(1,) * n)
+    axes = tuple(range(1, n + 2))
+    y = y if x_zero is None else y - x_zero * total(weight, axes).reshape(each)
+    if w_zero is None:
+        return y
+    ones = gh.ones((group, *weight.shape[1:]), dtype="int8")
+    near = conv(x.astype("int32"), ones.astype("int32"), **attrs)  # (N, group, *windows)
+    near = gh.repeat(near, weight.shape[0] // group, axis=1)
+    w_zero = w_zero.reshape(each) if w_zero.ndim else w_zero
+    y = y - w_zero * near
+    return y if x_zero is None else y + math.prod(weight.shape[1:]) * x_zero * w_zero
+
+
+def check_conv_sizes(x: Any, weight: Any, group: int) -> None:
+    """Whether weights fit an image, in ONNX's words."""
+    if group < 1 or x.shape[1] != weight.shape[1] * group or weight.shape[0] % group:
+        got = f"{x.shape} and {weight.shape} in {group} groups"
+        raise ShapeError("onnx", "an image with the channels of the weight", got, "Mend the node.")
 
 
 def requantized(whole: Any, scale: Any, zero: Any) -> Any:
@@ -127,7 +184,7 @@ def quantized_product(
     return requantized(integer_product(a, b, a_zero, b_zero), rows * b_scale / scale, zero)
 
 
-@operator("QLinearConv")
+@operator("QLinearConv", static=(5,))
 def quantized_convolution(
     x: Any,
     x_scale: Any,
