@@ -19,8 +19,9 @@ from glasshouse import nn
 from glasshouse.text.models import LlamaConfig, LlamaForCausalLM
 
 LENGTH = 512
-CASES = {"float32": {}, "int8": {"kind": "int8"}, "int4 of 32": {"kind": "int4", "group": 32},
-         "int4 of 64": {"kind": "int4", "group": 64}}  # fmt: skip
+CASES = {"float32": {}, "int8": {"scheme": "int8"}, "int8 dynamic": {"scheme": "int8_dynamic"},
+         "int4 of 32": {"scheme": "int4", "group": 32},
+         "int4 of 64": {"scheme": "int4", "group": 64}}  # fmt: skip
 
 
 def small_model() -> Any:

@@ -79,15 +79,18 @@ def integer_convolution(
     widths: Any,
     options: Any,
 ) -> Any:
-    """The convolution of `Int8Conv2d`: (N, C, *S) -> (N, O, *windows). Zeros are added around x
-    before it has codes, so that they are zeros there too."""
+    """The convolution of `Int8Conv2d`: (N, C, *S) -> (N, O, *windows). What is added around the
+    codes is the code of 0: they are counted from it meanwhile, in 8 bits that wrap around."""
     x, n = cast(input, float32).detach(), input.ndim - 2
     if scale is None:
         scale, zero = measured(x, tuple(range(1, n + 2)))
-    x = pad(x, [w for pair in reversed(widths) for w in pair]) if any(map(any, widths)) else x
+    x = coded(x, scale, zero)
+    if any(map(any, widths)):
+        start = cast(zero, int8)
+        x = pad(x - start, [w for pair in reversed(widths) for w in pair]) + start
     stride, dilation, groups = options
     attrs = {"stride": stride, "dilation": dilation, "groups": groups, "padding": ((0, 0),) * n}
-    y = conv(cast(coded(x, scale, zero), int32), cast(codes, int32), **attrs)
+    y = conv(cast(x, int32), cast(codes, int32), **attrs)
     factor, sums, bias = (each_channel(v, n) for v in (factor, sums, bias))
     y = cast(y - cast(zero, int32) * sums, float32) * (scale * factor)
     return cast(y if bias is None else y + cast(bias, float32), input.dtype)

@@ -104,6 +104,18 @@ def total(x: Any, axis: Any) -> Any:
     return gh.sum(x.astype("int32"), axis=axis, keepdims=True, dtype="int32")
 
 
+def product_and_sums(a: Any, b: Any, wants_sums: bool) -> tuple[Any, Any]:
+    """(a @ b, the sums of b's columns): with a row of ones below those of a, b is read once."""
+    if b.ndim > 2:
+        return gh.matmul(a.astype("int32"), b.astype("int32")), total(b, -2) if wants_sums else None
+    rows = a.reshape((-1, a.shape[-1]))
+    count = rows.shape[0]
+    if wants_sums:
+        rows = gh.concat([rows, gh.ones((1, rows.shape[1]), dtype=rows.dtype)])
+    y = gh.matmul(rows.astype("int32"), b.astype("int32"))
+    return y[:count].reshape((*a.shape[:-1], b.shape[-1])), y[count:] if wants_sums else None
+
+
 @operator("MatMulInteger")
 def integer_product(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """(a - a_zero) @ (b - b_zero), by a product of the codes and sums of their rows and columns."""
@@ -112,10 +124,8 @@ def integer_product(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> A
         a, b = (x.astype("int32") - (0 if z is None else z.astype("int32")) for x, z in parts)
         return gh.matmul(a, b)
     a_zero, (b, b_zero) = aligned(a_zero, a.ndim, -2), signed(b, aligned(b_zero, b.ndim, -1))
-    rows = a.reshape((-1, a.shape[-1])) if b.ndim == 2 else a
-    y = gh.matmul(rows.astype("int32"), b.astype("int32"))
-    y = y.reshape((*a.shape[:-1], b.shape[-1])) if b.ndim == 2 else y
-    y = y if a_zero is None else y - a_zero * total(b, -2)
+    y, sums = product_and_sums(a, b, a_zero is not None)
+    y = y if a_zero is None else y - a_zero * sums
     y = y if b_zero is None else y - b_zero * total(a, -1)
     return y if a_zero is None or b_zero is None else y + a.shape[-1] * a_zero * b_zero
 
@@ -143,8 +153,8 @@ def integer_convolution(
     if x_zero is not None:
         x_zero = x_zero.astype("int32").reshape(())
         if any(map(any, windows.ends())):  # what is added around x stands for zeros
-            centred = bordered(x.astype("int32") - x_zero, windows.ends())
-            x = (centred + x_zero).astype(x.dtype)
+            zero = x_zero.astype(x.dtype)
+            x = bordered(x - zero, windows.ends()) + zero  # of 8 bits, where sums wrap around
     else:
         x = bordered(x, windows.ends())
     check_conv_sizes(x, weight, group)

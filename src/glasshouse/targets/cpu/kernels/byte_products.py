@@ -49,6 +49,8 @@ class ByteProducts(HandwrittenKernels):
         node = claim.last
         x, w = claim.reads or ()
         is_product = node.op == "matmul"
+        if is_product and has_exact_sums() and not has_whole_columns(lowering.operand_view(w)):
+            return False  # oneDNN takes it as it lies
         views = [
             lowering.row_major(x),
             columns_view(lowering, w) if is_product else lowering.row_major(w),
@@ -73,11 +75,17 @@ class ByteProducts(HandwrittenKernels):
         return machine.kernel_ns(machine.moving_s(numbers[0]))
 
 
-def columns_view(lowering: Any, node: Node) -> View:
-    """A matrix whose columns lie in memory in one piece each, if need be copied."""
-    view = lowering.operand_view(node)
+def has_whole_columns(view: View) -> bool:
+    """Whether each column of a matrix lies in memory in one piece."""
+    rows, columns = view.shape[-2:]
     over, along = view.strides[-2:]
-    if (over != 1 and view.shape[-2] > 1) or (along < view.shape[-2] and view.shape[-1] > 1):
+    return (over == 1 or rows == 1) and (along >= rows or columns == 1)
+
+
+def columns_view(lowering: Any, node: Node) -> View:
+    """A matrix with whole columns, if need be copied."""
+    view = lowering.operand_view(node)
+    if not has_whole_columns(view):
         lowering.materialise(node, order=(*range(len(view.shape) - 2), -1, -2))
         view = lowering.operand_view(node)
     return view
