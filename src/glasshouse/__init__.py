@@ -158,5 +158,5 @@ from glasshouse.text.loading import load
 from glasshouse.transforms import *
 from glasshouse.version import __version__
 from glasshouse import onnx
-from glasshouse.standalone import export_program
+from glasshouse.standalone import export_program, load_step, save_step
 from glasshouse import _missing_names

@@ -16,7 +16,9 @@ from glasshouse.compile.building.disk_cache import (
     list_entries,
     prune_entries,
 )
+from glasshouse.compile.building.portable_cache import export_entries, import_entries
 
+FILE = click.Path(dir_okay=False, path_type=Path)
 KINDS = {".so": "libraries of kernels", ".code": "Programs"}
 
 
@@ -35,14 +37,22 @@ class ByteCountType(click.ParamType):
 @click.command(cls=Command, name="cache")
 @click.option("--to", "most_bytes", type=ByteCountType(), help="Prune to this size, e.g. 200MB.")
 @click.option("--clear", is_flag=True, help="Remove all compiled code.")
-def cache(most_bytes: int | None, clear: bool) -> None:
-    """Show, prune or clear the folder of compiled code.
+@click.option("--export", "target", type=FILE, help="Write all of it to FILE.")
+@click.option("--import", "source", type=FILE, help="Add what another one exported to FILE.")
+def cache(most_bytes: int | None, clear: bool, target: Path | None, source: Path | None) -> None:
+    """Show, prune, clear, export or fill the folder of compiled code.
 
     What was used longest ago is pruned first. Running Programs continue; what they need again later
-    is compiled again."""
-    if clear and most_bytes is not None:
-        raise click.UsageError("Give --to SIZE or --clear, not both.")
+    is compiled again. A file of exported code serves machines of the same processor, compiler and
+    versions; import only files of people whose code you would run."""
+    given = [most_bytes, clear or None, target, source]
+    if sum(x is not None for x in given) > 1:
+        raise click.UsageError("Give one of --to, --clear, --export and --import.")
     folder = cache_folder()
+    if target is not None:
+        click.echo(f"exported {described(export_entries(folder, target))}")
+    if source is not None:
+        click.echo(f"imported {import_entries(source, folder)}")
     if clear or most_bytes is not None:
         removed = clear_entries(folder) if clear else prune_entries(folder, most_bytes)
         click.echo(f"removed  {described(removed)}")

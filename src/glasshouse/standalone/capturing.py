@@ -21,7 +21,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.nn.module import Module
 from glasshouse.standalone.names import ReachedNames
 from glasshouse.standalone.replacement import ReplacementReading
-from glasshouse.targets import PLAIN, use_target
+from glasshouse.targets import Target, use_target
 
 MOST_CALLS = 8  # until a call of the step is like the one before
 WHERE = "export_program"
@@ -43,33 +43,33 @@ class CapturedCall(NamedTuple):
     draws_before: list[tuple[int, int, int]]
 
 
-def capture_call(fn: Any, args: tuple[Any, ...]) -> CapturedCall:
-    """Capture a step for the target `plain`; the user's objects stay as they are.
+def capture_call(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCall:
+    """Capture a step for a target; the user's objects stay as they are.
 
     Raises: OptionError for what is no function; CaptureError where a call is not one Program
     """
     fn = user_function(fn)
     if isinstance(fn, Module):
         with no_grad():
-            return captured_copy(fn, args)
+            return captured_copy(fn, args, target)
     try:
-        return captured_copy(fn, args)
+        return captured_copy(fn, args, target)
     except OpenBackwardPass:
         with no_grad():
-            return captured_copy(fn, args)
+            return captured_copy(fn, args, target)
 
 
 class OpenBackwardPass(Exception):
     """A step whose results are differentiated outside."""
 
 
-def captured_copy(fn: Any, args: tuple[Any, ...]) -> CapturedCall:
+def captured_copy(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCall:
     """Capture copies of a function and its arguments."""
     copier = Copier()
     call, roots = callable_of(copier.copy(fn))
     original = ReachedNames(callable_of(fn)[1])
     inputs = copier.copy(args)
-    with use_target(PLAIN), flags.override(compile="always"), generators_kept():
+    with use_target(target), flags.override(compile="always"), generators_kept():
         captured = OptimizeDecorator(Capture(compile_to_program, front, nopython=True))(call)
         calls = 0
         while not captured.hits and calls < MOST_CALLS:
@@ -155,7 +155,6 @@ def program_of(graph: Any, inputs: list[Any]) -> CapturedProgram:
         raise CaptureError(WHERE, expected, "none", "gh.explain says what runs as Python.")
     if program.backward is not None:
         raise OpenBackwardPass
-    check_steps(program.forward.program)
     return program
 
 

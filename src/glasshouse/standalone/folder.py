@@ -10,10 +10,10 @@ from glasshouse.compile.building.toolchain import NATIVE
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.interop import save_safetensors
 from glasshouse.ops.checks import check_path
-from glasshouse.standalone.capturing import WHERE, capture_call
+from glasshouse.standalone.capturing import WHERE, capture_call, check_steps
 from glasshouse.standalone.layout import StepLayout
 from glasshouse.standalone.tables import ProgramText
-from glasshouse.tensor import Tensor
+from glasshouse.targets import PLAIN
 from glasshouse.version import __version__
 
 RUNTIME = Path(__file__).parent / "runtime"
@@ -57,8 +57,9 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
         fix = "Use letters, digits and _."
         raise OptionError(WHERE, "a name that C takes, and that is free", repr(name), fix)
     folder = check_path(WHERE, path)
-    arguments = tuple(x if isinstance(x, Tensor) else as_tensor(x) for x in inputs)
-    layout = StepLayout(capture_call(step, arguments))
+    arguments = tuple(as_tensor(x) for x in inputs)
+    layout = StepLayout(capture_call(step, arguments, PLAIN))
+    check_steps(layout.program)
     about = "a step that trains" if layout.changes or layout.state.updates else "a function"
     text = ProgramText(layout, name, about).text()
     manifest = manifest_of(layout, name)

@@ -68,6 +68,15 @@ def c_number(expr: Any, places: dict[str, str]) -> str:
     return template.format(*args)
 
 
+def value_of(expr: Any, numbers: dict[str, float]) -> Any:
+    """The value of an expression of the state's numbers."""
+    if isinstance(expr, StateNumber):
+        return numbers[expr.name]
+    if isinstance(expr, ComputedNumber):
+        return expr.fn(*[value_of(x, numbers) for x in expr.args])
+    return expr
+
+
 def literal(value: float) -> str:
     """A float64 in C, to the bit."""
     if math.isnan(value):
