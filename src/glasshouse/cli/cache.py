@@ -45,8 +45,8 @@ def cache(most_bytes: int | None, clear: bool, target: Path | None, source: Path
     What was used longest ago is pruned first. Running Programs continue; what they need again later
     is compiled again. A file of exported code serves machines of the same processor, compiler and
     versions; import only files of people whose code you would run."""
-    given = [most_bytes, clear or None, target, source]
-    if sum(x is not None for x in given) > 1:
+    options = [most_bytes, clear or None, target, source]
+    if sum(x is not None for x in options) > 1:
         raise click.UsageError("Give one of --to, --clear, --export and --import.")
     folder = cache_folder()
     if target is not None:

@@ -79,7 +79,7 @@ def save_step(step: Any, path: str | Path, *inputs: Any) -> None:
 
 
 def surroundings() -> dict[str, str]:
-    """What code depends on, in words and digests."""
+    """Return what code depends on, in words and digests."""
     identity = current_target().identity() or ""
     return {
         "version": __version__,
@@ -189,7 +189,7 @@ class LoadedStep:
             x if isinstance(x, bytes) else pack(value_of(x, numbers), kind)
             for x, kind in saved.scalars
         ]
-        values = {STATE: state, ARGUMENT: arguments, KEY: keys}
+        values: dict[str, Any] = {STATE: state, ARGUMENT: arguments, KEY: keys}
         arrays = [row_major(values[kind][at]) for kind, at in saved.fetches]
         try:
             outputs = self.program.run(arrays, scalars)
