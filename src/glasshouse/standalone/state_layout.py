@@ -57,8 +57,8 @@ class StateLayout:
             for write in call.reading.writes
             if isinstance(write.value, Read) and write.value.expr is not None
         ]
-        self.is_original = self.has_original()
         self.add_arguments()
+        self.is_original = self.has_original()
         self.add_tensors()
         self.add_numbers()
         self.generators = self.add_generators()
@@ -76,7 +76,7 @@ class StateLayout:
         names, original = self.call.names, self.call.original
         for tensor in self.tensors:
             name = names.tensors.get(id(tensor))
-            if name is None or name in self.call.arguments:
+            if name is None or id(tensor) in self.argument_of:
                 continue
             before = original.objects.get(name)
             if not isinstance(before, Tensor) or before.spec != tensor.spec:

@@ -24,7 +24,8 @@ def training_step():
     optimizer = gh.optim.AdamW(model.parameters(), lr=0.01)
 
     @gh.optimize
-    def step(x, y):
+    def step(*pair):  # arguments in a tuple too
+        x, y = pair
         optimizer.zero_grad()
         scores = model(x)
         loss = nn.functional.cross_entropy(scores, y)
