@@ -252,6 +252,8 @@ def names_of_results(structure: Any, count: int, names: Sequence[str] | None) ->
 
     Raises: OptionError for another number of them
     """
+    if not count:
+        raise OptionError(WHERE, "a function that returns a tensor", "none", "Return one.")
     if names is not None:
         if len(names) != count or len(set(names)) != count:
             raise OptionError(WHERE, f"{count} output_names that differ", list(names), "Name each.")

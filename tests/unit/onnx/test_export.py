@@ -252,3 +252,46 @@ def test_newer_opsets_are_written(opset, tmp_path):
     path = gh.onnx.export(model, normal(2, 5, 8), tmp_path / "m.onnx", opset=opset)
     proto = assert_same(path, model, (normal(2, 5, 8),))
     assert proto.opset_import[0].version == opset
+
+
+@pytest.mark.parametrize("pair", [("int8", "uint8"), ("int16", "uint16"), ("int32", "uint32")])
+def test_bits_of_integers_keep_their_values_modulo_a_power_of_two(pair, tmp_path):
+    for a, b in (pair, pair[::-1]):
+        ends = np.iinfo(a)
+        x = np.array([ends.min, 0, 1, ends.max // 2 + 1, ends.max], a)
+        fn = lambda x, b=b: gh.dispatch.primitives["bitcast"](x, dtype=getattr(gh, b))  # noqa: E731
+        assert_same(gh.onnx.export(fn, x, tmp_path / "b.onnx"), fn, (x,))
+
+
+def test_bits_read_as_floats(tmp_path):
+    ends = np.array([0, 1, -1, 1.5, -0.1, 3e38, 1e-40, -1e-45, np.inf, -np.inf, np.nan], np.float32)
+    for kind in ("int32", "uint32"):
+        fn = lambda x: gh.dispatch.primitives["bitcast"](x, dtype=gh.float32)  # noqa: E731
+        path = gh.onnx.export(fn, ends.view(kind), tmp_path / "b.onnx")
+        got = gh.onnx.load(path)(ends.view(kind)).numpy()
+        np.testing.assert_array_equal(got, ends)
+
+
+def test_quantised_layers_keep_their_packed_weights(tmp_path):
+    model = gh.quantize(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), "int8")
+    path = gh.onnx.export(model, normal(2, 64), tmp_path / "m.onnx")
+    assert path.stat().st_size < 64 * 64 * 4
+    assert_same(path, model, (normal(2, 64),))
+
+
+def test_a_function_of_derivatives_is_exported(tmp_path):
+    fn = gh.grad(lambda x: (gh.sin(x) * x).sum())
+    path = gh.onnx.export(fn, normal(3, 2), tmp_path / "g.onnx")
+    assert_same(path, fn, (normal(3, 2),))
+    with pytest.raises(OptionError, match="returns a tensor"):
+        gh.onnx.export(lambda x: None, normal(3), tmp_path / "n.onnx")
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_one_node_a_direction(name, tmp_path):
+    model = getattr(nn, name)(4, 3, bidirectional=True)
+    axes = {"input": {0: "t", 1: "n"}}
+    path = gh.onnx.export(model, normal(5, 2, 4), tmp_path / "m.onnx", dynamic_axes=axes)
+    proto = assert_same(path, model, (normal(5, 2, 4),), (normal(8, 3, 4),))
+    assert sum(node.op_type == name for node in proto.graph.node) == 2
+    assert not any(node.op_type in ("Scan", "Loop") for node in proto.graph.node)

@@ -237,9 +237,46 @@ def bitcast(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
     if x.dtype.is_complex == like.dtype.is_complex:
         if x.dtype is like.dtype:
             return x
+        if {x.dtype.kind, like.dtype.kind} == {"int", "uint"} and x.dtype.itemsize < 8:
+            return elementwise(w, call, other_sign(w, x, like.dtype), (x,))
+        if x.dtype.name in ("int32", "uint32") and like.dtype is float32:
+            return elementwise(w, call, float_of_bits(w, x), (x,))
         fix = "Convert values with astype instead of reading their bits."
         raise refused(f"bitcast of {x.dtype.name} to {like.dtype.name}", fix)
     return w.value(w.whole(x), like, (*x.shape, 2) if x.dtype.is_complex else None)
+
+
+def other_sign(w: GraphWriter, x: WrittenValue, dtype: Any) -> str:
+    """The bits of integers with a sign read as those without one, or the other way."""
+    bits = 8 * dtype.itemsize
+    wide, span = w.cast(x.name, int64), w.constant(np.array(1 << bits, np.int64))
+    first = w.constant(np.array(0 if dtype.kind == "uint" else 1 << (bits - 1), np.int64))
+    is_low = w.node("Less", [wide, first])
+    moved = w.node("Add" if dtype.kind == "uint" else "Sub", [wide, span])
+    pair = [moved, wide] if dtype.kind == "uint" else [wide, moved]
+    return w.cast(w.node("Where", [is_low, *pair]), dtype)
+
+
+def float_of_bits(w: GraphWriter, x: WrittenValue) -> str:
+    """32 bits read as a float: mantissa · 2^exponent, computed in float64, which is exact.
+
+    Source: IEEE 754-2019, 3.4"""
+    top, half, one = (w.constant(np.array(n, np.int64)) for n in (1 << 31, 1 << 23, 1))
+    zero, last = (w.constant(np.array(n, np.int64)) for n in (0, 255))
+    bits = w.cast(x.name, int64)
+    is_large = w.node("Not", [w.node("Less", [bits, top])])
+    is_negative = w.node("Or", [w.node("Less", [bits, zero]), is_large])
+    rest = w.node("Mod", [bits, top])
+    exponent = w.node("Div", [rest, half])
+    fraction = w.node("Mod", [rest, half])
+    is_normal = w.node("Less", [zero, exponent])
+    mantissa = w.node("Where", [is_normal, w.node("Add", [fraction, half]), fraction])
+    power = w.node("Sub", [w.node("Max", [exponent, one]), w.constant(np.array(150, np.int64))])
+    scale = w.node("Pow", [w.constant(np.array(2.0)), w.cast(power, "float64")])
+    size = w.cast(w.node("Mul", [w.cast(mantissa, "float64"), scale]), float32)
+    is_nan = w.node("And", [w.node("Equal", [exponent, last]), w.node("Less", [zero, fraction])])
+    size = w.node("Where", [is_nan, w.constant(np.array(np.nan, np.float32)), size])
+    return w.node("Where", [is_negative, w.node("Neg", [size]), size])
 
 
 @writes("detach")

@@ -101,7 +101,7 @@ class ExternalData:
         data = np.ascontiguousarray(array)
         self.file.write(b"\0" * (-self.file.tell() % 4096))
         places = {"location": self.location, "offset": self.file.tell(), "length": data.nbytes}
-        self.file.write(data.tobytes())
+        self.file.write(data.reshape(-1).view(np.uint8).data)
         tensor = onnx.TensorProto(name=name, data_type=CODE_OF[array.dtype.name], dims=array.shape)
         tensor.data_location = EXTERNAL
         for key, value in places.items():
