@@ -271,7 +271,8 @@ def key_of(x: Any, own: set[int]) -> Any:
     if id(x) in own:
         return id(x)
     array = x.numpy()
-    digest = hashlib.sha256(array.tobytes()).hexdigest()
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    digest = hashlib.sha256(data).hexdigest()
     return x.dtype.name, array.shape, digest
 
 
