@@ -139,7 +139,15 @@ def test_kernels_of_ours_convolve_exactly(kind, case, without_onednn):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_lie_otherwise_are_copied(kind):
+def test_weights_that_lie_otherwise_are_left_to_onednn(kind):
+    x, w = numbers(kind, (3, 100)), numbers("int8", (100, 9))
+    found, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
+    assert steps.count("onednn matmul") == int(onednn_bytes.has_exact_sums())
+    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_that_lie_otherwise_are_copied_by_ours(kind, without_onednn):
     x, w = numbers(kind, (3, 100)), numbers("int8", (100, 9))
     found, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
     assert steps.count("byte_sums matmul") == 1
@@ -151,6 +159,14 @@ def test_stacks_of_products_are_exact(kind):
     x, w = numbers(kind, (2, 3, 20, 30)), numbers("int8", (2, 3, 30, 10))
     found, _ = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
     np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_of_ours_sum_stacks(kind, without_onednn):
+    x, w = numbers(kind, (2, 3, 5, 30)), numbers("int8", (2, 3, 10, 30))
+    found, steps = result_of(product, x, w)
+    assert steps.count("byte_sums matmul") == 1
+    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32").mT)
 
 
 def test_the_flag_takes_the_composition(monkeypatch):

@@ -8,6 +8,7 @@ from glasshouse.compile.kernels.c_text import C_TYPES, guarded
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep, MissingKernel
 from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.kernels.byte_products import ByteProducts
 from glasshouse.targets.cpu.writing.handwritten import HandwrittenKernels, PlannedKernel, pointers
 
 DTYPES = (float32, float64)
@@ -75,3 +76,10 @@ class PlainProducts(PlainKernels):
 def whole(values: Any, fill: int) -> list[int]:
     """Numbers of up to three axes, those that are missing put before them."""
     return [fill] * (3 - len(values)) + list(values)
+
+
+class PlainBytes(ByteProducts):
+    """Products and convolutions of bytes, of all sizes; their sums are exact."""
+
+    def takes_all(self) -> bool:
+        return True

@@ -12,11 +12,12 @@ from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
 from glasshouse.targets.cpu.kernels.windows import WindowKernels
 from glasshouse.targets.cpu.scan import LoopLowerer
 from glasshouse.targets.plain.convolutions import PlainConvolutions
-from glasshouse.targets.plain.products import PlainProducts
+from glasshouse.targets.plain.products import PlainBytes, PlainProducts
 
 PLAIN = Target(
     "plain",
     [
+        PlainBytes(),
         PlainProducts(),
         PlainConvolutions(),
         WindowKernels(),

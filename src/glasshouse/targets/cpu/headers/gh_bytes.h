@@ -3,6 +3,7 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include <immintrin.h>
 #endif
+#define GH_UNROLL _Pragma("GCC unroll 36")
 enum {
   GH_BYTE_OUT = 4,  /* rows of weights at a time, which share what is read of x */
   GH_BYTE_IN = 4    /* rows of x at a time, which share what is read of the weights */
@@ -14,12 +15,12 @@ typedef struct {
   const int8_t *w;
   int64_t x_row, w_row, depth, columns;
   int is_signed;
-} gh_bytes;
+} gh_byte_product;
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 /* `ins` rows of x by `outs` rows of weights. The instruction takes x as unsigned: of a signed one, 128
    more, and 128 times the sum of the weights is taken away at the end. */
-GH_FN void gh_byte_tile(const gh_bytes *s, int64_t row, int64_t column, const int outs, const int ins,
+GH_FN void gh_byte_tile(const gh_byte_product *s, int64_t row, int64_t column, const int outs, const int ins,
                         int32_t *y) {
   const uint8_t *x = s->x + row * s->x_row;
   const int8_t *w = s->w + column * s->w_row;
@@ -46,7 +47,7 @@ GH_FN void gh_byte_tile(const gh_bytes *s, int64_t row, int64_t column, const in
       y[i * s->columns + o] = _mm512_reduce_add_epi32(_mm512_sub_epi32(sum[o][i], more[o]));
 }
 #else
-GH_FN void gh_byte_tile(const gh_bytes *s, int64_t row, int64_t column, const int outs, const int ins,
+GH_FN void gh_byte_tile(const gh_byte_product *s, int64_t row, int64_t column, const int outs, const int ins,
                         int32_t *y) {
   for (int o = 0; o < outs; o++)
     for (int i = 0; i < ins; i++) {
@@ -61,7 +62,7 @@ GH_FN void gh_byte_tile(const gh_bytes *s, int64_t row, int64_t column, const in
 #endif
 
 /* All rows of x by the rows of weights from `column` on, at most GH_BYTE_OUT of them. */
-GH_FN void gh_byte_rows(const gh_bytes *s, int64_t rows, int64_t column, int32_t *y) {
+GH_FN void gh_byte_rows(const gh_byte_product *s, int64_t rows, int64_t column, int32_t *y) {
   const int64_t outs = s->columns - column < GH_BYTE_OUT ? s->columns - column : GH_BYTE_OUT;
   for (int64_t row = 0; row < rows; row += GH_BYTE_IN) {
     const int64_t ins = rows - row < GH_BYTE_IN ? rows - row : GH_BYTE_IN;

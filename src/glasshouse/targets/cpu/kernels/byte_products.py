@@ -8,6 +8,7 @@ The composition of cards is the twin: `GH_FEW_BITS=0`."""
 from math import prod
 from typing import Any
 
+from glasshouse.compile.kernels.c_text import guarded
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.steps.emitted import EmittedStep
@@ -15,13 +16,13 @@ from glasshouse.compile.steps.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.onednn.byte_products import byte_operands, has_exact_sums, is_signed
 from glasshouse.targets.cpu.writing.handwritten import (
+    HEADERS,
     HandwrittenKernels,
     PlannedKernel,
     emitted,
-    vector_functions,
 )
 
-HEADER = vector_functions("gh_bytes.h")
+HEADER = guarded((HEADERS / "gh_bytes.h").read_text())  # without gh_vectors.h
 MOST_ROWS = 16  # of the other operand: with more, oneDNN is faster
 VECTOR = 64  # multiplications and additions in a cycle
 MOST_AXES = 3  # of a convolution
@@ -33,23 +34,28 @@ class ByteProducts(HandwrittenKernels):
     ops = ("matmul", "conv")
     label = "byte_sums"
 
+    def takes_all(self) -> bool:
+        """Whether there is no oneDNN that sums exactly."""
+        return not has_exact_sums()
+
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         operands = byte_operands(node)
         if operands is None:
             return None
         x, w = operands
         if node.op == "matmul":
-            fits = prod(node.shape[:-2]) == 1 == prod(w.shape[:-2])
-            fits = fits and (node.shape[-2] <= MOST_ROWS or not has_exact_sums())
+            is_small = prod(node.shape[:-2]) == 1 and node.shape[-2] <= MOST_ROWS
+            fits = is_small or self.takes_all()
         else:
-            fits = len(node.shape) - 2 <= MOST_AXES and not has_exact_sums()
+            fits = len(node.shape) - 2 <= MOST_AXES and self.takes_all()
         return Claim([node], operands) if fits else None
 
     def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         x, w = claim.reads or ()
         is_product = node.op == "matmul"
-        if is_product and has_exact_sums() and not has_whole_columns(lowering.operand_view(w)):
+        leaves_some = is_product and not self.takes_all()
+        if leaves_some and not has_whole_columns(lowering.operand_view(w)):
             return False  # oneDNN takes it as it lies
         views = [
             lowering.row_major(x),
@@ -83,26 +89,37 @@ def has_whole_columns(view: View) -> bool:
 
 
 def columns_view(lowering: Any, node: Node) -> View:
-    """A matrix with whole columns, if need be copied."""
+    """Matrices with whole columns, if need be copied."""
     view = lowering.operand_view(node)
     if not has_whole_columns(view):
-        lowering.materialise(node, order=(*range(len(view.shape) - 2), -1, -2))
+        *lead, rows, columns = range(len(view.shape))
+        lowering.materialise(node, order=(*lead, columns, rows))
         view = lowering.operand_view(node)
     return view
 
 
 def product_text(x: View, w: View) -> str:
-    """Cores share the columns."""
-    rows, depth = x.shape[-2:]
+    """One product after the other, of a stack; cores share the columns."""
+    *lead, rows, depth = x.shape
     columns = w.shape[-1]
     along = w.strides[-1] if columns > 1 else depth
     work = rows * depth * columns // VECTOR
-    fields = f"a[0], a[1], {depth}, {along}, {depth}, {columns}, {is_signed(x.base.dtype)}"
+    at = " + ".join(["0", *(f"l{i} * {step}" for i, step in enumerate(w.strides[:-2]))])
+    loops = [f"for (int64_t l{i} = 0; l{i} < {size}; l{i}++)" for i, size in enumerate(lead)]
+    pointers = "x, (const int8_t *)a[1] + w_at"
+    fields = f"{pointers}, {depth}, {along}, {depth}, {columns}, {is_signed(x.base.dtype)}"
     return f"""\
-const gh_bytes s = {{{fields}}};
+const uint8_t *x = a[0];
+int32_t *y = a[2];
+{" ".join(loops)} {{
+  const int64_t w_at = {at};
+  const gh_byte_product s = {{{fields}}};
 #pragma omp parallel for schedule(static) if({work} > {PARALLEL_WORK})
-for (int64_t j = 0; j < {columns}; j += GH_BYTE_OUT)
-  gh_byte_rows(&s, {rows}, j, a[2]);
+  for (int64_t j = 0; j < {columns}; j += GH_BYTE_OUT)
+    gh_byte_rows(&s, {rows}, j, y);
+  x += {rows * depth};
+  y += {rows * columns};
+}}
 """
 
 
