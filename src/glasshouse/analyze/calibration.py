@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from time import thread_time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,13 @@ from glasshouse.nn import functional as F
 from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, where
 from glasshouse.tensor.standard import creation
 
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import ModuleList, ParameterList
+    from glasshouse.nn.linear import Linear
+    from glasshouse.nn.module import Parameter
+    from glasshouse.nn.recurrent import RNNCell
+
+
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
 FEWEST_PRODUCTS = 8  # in a step that tells how long a product takes to start
 SWEPT = np.empty(SWEPT_BYTES, np.uint8)
@@ -44,7 +51,7 @@ class Waves(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.weights = ones_vectors(count, width)
+        self.weights: ParameterList = ones_vectors(count, width)
 
     def forward(self, x: Any) -> Any:
         for w in self.weights:
@@ -58,7 +65,7 @@ class ManyWeights(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.weights = ones_vectors(count, width)
+        self.weights: ParameterList = ones_vectors(count, width)
 
     def forward(self, x: Any) -> Any:
         return sum(stack([x * w for w in self.weights]), axis=0)
@@ -69,9 +76,9 @@ class NormBlocks(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
-        self.mixes = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
-        self.head = nn.Linear(width, 5)
+        self.norms: ModuleList = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
+        self.mixes: ModuleList = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
+        self.head: Linear = nn.Linear(width, 5)
 
     def forward(self, x: Any) -> Any:
         for norm, mix in zip(self.norms, self.mixes, strict=True):
@@ -84,8 +91,10 @@ class Nest(nn.Module):
 
     def __init__(self, depth: int, fan: int) -> None:
         super().__init__()
-        self.scale = nn.Parameter(creation.ones((5,))) if not depth else None
-        self.parts = nn.ModuleList([Nest(depth - 1, fan) for _ in range(fan if depth else 0)])
+        self.scale: Parameter | None = nn.Parameter(creation.ones((5,))) if not depth else None
+        self.parts: ModuleList = nn.ModuleList(
+            [Nest(depth - 1, fan) for _ in range(fan if depth else 0)]
+        )
 
     def forward(self, x: Any) -> Any:
         options = {name: getattr(self, name) for name in ("training", "scale", "parts")}
@@ -99,9 +108,11 @@ class Filters(nn.Module):
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        self.convs = nn.ModuleList([nn.Conv1d(4, 4, 3, padding=1) for _ in range(count)])
-        self.norms = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
-        self.head = nn.Linear(4, 5)
+        self.convs: ModuleList = nn.ModuleList(
+            [nn.Conv1d(4, 4, 3, padding=1) for _ in range(count)]
+        )
+        self.norms: ModuleList = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
+        self.head: Linear = nn.Linear(4, 5)
 
     def forward(self, x: Any) -> Any:
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -114,7 +125,9 @@ class Cells(nn.Module):
 
     def __init__(self, length: int) -> None:
         super().__init__()
-        self.cell, self.head, self.length = nn.RNNCell(6, 6), nn.Linear(6, 5), length
+        self.cell: RNNCell = nn.RNNCell(6, 6)
+        self.head: Linear = nn.Linear(6, 5)
+        self.length = length
 
     def forward(self, x: Any) -> Any:
         state = creation.zeros((x.shape[0], 6))
@@ -172,7 +185,7 @@ def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
 class KernelTime(Watcher):
     """Measures the time of Programs' kernels."""
 
-    ns = 0
+    ns: int = 0
 
     def program(self, run: ProgramRun) -> None:
         if len(run.ends_ns):
@@ -192,9 +205,10 @@ class SyntheticStep:
     ) -> None:
         instance = optimizer(model.parameters(), lr=1e-3)
         make = whole_steps.get(convention, TrainingStep)
-        self.step = make(model, loss, instance, inputs, None)
+        self.step: TrainingStep = make(model, loss, instance, inputs, None)
         self.step.counts_host = True
-        self.inputs, self.work = inputs, HostWork()
+        self.inputs: tuple[Any, ...] = inputs
+        self.work: HostWork = HostWork()
         self.times: list[int] = []
         self.warm_times: list[int] = []
         self.kernel_times: list[int] = []
@@ -262,7 +276,7 @@ class HostCalibration:
     def __init__(self, smoke: bool = False) -> None:
         self.rounds = SMOKE_ROUNDS if smoke else ROUNDS
         with flags.override(compile="always"):
-            self.steps = synthetic_steps(smoke)
+            self.steps: list[SyntheticStep] = synthetic_steps(smoke)
             for step in self.steps:
                 step.prepare()
 

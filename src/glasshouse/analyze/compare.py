@@ -72,10 +72,13 @@ class Compared:
     kernels  those of the lines that are on both sides"""
 
     def __init__(self, prediction: Any, trace: Trace) -> None:
-        self.prediction, self.recording = prediction, trace
-        self.loop = LoopSteps(trace)
-        self.trace = with_kernels(excerpt(trace, self.loop.steady) if len(self.loop) else trace)
-        self.steps = len(self.loop.steady.begins)
+        self.prediction = prediction
+        self.recording = trace
+        self.loop: LoopSteps = LoopSteps(trace)
+        self.trace: Trace = with_kernels(
+            excerpt(trace, self.loop.steady) if len(self.loop) else trace
+        )
+        self.steps: int = len(self.loop.steady.begins)
 
     @cached_property
     def rows(self) -> list[KernelRow]:
@@ -190,7 +193,7 @@ def grouped(
     predicted: Iterable[Any], measured: Iterable[Any], key: Callable[..., Any]
 ) -> list[tuple[list[Any], list[Any]]]:
     """Group items of both sides by key."""
-    groups: dict[Any, tuple[list, list]] = {}
+    groups: dict[Any, tuple[list[Any], list[Any]]] = {}
     for side, items in enumerate((predicted, measured)):
         for item in items:
             groups.setdefault(key(item), ([], []))[side].append(item)
@@ -199,7 +202,7 @@ def grouped(
 
 def programs_in(steps: list[Any]) -> list[list[Any]]:
     """The steps of each Program, in order."""
-    programs: dict[int, list] = {}
+    programs: dict[int, list[Any]] = {}
     for step in sorted(steps, key=lambda step: (step.program, step.step)):
         programs.setdefault(step.program, []).append(step)
     return list(programs.values())

@@ -51,7 +51,9 @@ class CostTable:
     the nodes without known FLOPs, time and gradients."""
 
     def __init__(self, rows: list[NodeCost], convention: str, unknown: list[str]) -> None:
-        self.rows, self.convention, self.unknown = rows, convention, unknown
+        self.rows = rows
+        self.convention = convention
+        self.unknown = unknown
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.rows)
@@ -80,8 +82,8 @@ class CostTable:
 
     def table(self, row_limit: int | None = None) -> str:
         """The rows and their totals as text."""
-        size: Callable = colossal_size if self.convention == "colossal" else size_of
-        count: Callable = colossal_count if self.convention == "colossal" else scaled
+        size: Callable[..., Any] = colossal_size if self.convention == "colossal" else size_of
+        count: Callable[..., Any] = colossal_count if self.convention == "colossal" else scaled
         shown = [(name, count if "flops" in name else size) for name in NUMBERS[:8]]
         lines = [
             [row.name, row.op, row.shape, *(show(getattr(row, c)) for c, show in shown)]

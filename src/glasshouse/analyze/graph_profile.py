@@ -34,6 +34,9 @@ WHERE = "symbolic_profile"
 class OwnGraph(ProfiledGraph, Interpreter):
     """A graph of ours, that runs on tensors without storage."""
 
+    is_colossal: bool
+    profiler: NodeProfiler
+
     parameter_type = Parameter
 
     def __init__(self, module: GraphModule, is_colossal: bool, machine: MachineProfile) -> None:
@@ -41,7 +44,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
         self.unknown: list[str] = []  # nodes of which only the shape is known
         members = (*module.parameters(), *module.buffers())
-        self.member_ids = {id(x.payload) for x in members}
+        self.member_ids: set[int] = {id(x.payload) for x in members}
 
     @staticmethod
     def argument_names(module: GraphModule) -> list[str]:

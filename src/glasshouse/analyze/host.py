@@ -36,9 +36,9 @@ class CallCounter(AbstractContextManager):
     made while the backend evaluates or runs a Program."""
 
     def __init__(self, backend: TensorBackend) -> None:
-        self.calls = 0
+        self.calls: int = 0
         kind = type(backend)
-        self.apart = {kind.evaluate.__code__, kind.program_class.run.__code__}
+        self.apart: set[Any] = {kind.evaluate.__code__, kind.program_class.run.__code__}
         self.running: Any = None  # the frame that evaluates or runs a Program
         self.before: Any = None
 

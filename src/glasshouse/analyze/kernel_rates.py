@@ -47,8 +47,8 @@ class Measured(NamedTuple):
 def measured(make: Any, name: str = "") -> Measured:
     """Measure the kernels called `name` in a program by their fastest times; return the median one,
     without the first step: threads that have slept take a millisecond to wake."""
-    times: dict[tuple, list[float]] = {}
-    infos: dict[tuple, StepInfo] = {}
+    times: dict[tuple[Any, ...], list[float]] = {}
+    infos: dict[tuple[Any, ...], StepInfo] = {}
     with flags.override(compile="always"):
         backends.current().evaluate([y.payload for y in make()])
         begin_ns = perf_counter_ns()

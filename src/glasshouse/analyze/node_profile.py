@@ -77,7 +77,8 @@ class NodeProfiler:
     """Records the cost of each node while a graph runs: its interpreter calls `run` for each."""
 
     def __init__(self, graph: ProfiledGraph, machine: MachineProfile) -> None:
-        self.graph, self.machine = graph, machine
+        self.graph = graph
+        self.machine = machine
         self.costs: dict[Any, NodeCost] = {}
         self.saved: dict[Hashable, int] = {}  # bytes by storage
         self.saved_by: dict[Any, dict[Hashable, int]] = {}  # those of a node's backward pass

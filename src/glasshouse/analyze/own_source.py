@@ -29,7 +29,7 @@ class OwnSource(StepSource):
 
     def memory(self, runs: list[Any]) -> list[MemoryRow]:
         run = max(runs, key=lambda run: run.allocated_bytes)
-        sums: Counter = Counter()
+        sums: Counter[Any] = Counter()
         for address, (nbytes, tag) in run.live.items():
             if tag.primitive == "arena":
                 rows = arena_rows(run.plan, nbytes)

@@ -24,6 +24,7 @@ from glasshouse.tensor import Tensor, random
 
 if TYPE_CHECKING:
     from glasshouse.analyze.trace import Tracer
+    from glasshouse.ir.graph import IRGraph
 
 
 HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
@@ -67,10 +68,14 @@ def functions_in(namespace: dict[Any, Any]) -> Iterator[tuple[str, FunctionType]
 class CallPatches:
     """Replacements of calls in a model's forward, which make them nodes of a tracer."""
 
+    model: Module
+    tracer: "Tracer"
+    graph: "IRGraph"
+
     def __init__(self, model: Module, tracer: "Tracer") -> None:
         self.model, self.tracer, self.graph = model, tracer, tracer.graph
         leaves = [(path, m) for path, m in model.named_modules() if path and tracer.is_leaf(m)]
-        self.paths = {id(module): path for path, module in leaves}
+        self.paths: dict[int, Any] = {id(module): path for path, module in leaves}
 
     @property
     def is_traced(self) -> bool:
@@ -184,4 +189,4 @@ def patched_calls(model: Module, tracer: "Tracer", primitives: bool) -> Iterator
             patches.end()
 
 
-traces_in_turn = threading.RLock()
+traces_in_turn: "threading.RLock" = threading.RLock()

@@ -68,8 +68,11 @@ class TrainingStep:
         if loss is not None and not callable(loss):
             fix = "Pass loss(output, *targets), or None if the model returns it."
             raise OptionError("step", "the loss to be a function", type_name(loss), fix)
-        self.specs = specs_of(inputs)
-        self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+        self.specs: list[Any] = specs_of(inputs)
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.autocast = autocast
 
     def run(self, optimizer: Optimizer, inputs: Any) -> None:
         optimizer.zero_grad()

@@ -92,7 +92,7 @@ class StepSource:
     between Programs, and Python's time."""
 
     new_bytes = 0  # of memory that the system has to make for operators beside Programs, about
-    peak_at = Tag()  # the operator that reaches the peak, where it is known
+    peak_at: Tag = Tag()  # the operator that reaches the peak, where it is known
 
     def memory(self, runs: list[Any]) -> list[MemoryRow]:
         """Rows for the memory alive at the peak of the last step. They sum to the peak."""

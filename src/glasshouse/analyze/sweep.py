@@ -180,6 +180,8 @@ class sweep:
         [32000000, 128000000, 64000000]
     """
 
+    is_recorded: bool
+
     def __init__(
         self,
         model: Any,
@@ -194,17 +196,24 @@ class sweep:
         dtypes: Any = (None, "bfloat16"),
     ) -> None:
         make = step_maker("sweep", model, convention)
-        self.step_for = lambda n: make(model, loss, optimizer, inputs(n), autocast)
+        self.step_for: Callable[..., Any] = lambda n: make(
+            model, loss, optimizer, inputs(n), autocast
+        )
         self.is_recorded = not is_torch_module(model)  # steps, so that others follow from them
         dtypes = dtypes if self.is_recorded else ()
-        self.machine, self.steps = MachineProfile.load(machine), steps
+        self.machine: MachineProfile = MachineProfile.load(machine)
+        self.steps = steps
         self.records: dict[int, StepRecord] = {}
         self.costs: dict[int, Costs] = {}
-        self.optimizer, self.autocast, self.dtypes = optimizer, autocast, dtypes
+        self.optimizer = optimizer
+        self.autocast = autocast
+        self.dtypes: Any = dtypes
         self.sweeps: dict[Any, sweep] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
         options = {"steps": steps, "machine": self.machine, "dtypes": (), "convention": convention}
-        self.another = lambda opt, dtype: sweep(model, loss, opt, inputs, autocast=dtype, **options)
+        self.another: Callable[..., sweep] = lambda opt, dtype: sweep(
+            model, loss, opt, inputs, autocast=dtype, **options
+        )
 
     def __call__(self, n: int, optimizer: Any = None, autocast: str | None = "") -> Costs:
         if optimizer is not None or autocast not in ("", self.autocast):
@@ -266,7 +275,7 @@ class sweep:
     def analyse(self, n: int) -> Costs:
         """Analyse a step for its costs."""
         if self.is_recorded and n not in self.records:
-            tape: list = []
+            tape: list[Any] = []
             analysis = self.step_for(n).analyse(self.steps, self.machine, tape)
             self.records[n] = record_step(analysis, tape)
             self.costs[n] = costs_of_analysis(analysis)

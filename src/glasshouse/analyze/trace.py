@@ -71,7 +71,7 @@ def register_function(
 def register_shape_rule(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: the shape rule of a registered function, in place of running it."""
 
-    def decorate(rule: Callable) -> Callable:
+    def decorate(rule: Callable[..., Any]) -> Callable[..., Any]:
         functions[fn] = rule
         return rule
 
@@ -91,17 +91,20 @@ class Tracer(Mode):
     def __init__(
         self, model: Module, graph: IRGraph, is_leaf: Callable[..., Any], with_regions: bool
     ) -> None:
-        self.model, self.graph, self.is_leaf = model, graph, is_leaf
+        self.model = model
+        self.graph = graph
+        self.is_leaf = is_leaf
         self.with_regions = with_regions
         self.nodes: dict[int, IRNode] = {}  # by the id of the payload
         self.payloads: list[Any] = []  # payloads, so that ids stay theirs
-        self.began = {name: tensor.payload for name, tensor in members_of(model)}
-        self.paths = {id(data): name for name, data in self.began.items()}
-        self.handles = {id(tensor): name for name, tensor in members_of(model)}
+        self.began: dict[str, Any] = {name: tensor.payload for name, tensor in members_of(model)}
+        self.paths: dict[int, str] = {id(data): name for name, data in self.began.items()}
+        self.handles: dict[int, str] = {id(tensor): name for name, tensor in members_of(model)}
         self.inputs: list[tuple[IRNode, Value, Any]] = []  # with their payloads
         self.constants: dict[str, Value] = {}
         self.regions: dict[int, IRNode] = {}  # the first node of each
-        self.depth, self.num_outer = 0, len(autocast_modes())
+        self.depth: int = 0
+        self.num_outer: int = len(autocast_modes())
 
     def know(self, value: Any, node: IRNode) -> None:
         self.nodes[id(value.payload)] = node

@@ -102,7 +102,7 @@ def updates_of(
     """Updates of each unit, for each step; None if they are not a kernel each. Of a kind three
     sizes are analysed, the others lie between them; all of them, if the middle one does not."""
     params, units = optimizer.parameters(), units_of(places)
-    kinds: dict[tuple, dict[int, list[int]]] = {}
+    kinds: dict[tuple[Any, ...], dict[int, list[int]]] = {}
     pairs = zip(units, kinds_of(optimizer, places, units), strict=True)
     for number, (unit, kind) in enumerate(pairs):
         kinds.setdefault(kind, {}).setdefault(params[unit[0]].size, []).append(number)
@@ -148,7 +148,7 @@ def analyse_units(
 ) -> list[list[Update]] | None:
     """For each step, analyse each of a few units (parameters, the place of the first)."""
     updates: list[list[Update]] = []
-    events: list = []
+    events: list[Any] = []
     with alone(optimizer, [p for params, _ in units for p in params]) as backend:
         backend.manager.subscribe(events.append)
         for _ in range(steps):

@@ -57,7 +57,7 @@ class App:
     name = ""
     data_set = ""  # the table of sources.toml, unless it has the application's name
     summary = ""  # one line for `glasshouse train --help`
-    recipe = AppRecipe()
+    recipe: AppRecipe = AppRecipe()
 
     @property
     def data_name(self) -> str:

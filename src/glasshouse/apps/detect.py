@@ -53,7 +53,8 @@ class BoxPrecision(MeanAveragePrecision):
 
     def __init__(self, side: int, most: int) -> None:
         super().__init__([0.5])
-        self.side, self.most = side, most
+        self.side = side
+        self.most = most
 
     def update(self, predictions: Any, targets: Any) -> None:
         if self.images < self.most:
@@ -74,7 +75,7 @@ class Detection(App):
 
     name = "detect"
     summary = "Detect things in scenes, or trees in aerial photographs"
-    recipe = DetectRecipe()
+    recipe: DetectRecipe = DetectRecipe()
 
     def make_model(self, recipe: DetectRecipe, assets: dict[str, Any]) -> FCOS:
         """FCOS on a narrow ResNet: (N, 3, side, side) -> scores and boxes of each place."""

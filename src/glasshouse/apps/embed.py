@@ -4,7 +4,7 @@ adapters beside its frozen weights. `glasshouse search` finds passages by its pl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,10 @@ from glasshouse.metrics import Accuracy, ConfusionMatrix
 from glasshouse.nn import lora
 from glasshouse.nn.functional import cross_entropy
 from glasshouse.text import Tokenizer, embed_sentences, mean_pool, models
+
+if TYPE_CHECKING:
+    from glasshouse.nn.linear import Linear
+
 
 SIZES = (32, 64, 128, 256, 512)  # lengths that texts are padded to, each a Program
 ADAPTED = ("*.query", "*.value")  # layers with adapters, as in the paper of LoRA
@@ -48,7 +52,7 @@ class SentenceClassifier(nn.Module):
         super().__init__()
         self.encoder = encoder
         lora.attach(self.encoder, ADAPTED, rank)
-        self.head = nn.Linear(encoder.config.hidden_size, classes)
+        self.head: Linear = nn.Linear(encoder.config.hidden_size, classes)
 
     def forward(self, tokens: gh.Tensor) -> gh.Tensor:
         mask = tokens != 0
@@ -60,7 +64,7 @@ class TextEmbedding(App):
 
     name = "embed"
     summary = "Classify texts with a pretrained encoder and low-rank adapters"
-    recipe = EmbedRecipe()
+    recipe: EmbedRecipe = EmbedRecipe()
 
     def make_model(self, recipe: EmbedRecipe, assets: dict[str, Any]) -> nn.Module:
         encoder = models.BertModel(models.BertConfig.from_dict(assets["config"]))

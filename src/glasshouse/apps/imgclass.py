@@ -65,7 +65,7 @@ class ImageClassification(App):
 
     name = "imgclass"
     summary = "Classify images: handwritten digits, or a folder of images for each class"
-    recipe = ImageRecipe()
+    recipe: ImageRecipe = ImageRecipe()
 
     def make_model(self, recipe: ImageRecipe, assets: dict[str, Any]) -> nn.Module:
         """Three convolutions and a linear layer: (N, 1, 28, 28) -> (N, classes)."""

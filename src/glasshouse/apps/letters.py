@@ -12,7 +12,10 @@ from glasshouse.metrics import Metric
 class LetterErrorRate(Metric):
     """Edits for each letter of the targets; faster than `EditDistance`, which tells their kinds."""
 
-    gathered = {"edits": 0, "letters": 0}
+    edits: int
+    letters: int
+
+    gathered: dict[Any, Any] = {"edits": 0, "letters": 0}
 
     def update(self, scores: Any, targets: Any) -> None:
         """Take in a batch of scores (N, T, tokens) and targets (N, S)."""

@@ -42,7 +42,7 @@ class TextGeneration(App):
 
     name = "lm"
     summary = "Learn to write from the texts of a folder, such as six novels of Jane Austen"
-    recipe = GenerationRecipe()
+    recipe: GenerationRecipe = GenerationRecipe()
 
     def make_model(self, recipe: GenerationRecipe, assets: dict[str, Any]) -> nn.Module:
         heads = max(recipe.dim // 64, 1)

@@ -156,7 +156,7 @@ class Table(Callback):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.has_heading = False
+        self.has_heading: bool = False
 
     def on_epoch(self, run: FitRun) -> None:
         row = run.history[-1]

@@ -30,7 +30,8 @@ class Pictures(FileDataset):
 
     def __init__(self, samples: Sequence[tuple[Path, int]], cut_out: bool, errors: str) -> None:
         super().__init__(errors)
-        self.samples, self.cut_out = list(samples), cut_out
+        self.samples: list[tuple[Path, int]] = list(samples)
+        self.cut_out = cut_out
         self.memory: dict[Path, Any] = {}
 
     def __len__(self) -> int:

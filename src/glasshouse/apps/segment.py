@@ -45,7 +45,7 @@ class Segmentation(App):
     name = "segment"
     data_set = "detect"
     summary = "Segment scenes: which pixels belong to things, which to the background"
-    recipe = SegmentRecipe()
+    recipe: SegmentRecipe = SegmentRecipe()
 
     def make_model(self, recipe: SegmentRecipe, assets: dict[str, Any]) -> UNet:
         """A U-Net: (N, 3, side, side) -> (N, 2, side, side)."""

@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,11 @@ from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.data import DataLoader, TensorDataset
 from glasshouse.metrics import Accuracy, ConfusionMatrix
 from glasshouse.nn.functional import relu
+
+if TYPE_CHECKING:
+    from glasshouse.nn.embedding import EmbeddingBag
+    from glasshouse.nn.module import Parameter
+
 
 NEWS = {"r8": "reuters-r8", "r52": "reuters-r52", "news": "20newsgroups"}
 REVIEWS = "movieReviewSnippets_GroundTruth.txt"
@@ -46,8 +51,8 @@ class LinearBag(nn.Module):
 
     def __init__(self, rows: int, classes: int) -> None:
         super().__init__()
-        self.table = nn.EmbeddingBag(rows, classes, mode="sum", padding_idx=0)
-        self.bias = nn.Parameter(gh.zeros(classes))
+        self.table: EmbeddingBag = nn.EmbeddingBag(rows, classes, mode="sum", padding_idx=0)
+        self.bias: Parameter = nn.Parameter(gh.zeros(classes))
         nn.init.zeros_(self.table.weight)
 
     def forward(self, ids: gh.Tensor, weights: gh.Tensor) -> gh.Tensor:
@@ -59,7 +64,7 @@ class TextClassification(App):
 
     name = "textclass"
     summary = "Classify texts: news by subject (r8, r52, news), film reviews by opinion (reviews)"
-    recipe = TextRecipe()
+    recipe: TextRecipe = TextRecipe()
 
     def make_model(self, recipe: TextRecipe, assets: dict[str, Any]) -> nn.Module:
         return LinearBag(recipe.rows, len(assets["classes"]))
@@ -112,9 +117,13 @@ class Features:
     """Ids and weights of a text's words and pairs, hashed to rows of a table."""
 
     def __init__(self, rows: int, length: int, rarity: dict[str, Any] | None = None) -> None:
-        self.rows, self.length, self.texts = rows, length, 0
+        self.rows = rows
+        self.length = length
+        self.texts: int = 0
         self.counts: Counter[int] = Counter()
-        self.rarities = {} if rarity is None else dict(zip(rarity["ids"], rarity["values"]))
+        self.rarities: dict[Any, Any] = (
+            {} if rarity is None else dict(zip(rarity["ids"], rarity["values"]))
+        )
 
     def terms(self, text: str) -> list[str]:
         """Words, and pairs of neighbours."""

@@ -72,7 +72,9 @@ class Tile(PlaceTransform):
     filter = 2  # Pillow's number of bilinear
 
     def __init__(self, corner: tuple[int, int], cut: int, side: int) -> None:
-        self.corner, self.cut, self.side = corner, cut, side
+        self.corner = corner
+        self.cut = cut
+        self.side = side
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         left, top = self.corner

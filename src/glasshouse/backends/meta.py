@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,15 +25,20 @@ from glasshouse.graph.node import Node, computed
 from glasshouse.graph.record import Recorder, Recording
 from glasshouse.targets.cpu import CPU
 
+if TYPE_CHECKING:
+    from glasshouse.memory.manager import MemoryManager
+
 
 class MetaArray:
     """Placeholder for an array: a spec, and the simulated memory that it would hold."""
 
     __slots__ = ("spec", "buffer", "base")
-    flags = SimpleNamespace(c_contiguous=True)
+    flags: SimpleNamespace = SimpleNamespace(c_contiguous=True)
 
     def __init__(self, spec: Spec, buffer: Any = None) -> None:
-        self.spec, self.buffer, self.base = spec, buffer, None
+        self.spec = spec
+        self.buffer = buffer
+        self.base: Any = None
 
 
 class MetaRun(NamedTuple):
@@ -63,10 +68,15 @@ class CountedWork:
 class MetaProgram:
     """The Program of a captured graph, which is planned only: a run takes and gives back memory."""
 
+    owns: list[bool]
+    count: int
+
     def __init__(
         self, backend: "MetaBackend", plan: planned.ProgramPlan, reference_runs: int
     ) -> None:
-        self.backend, self.plan, self.reference_runs = backend, plan, reference_runs
+        self.backend = backend
+        self.plan = plan
+        self.reference_runs = reference_runs
         self.owns, self.count = plan.owns, len(plan.schedule)
         self.lines: dict[int, str] = {}
 
@@ -93,8 +103,8 @@ class MetaBackend(RecordingBackend):
 
     def reset(self) -> None:
         """Forget what would have run, and begin with no memory in use."""
-        self.recorder = Recorder()  # a new one: what others recorded is to be computed
-        self.manager = memory.current().simulate()
+        self.recorder: Recorder = Recorder()  # a new one: what others recorded is to be computed
+        self.manager: MemoryManager = memory.current().simulate()
         self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
         self.captured: dict[Any, Any] = {}  # Programs of captured graphs, by the graph
         self.runs: list[MetaRun] = []

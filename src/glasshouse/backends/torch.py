@@ -36,6 +36,13 @@ def along_axis(position: Any) -> Any:
 class TorchBackend(TensorBackend):
     """One method per card; `device` is "cpu", "cuda" or "cuda:1"."""
 
+    max: Any
+    min: Any
+    any: Any
+    all: Any
+    argmax: Any
+    argmin: Any
+
     name = "torch"
 
     def __init__(self, device: str = "cpu") -> None:
@@ -275,8 +282,10 @@ ONE_LINERS = {
     "eigh": lambda a: factors("eigh", torch.linalg.eigh, hermitian(a)),
     "svd": lambda a, *, full_matrices: factors("svd", torch.linalg.svd, a, full_matrices),
 }
-named = {name: name for name in SAME.split()} | RENAMED
-methods = {ours: getattr(torch, theirs) for ours, theirs in named.items()} | ONE_LINERS
+named: dict[str, str] = {name: name for name in SAME.split()} | RENAMED
+methods: dict[str, Any] = {
+    ours: getattr(torch, theirs) for ours, theirs in named.items()
+} | ONE_LINERS
 for card, function in methods.items():
     setattr(TorchBackend, card, staticmethod(function))
 

@@ -221,7 +221,7 @@ def bench_twins(
     frameworks = ["glasshouse", *["pytorch"] * any(mode != CAPTURED for mode in modes)]
     with progress("measuring the machine's limits"):
         limits = measure_limits(frameworks, dtype, smoke)
-    records: list[dict] = []
+    records: list[dict[Any, Any]] = []
     names = list(dict.fromkeys(models)) or list(CASES)
     for model in names:
         console.print(f"[dim]{model} …[/]")

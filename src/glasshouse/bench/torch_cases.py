@@ -78,7 +78,7 @@ def define_empty_operators(torch: Any) -> Any:
 def image_model(name: str) -> Callable[[bool], tuple[Any, ...]]:
     """A classification model of torchvision on 8 images of 224 × 224."""
 
-    def make(smoke: bool) -> tuple:
+    def make(smoke: bool) -> tuple[Any, ...]:
         import torch
 
         sizes = {"num_classes": 10} if smoke else {"num_classes": CLASSES}

@@ -45,7 +45,7 @@ def measure_torch_model(
     model: str, modes: list[str], steps: int, options: dict[Any, Any], console: Any
 ) -> list[Any]:
     """The records of one model: ours beside each of the modes in turn; none if ours fails."""
-    records: list[dict] = []
+    records: list[dict[Any, Any]] = []
     with tempfile.TemporaryDirectory() as folder, tolerant(console, model):
         with Worker(OUR_MODE, fresh_caches(folder)) as worker:
             ours = TorchRun(worker, model, OUR_MODE, options)
@@ -156,7 +156,7 @@ def bench_torch(
     modes = [mode for mode in (words if against is None else against).split(",") if mode]
     for mode in modes:
         check_known("bench --torch", "modes for --against", mode, (*PYTORCH_MODES, CAPTURED))
-    records: list[dict] = []
+    records: list[dict[Any, Any]] = []
     names = list(dict.fromkeys(models)) or list(TORCH_CASES)
     times = steps or (2 if smoke else 5)
     for model in names:

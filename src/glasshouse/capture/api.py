@@ -104,7 +104,8 @@ class CaptureModeContext(ContextDecorator):
     """Context and decorator inside which captured functions run in another mode."""
 
     def __init__(self, mode: int) -> None:
-        self.mode, self.before = mode, []
+        self.mode = mode
+        self.before: list[Any] = []
 
     def __enter__(self) -> Any:
         self.before.append(native().set_mode(self.mode) if available() else 0)

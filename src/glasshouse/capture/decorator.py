@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import PACKAGE, OptionError, type_name
 from glasshouse.base.interrupts import Living
@@ -23,9 +23,13 @@ from glasshouse.compile.building.toolchain import CompileError, UnknownInterpret
 from glasshouse.compile.programs.program import warn_once
 from glasshouse.nn.module import Module
 
-front = GlasshouseFront()
+if TYPE_CHECKING:
+    pass
+
+
+front: GlasshouseFront = GlasshouseFront()
 tracing.CaptureTracer.default_front, tracing.CaptureTracer.default_config = front, config
-dispatchers = Living()
+dispatchers: Living = Living()
 
 
 class UnfitCall:
@@ -33,7 +37,8 @@ class UnfitCall:
     been given a compiler, and this is its use as a decorator. Otherwise fn runs and raises."""
 
     def __init__(self, fn: types.FunctionType, capture: Capture) -> None:
-        self.fn, self.capture = fn, capture
+        self.fn = fn
+        self.capture = capture
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and may_be_captured(args[0]):

@@ -7,7 +7,7 @@ generator, or differentiates what it closes over), `optimize` captures it instea
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from glasshouse.ops.body import Body, traced
 from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
 
+if TYPE_CHECKING:
+    from glasshouse.compile.programs.executable import Program
+
+
 MOST_PROGRAMS = 64  # of one function
 SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own
 ALIGNMENT = 64  # bytes of a line of the cache
@@ -39,6 +43,8 @@ class UntraceableFunction(Exception):
 class TracedFunction:
     """A function written down: `body` on the tensors among its arguments and on `captured` ones.
     Results that are no tensors stay as they were."""
+
+    out_def: TreeDef
 
     def __init__(self, fn: Callable[[list[Any]], Any], specs: list[Any]) -> None:
         draws: list[Any] = []
@@ -54,14 +60,16 @@ class TracedFunction:
         numbers = [tracer.number_of(x) for x in outputs]
         inner = [x.payload for x in inputs]
         consts = tracer.roots(numbers, inner)
-        self.captured = [tracer.captured[i] for i in consts]
-        self.draws = bool(draws) or tracer.step is not None
+        self.captured: list[Any] = [tracer.captured[i] for i in consts]
+        self.draws: bool = bool(draws) or tracer.step is not None
         self.body: Body = tracer.body([*inner, *consts], numbers)
 
     def run(self, fn: Callable[[list[Any]], Any], inputs: Any) -> list[Any]:
         leaves, self.out_def = flatten(fn(list(inputs)))
-        self.is_tensor = [isinstance(x, (Value, np.ndarray, *SCALARS)) for x in leaves]
-        self.others = [x for x, is_one in zip(leaves, self.is_tensor, strict=True) if not is_one]
+        self.is_tensor: list[bool] = [isinstance(x, (Value, np.ndarray, *SCALARS)) for x in leaves]
+        self.others: list[Any] = [
+            x for x, is_one in zip(leaves, self.is_tensor, strict=True) if not is_one
+        ]
         return [as_value(x) for x, is_one in zip(leaves, self.is_tensor, strict=True) if is_one]
 
     def tree(self, tensors: list[Any]) -> Any:
@@ -77,9 +85,9 @@ class JitScratch:
     """Scratch memory that stays with a small Program: asking the manager would cost more."""
 
     def __init__(self, nbytes: int) -> None:
-        self.bytes = np.empty(nbytes + ALIGNMENT, np.uint8)
-        self.offset = -self.bytes.ctypes.data % ALIGNMENT
-        self.address = self.bytes.ctypes.data + self.offset
+        self.bytes: np.ndarray = np.empty(nbytes + ALIGNMENT, np.uint8)
+        self.offset: int = -self.bytes.ctypes.data % ALIGNMENT
+        self.address: int = self.bytes.ctypes.data + self.offset
 
     def numpy(self) -> np.ndarray:
         """All of it, as bytes."""
@@ -89,14 +97,16 @@ class JitScratch:
 class JitProgram:
     """The Program of a traced function."""
 
+    program: "Program"
+
     def __init__(self, function: TracedFunction) -> None:
         self.function = function
         graph = graph_of_body(function.body, function.body.outputs)
-        self.specs = [node.spec for node in graph.outputs]
+        self.specs: list[Any] = [node.spec for node in graph.outputs]
         self.program = program = compiled_graph(rewritten(graph))
         largest = max([program.arena_bytes, *(nbytes for *_, nbytes, _ in program.output_specs)])
         is_small = largest <= SMALL and not program.missing and program.collectives is None
-        self.arena = JitScratch(program.arena_bytes) if is_small else None
+        self.arena: JitScratch | None = JitScratch(program.arena_bytes) if is_small else None
 
     def results(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """The results as arrays."""
@@ -145,9 +155,11 @@ class JitFunction:
     """A function that `jit` made."""
 
     def __init__(self, fn: Callable[..., Any], numbers: tuple[int, ...], names: Any) -> None:
-        self.fn, self.numbers, self.names = fn, numbers, frozenset(names)
+        self.fn = fn
+        self.numbers = numbers
+        self.names: frozenset[Any] = frozenset(names)
         self.programs: dict[Any, JitProgram | None] = {}
-        self.reason = ""  # why it is captured instead
+        self.reason: str = ""  # why it is captured instead
         functools.update_wrapper(self, fn, updated=())
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

@@ -9,13 +9,18 @@ from glasshouse.profile.text import milliseconds, table
 class Explanation:
     """Graphs, breaks, guards, recompiles and times of a capture; `fallbacks` of the run."""
 
+    entries: Any
+    breaks: Any
+
     def __init__(self, fn: Any, capture: Any, result: Any = None, fallbacks: Any = None) -> None:
-        self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
+        self.name: Any = (
+            fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
+        )
         self.entries, self.breaks = capture.entries, capture.breaks
-        self.recompiles = capture.recompiles
+        self.recompiles: Any = capture.recompiles
         self.result = result
-        self.fallbacks = FallbackCounter() if fallbacks is None else fallbacks
-        self.memory_plans = list(getattr(fn, "memory_plans", ()))
+        self.fallbacks: Any = FallbackCounter() if fallbacks is None else fallbacks
+        self.memory_plans: list[Any] = list(getattr(fn, "memory_plans", ()))
 
     @property
     def graphs(self) -> list[Any]:

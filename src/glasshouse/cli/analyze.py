@@ -4,7 +4,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,11 +21,18 @@ from glasshouse.cli.show_program import as_main
 from glasshouse.compile.steps.work import DRAWS
 from glasshouse.estimate import fits
 
+if TYPE_CHECKING:
+    from glasshouse.onnx.network import Network
+
+
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
 
 class OneInput(gh.nn.Module):
     """The network of an ONNX file as a model of its first input, with a loss."""
+
+    network: "Network"
+    rest: list[Any]
 
     def __init__(self, call: OnnxCall) -> None:
         super().__init__()
@@ -41,8 +48,10 @@ class AnalyzedModel:
     """A model with its inputs, loss and perhaps optimizer: a built-in one, what `module:function`
     returns, or what a script has under these names. It may be PyTorch's."""
 
+    model: Any
+
     def __init__(self, name: str, smoke: bool, sizes: tuple[str, ...] = ()) -> None:
-        self.optimizer = None
+        self.optimizer: Any = None
         with gh.meta():
             if name.endswith(ENDING):
                 call = OnnxCall("analyze", name, sizes)
@@ -67,9 +76,9 @@ class AnalyzedModel:
             expected = f"{name} to return (model, inputs) or (model, inputs, loss, optimizer)"
             raise OptionError("analyze", expected, type(parts).__name__, "Return both.")
         self.model, inputs = parts[:2]
-        self.is_torch = is_torch_module(self.model)
-        self.inputs = inputs if self.is_torch else specs_of(inputs)
-        self.loss = parts[2] if len(parts) > 2 else usual_loss(self.model, inputs)
+        self.is_torch: bool = is_torch_module(self.model)
+        self.inputs: Any = inputs if self.is_torch else specs_of(inputs)
+        self.loss: Any = parts[2] if len(parts) > 2 else usual_loss(self.model, inputs)
         self.optimizer = parts[3] if len(parts) > 3 else None
 
     def with_batch(self, batch: int) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -12,6 +12,10 @@ from rich.table import Table
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command, existing_file, progress, screen_columns
+
+if TYPE_CHECKING:
+    from glasshouse.onnx.network import Network
+
 
 ENDING = ".onnx"
 sizes_option = click.option(
@@ -42,9 +46,9 @@ class OnnxCall:
         path = existing_file(where, "an ONNX file", name)
         shapes = shapes_of(sizes)
         with progress(f"{name}: loading"):
-            self.network = gh.onnx.load(path)
+            self.network: Network = gh.onnx.load(path)
         gh.random.seed(0)
-        self.inputs = self.network.examples(shapes)
+        self.inputs: list[Any] = self.network.examples(shapes)
 
     def __call__(self) -> list[Any]:
         """The outputs, computed."""

@@ -31,8 +31,13 @@ class BlobDataset(Dataset):
     Raises: CheckpointError if it is no such file.
     """
 
+    structure: Any
+    dtypes: Any
+    count: Any
+    leaves: Any
+
     def __init__(self, path: str | Path) -> None:
-        self.file = FileMap("BlobDataset", path)
+        self.file: FileMap = FileMap("BlobDataset", path)
         data = self.file.data
         try:
             place = int.from_bytes(data[8:16], "little", signed=True)
@@ -41,7 +46,7 @@ class BlobDataset(Dataset):
             description = json.loads(data[place:])
             self.structure, self.dtypes = description["structure"], description["dtypes"]
             self.count, self.leaves = description["samples"], description["leaves"]
-            self.place = description["index"]
+            self.place: Any = description["index"]
         except (ValueError, KeyError) as error:
             raise CheckpointError(
                 "BlobDataset", "a file of write_blob", f"{path} ({error})", "Write it again."

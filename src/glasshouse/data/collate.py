@@ -176,9 +176,9 @@ class PadCollate(Collate):
         if isinstance(value, str) or not np.isscalar(value):
             raise DTypeError("PadCollate", "a number to pad with", repr(value), "Pass e.g. 0.")
         self.value = value
-        self.side = check_option("PadCollate", "side", side, ("left", "right"))
-        self.multiple = check_integer("PadCollate", "multiple", multiple, 1)
-        self.lengths = bool(lengths)
+        self.side: Any = check_option("PadCollate", "side", side, ("left", "right"))
+        self.multiple: int = check_integer("PadCollate", "multiple", multiple, 1)
+        self.lengths: bool = bool(lengths)
 
     def stack(self, samples: list[Any], empty: Callable[..., Any] = np.empty) -> Any:
         batch = super().stack(samples, empty)

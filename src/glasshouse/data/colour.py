@@ -29,13 +29,15 @@ class ColorJitter(ImageTransform):
         saturation: float = 0.0,
         hue: float = 0.0,
     ) -> None:
-        self.bounds = {
+        self.bounds: dict[str, tuple[float, float]] = {
             "Brightness": bounds_of("brightness", brightness),
             "Contrast": bounds_of("contrast", contrast),
             "Color": bounds_of("saturation", saturation),
         }
         low, high = bounds_of("hue", hue)
-        self.hue = (low - 1, high - 1) if not isinstance(hue, (tuple, list)) else (low, high)
+        self.hue: tuple[float, float] = (
+            (low - 1, high - 1) if not isinstance(hue, (tuple, list)) else (low, high)
+        )
         if not -0.5 <= self.hue[0] <= self.hue[1] <= 0.5:
             raise OptionError("ColorJitter", "hue within -0.5 … 0.5", repr(hue), "It is in turns.")
 
@@ -128,9 +130,9 @@ class RandAugment(ImageTransform):
     is_random = True
 
     def __init__(self, num_ops: int = 2, magnitude: int = 9, num_bins: int = 31) -> None:
-        self.num_ops = check_integer("RandAugment", "num_ops", num_ops, 0)
-        self.num_bins = check_integer("RandAugment", "num_bins", num_bins, 2)
-        self.magnitude = check_integer("RandAugment", "magnitude", magnitude, 0)
+        self.num_ops: int = check_integer("RandAugment", "num_ops", num_ops, 0)
+        self.num_bins: int = check_integer("RandAugment", "num_bins", num_bins, 2)
+        self.magnitude: int = check_integer("RandAugment", "magnitude", magnitude, 0)
         if self.magnitude >= self.num_bins:
             fix = "It counts num_bins steps from none to the most."
             raise OptionError("RandAugment", f"a magnitude below {num_bins}", magnitude, fix)

@@ -17,7 +17,7 @@ class Composed:
         for source in self.sources:
             set_epoch_of(source, epoch)
         if hasattr(self, "epoch"):
-            self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
+            self.epoch: int = check_integer("set_epoch", "epoch", epoch, 0)
 
     def __repr__(self) -> str:
         pairs = [(name, getattr(self, name)) for name in self.shown]

@@ -117,7 +117,7 @@ class TensorDataset(Dataset):
     """
 
     def __init__(self, *arrays: Any) -> None:
-        self.arrays = tuple(map(as_host_array, arrays))
+        self.arrays: tuple[np.ndarray, ...] = tuple(map(as_host_array, arrays))
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
             got = ", ".join(map(str, shapes)) or "none"
@@ -162,7 +162,7 @@ class ListDataset(Dataset):
     """The entries of a list, or of anything else with a length and an index, as a data set."""
 
     def __init__(self, entries: Any) -> None:
-        self.entries = check_source("ListDataset", entries)
+        self.entries: Any = check_source("ListDataset", entries)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -178,14 +178,14 @@ class MapDataset(Dataset):
     """fn(sample) for each sample of the source. With a seed, fn(sample, rng): a NumPy generator of
     (seed, epoch, index), so random augmentation does not depend on who reads a sample, or when."""
 
-    shown = ("fn", "seed")
+    shown: tuple[str, ...] = ("fn", "seed")
 
     def __init__(self, source: Any, fn: Any, seed: int | None = None) -> None:
         if not callable(fn):
             raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
-        self.sources = (check_source("map", source),)
+        self.sources: tuple[Any, ...] = (check_source("map", source),)
         self.fn = fn
-        self.seed = None if seed is None else check_integer("map", "seed", seed)
+        self.seed: int | None = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
 
     def __getitem__(self, index: int) -> Any:
@@ -209,7 +209,8 @@ class TransformDataset(MapDataset):
     def __init__(self, source: Any, *fns: Any, seed: int | None = None, **named: Any) -> None:
         for fn in (*fns, *named.values()):
             check_function("transform", "each transform", fn)
-        self.fns, self.named = fns, named
+        self.fns: tuple[Any, ...] = fns
+        self.named: dict[str, Any] = named
         super().__init__(source, self.apply, seed)
 
     def apply(self, sample: Any, *rng: Any) -> Any:
@@ -236,7 +237,7 @@ class ResampleDataset(Dataset):
     """
 
     def __init__(self, source: Any, indices: Any, length: int | None = None) -> None:
-        self.sources = (check_source("resample", source),)
+        self.sources: tuple[Any, ...] = (check_source("resample", source),)
         if callable(indices):
             count = len(source) if length is None else length
             indices = [indices(i) for i in range(check_integer("resample", "length", count, 0))]
@@ -268,16 +269,16 @@ class ResampleDataset(Dataset):
 class ShuffleDataset(ResampleDataset):
     """The source's samples in an order drawn from (seed, epoch); `set_epoch` draws the next one."""
 
-    shown = ("seed",)
+    shown: tuple[str, ...] = ("seed",)
 
     def __init__(self, source: Any, seed: int = 0, epoch: int = 0) -> None:
-        self.sources = (check_source("shuffle", source),)
-        self.seed = check_integer("shuffle", "seed", seed)
+        self.sources: tuple[Any, ...] = (check_source("shuffle", source),)
+        self.seed: int = check_integer("shuffle", "seed", seed)
         self.reorder(epoch)
 
     def reorder(self, epoch: int) -> None:
         """Draw the order of `epoch`, here only."""
-        self.indices = random_order(len(self.sources[0]), self.seed, epoch)
+        self.indices: np.ndarray = random_order(len(self.sources[0]), self.seed, epoch)
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
@@ -287,17 +288,17 @@ class ShuffleDataset(ResampleDataset):
 class SpanDataset(ResampleDataset):
     """The source's samples start … stop-1, or IndexOutOfRangeError where they are not all there."""
 
-    shown = ("start", "stop")
+    shown: tuple[str, ...] = ("start", "stop")
 
     def __init__(self, source: Any, start: int, stop: int) -> None:
-        self.sources = (check_source("span", source),)
-        self.start = check_integer("span", "start", start, 0)
-        self.stop = check_integer("span", "stop", stop, 0)
+        self.sources: tuple[Any, ...] = (check_source("span", source),)
+        self.start: int = check_integer("span", "start", start, 0)
+        self.stop: int = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
             expected = f"0 <= start <= stop <= {len(source)}"
             fix = f"The data set has {len(source)} samples."
             raise IndexOutOfRangeError("span", expected, f"start={start}, stop={stop}", fix)
-        self.indices = range(self.start, self.stop)
+        self.indices: range = range(self.start, self.stop)
 
 
 class BatchDataset(Dataset):
@@ -310,23 +311,24 @@ class BatchDataset(Dataset):
         length.
     """
 
-    shown = ("batch_size", "drop_last")
+    shown: tuple[str, ...] = ("batch_size", "drop_last")
 
     def __init__(
         self, source: Any, batch_size: Any, drop_last: bool = False, collate: Any = None
     ) -> None:
-        self.sources = (check_source("batch", source),)
-        self.drop_last = bool(drop_last)
+        self.sources: tuple[Any, ...] = (check_source("batch", source),)
+        self.drop_last: bool = bool(drop_last)
         if isinstance(batch_size, list):
             sizes = [check_integer("batch", "batch_size", size, 1) for size in batch_size]
             if sum(sizes) != len(source):
                 expected = f"sizes that sum to {len(source)}"
                 fix = "Every sample belongs to a batch."
                 raise ShapeError("batch", expected, f"{sizes}, which sum to {sum(sizes)}", fix)
-            self.batch_size, self.ends = sizes, np.cumsum([0, *sizes]).tolist()
+            self.batch_size: list[int] = sizes
+            self.ends: Any = np.cumsum([0, *sizes]).tolist()
         else:
             self.batch_size, self.ends = check_integer("batch", "batch_size", batch_size, 1), None
-        self.fetch = MapFetch(source, check_function("batch", "collate", collate))
+        self.fetch: MapFetch = MapFetch(source, check_function("batch", "collate", collate))
 
     def __len__(self) -> int:
         if self.ends is not None:
@@ -349,13 +351,13 @@ class PrefetchDataset(Dataset):
     The order does not depend on the number of workers; 0 reads in the calling thread. Put it last:
     only iterating over the prefetching set itself reads ahead."""
 
-    shown = ("workers", "depth")
+    shown: tuple[str, ...] = ("workers", "depth")
 
     def __init__(self, source: Any, workers: int = 1, depth: int | None = None) -> None:
-        self.sources = (check_source("prefetch", source),)
-        self.workers = check_integer("prefetch", "workers", workers, 0)
+        self.sources: tuple[Any, ...] = (check_source("prefetch", source),)
+        self.workers: int = check_integer("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth
-        self.depth = check_integer("prefetch", "depth", depth, 1)
+        self.depth: int = check_integer("prefetch", "depth", depth, 1)
 
     def __getitem__(self, index: Any) -> Any:
         return self.sources[0][check_index("prefetch", index, len(self))]
@@ -375,8 +377,8 @@ class ConcatDataset(Dataset):
     def __init__(self, *sources: Any) -> None:
         if len(sources) == 1 and isinstance(sources[0], (list, tuple)):
             sources = tuple(sources[0])
-        self.sources = tuple(check_source("concat", source) for source in sources)
-        self.ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
+        self.sources: tuple[Any, ...] = tuple(check_source("concat", source) for source in sources)
+        self.ends: np.ndarray = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -397,7 +399,7 @@ class MergeDataset(Dataset):
     """
 
     def __init__(self, *sources: Any) -> None:
-        self.sources = tuple(check_source("merge", source) for source in sources)
+        self.sources: tuple[Any, ...] = tuple(check_source("merge", source) for source in sources)
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
             fix = "Shorten them with take, or concatenate them with concat."
@@ -427,11 +429,11 @@ class StackDataset(Dataset):
     """
 
     def __init__(self, *sources: Any, **named: Any) -> None:
-        self.sources = MergeDataset(*sources, *named.values()).sources
+        self.sources: tuple[Any, ...] = MergeDataset(*sources, *named.values()).sources
         if sources and named:
             fix = "Name all or none."
             raise OptionError("StackDataset", "data sets by position or by name", "both", fix)
-        self.names = tuple(named)
+        self.names: tuple[str, ...] = tuple(named)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         index = check_index("StackDataset", index, len(self))

@@ -1,6 +1,6 @@
 """Reading batches: of data sets with an index, and of data sets that are only iterated over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -49,12 +49,14 @@ class MapFetch:
     arrays that `empty` makes, as does a `Collate`; `tensors(indices)` makes tensors of these."""
 
     def __init__(self, source: Any, collate: Any = None, batched: bool = True) -> None:
-        self.source, self.collate, self.batched = source, collate, batched
-        self.stack = stack_samples if collate is None else None
+        self.source = source
+        self.collate = collate
+        self.batched = batched
+        self.stack: Callable[..., Any] | None = stack_samples if collate is None else None
         if isinstance(collate, Collate) and is_defined_with(type(collate), "stack", "__call__"):
             self.stack = collate.stack
-        self.as_tensors = self.stack is not None
-        self.whole = collate is None and batched and reads_batches(source)
+        self.as_tensors: bool = self.stack is not None
+        self.whole: bool = collate is None and batched and reads_batches(source)
 
     def __call__(self, indices: Any, empty: Callable[..., Any] = np.empty) -> Any:
         if not self.batched:
@@ -95,9 +97,10 @@ class StreamFetch(MapFetch):
         drop_last: bool = False,
     ) -> None:
         super().__init__(source, collate, batched)
-        self.whole, self.drop_last = False, drop_last
-        self.has_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
-        self.samples = iter(())
+        self.whole: bool = False
+        self.drop_last = drop_last
+        self.has_state: bool = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self.samples: Iterator[Any] = iter(())
 
     def begin(self, epoch: int, skip: int, state: dict[str, int] | None = None) -> None:
         """Go to the sample `skip` of `epoch`, by the data set's own state where there is one."""

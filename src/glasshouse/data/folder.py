@@ -21,7 +21,7 @@ class FileDataset(Dataset):
 
     def __init__(self, errors: str = "raise") -> None:
         where = type(self).__name__
-        self.errors = check_option(where, "errors", errors, ("raise", "skip"))
+        self.errors: Any = check_option(where, "errors", errors, ("raise", "skip"))
         self.refused: set[str] = set()
 
     def read(self, index: int) -> Any:
@@ -74,11 +74,13 @@ class ImageFolder(FileDataset):
         self, root: str | Path, endings: Sequence[str] = ENDINGS, errors: str = "raise"
     ) -> None:
         super().__init__(errors)
-        self.root = Path(root)
+        self.root: Path = Path(root)
         folders = [path for path in self.root.glob("*") if path.is_dir()]
-        self.classes = sorted(path.name for path in folders)
-        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
-        self.samples = [
+        self.classes: list[str] = sorted(path.name for path in folders)
+        self.class_to_idx: dict[str, int] = {
+            name: number for number, name in enumerate(self.classes)
+        }
+        self.samples: list[tuple[str, int]] = [
             (str(path), number)
             for name, number in self.class_to_idx.items()
             for path in sorted((self.root / name).rglob("*"))

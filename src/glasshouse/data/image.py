@@ -214,9 +214,9 @@ class Resize(PlaceTransform):
     """
 
     def __init__(self, size: Any, interpolation: str = "bilinear") -> None:
-        self.shorter = isinstance(size, int)
-        self.size = check_size("Resize", size)
-        self.filter = filter_of("Resize", interpolation)
+        self.shorter: bool = isinstance(size, int)
+        self.size: tuple[int, int] = check_size("Resize", size)
+        self.filter: int = filter_of("Resize", interpolation)
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         rows, columns = self.size
@@ -238,7 +238,7 @@ class CenterCrop(PlaceTransform):
     """The middle of the image; what lies outside it is black."""
 
     def __init__(self, size: tuple[int, ...] | int) -> None:
-        self.size = check_size("CenterCrop", size)
+        self.size: tuple[int, int] = check_size("CenterCrop", size)
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         rows, columns = self.size
@@ -255,8 +255,8 @@ class RandomCrop(PlaceTransform):
     is_random = True
 
     def __init__(self, size: int, padding: int = 0) -> None:
-        self.size = check_size("RandomCrop", size)
-        self.padding = check_integer("RandomCrop", "padding", padding, 0)
+        self.size: tuple[int, int] = check_size("RandomCrop", size)
+        self.padding: int = check_integer("RandomCrop", "padding", padding, 0)
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         rows, columns = self.size
@@ -288,11 +288,15 @@ class RandomResizedCrop(PlaceTransform):
         interpolation: str = "bilinear",
         draft: bool = True,
     ) -> None:
-        self.size = check_size("RandomResizedCrop", size)
-        self.scale = check_bounds("RandomResizedCrop", "scale", scale, 0.0, 1.0)
-        self.ratio = check_bounds("RandomResizedCrop", "ratio", ratio, 1e-3, 1e3)
-        self.filter = filter_of("RandomResizedCrop", interpolation)
-        self.draft = bool(draft)
+        self.size: tuple[int, int] = check_size("RandomResizedCrop", size)
+        self.scale: tuple[float, float] = check_bounds(
+            "RandomResizedCrop", "scale", scale, 0.0, 1.0
+        )
+        self.ratio: tuple[float, float] = check_bounds(
+            "RandomResizedCrop", "ratio", ratio, 1e-3, 1e3
+        )
+        self.filter: int = filter_of("RandomResizedCrop", interpolation)
+        self.draft: bool = bool(draft)
 
     def place(self, width: int, height: int, rng: Any) -> Placement:
         left, top, columns, rows = self.box(width, height, rng)
@@ -345,8 +349,8 @@ class RandomFlip(PlaceTransform):
     is_random = True
 
     def __init__(self, p: float = 0.5, vertical: bool = False) -> None:
-        self.p = check_range("RandomFlip", "p", p, 0, 1)
-        self.vertical = bool(vertical)
+        self.p: float = check_range("RandomFlip", "p", p, 0, 1)
+        self.vertical: bool = bool(vertical)
 
     def place(self, width: int, height: int, rng: Any) -> Placement | None:
         if rng.random() >= self.p:
@@ -372,9 +376,9 @@ class RandomErasing(ImageTransform):
         ratio: Sequence[float] = (0.3, 3.3),
         value: Any = 0.0,
     ) -> None:
-        self.p = check_range("RandomErasing", "p", p, 0, 1)
-        self.scale = check_bounds("RandomErasing", "scale", scale, 0.0, 1.0)
-        self.ratio = check_bounds("RandomErasing", "ratio", ratio, 1e-3, 1e3)
+        self.p: float = check_range("RandomErasing", "p", p, 0, 1)
+        self.scale: tuple[float, float] = check_bounds("RandomErasing", "scale", scale, 0.0, 1.0)
+        self.ratio: tuple[float, float] = check_bounds("RandomErasing", "ratio", ratio, 1e-3, 1e3)
         self.value = value
 
     def apply(self, image: Any, rng: "np.random.Generator") -> np.ndarray:
@@ -422,6 +426,9 @@ class Normalize(ImageTransform):
     Raises: ShapeError unless mean and std have one entry a channel, OptionError for a std of 0.
     """
 
+    mean: np.ndarray
+    std: np.ndarray
+
     def __init__(self, mean: Any, std: Any) -> None:
         self.mean, self.std = check_moments("Normalize", mean, std)
 
@@ -462,8 +469,8 @@ class ImageCollate(Collate):
         self, mean: Sequence[float] | float = 0.0, std: Sequence[float] | float = 1.0
     ) -> None:
         mean, std = check_moments("ImageCollate", mean, std)
-        self.scale = (1 / (FULL * std)).astype(np.float32)[:, None, None]
-        self.shift = (mean / std).astype(np.float32)[:, None, None]
+        self.scale: Any = (1 / (FULL * std)).astype(np.float32)[:, None, None]
+        self.shift: Any = (mean / std).astype(np.float32)[:, None, None]
 
     def stack_leaves(self, leaves: tuple[Any, ...], empty: Callable[..., Any]) -> np.ndarray:
         pixels = [pixels_of(leaf) for leaf in leaves]

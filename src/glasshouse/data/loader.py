@@ -60,6 +60,9 @@ class DataLoader:
         [[0, 1], [2, 3], [4]]
     """
 
+    reads: list[int]
+    states: list[None]
+
     def __init__(
         self,
         dataset: Any,
@@ -85,27 +88,26 @@ class DataLoader:
         if isinstance(dataset, str):
             fix = "Pass a data set that reads it, e.g. ImageFolder(…)."
             raise DTypeError(WHERE, "a data set", f"the text {dataset!r}", fix)
-        self.iterable = is_iterable_only(dataset)
-        self.dataset = dataset if self.iterable else check_source(WHERE, dataset)
-        self.num_workers = check_integer(WHERE, "num_workers", num_workers, 0)
-        self.seed = check_integer(WHERE, "seed", seed)
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
-        self.collate_fn = check_function(WHERE, "collate_fn", collate_fn)
-        self.worker_init_fn = check_function(WHERE, "worker_init_fn", worker_init_fn)
-        self.pin_memory, self.in_order, self.threads = (
-            bool(pin_memory),
-            bool(in_order),
-            bool(threads),
-        )
-        self.persistent_workers = bool(persistent_workers)
+        self.iterable: bool = is_iterable_only(dataset)
+        self.dataset: Any = dataset if self.iterable else check_source(WHERE, dataset)
+        self.num_workers: int = check_integer(WHERE, "num_workers", num_workers, 0)
+        self.seed: int = check_integer(WHERE, "seed", seed)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
+        self.collate_fn: Any = check_function(WHERE, "collate_fn", collate_fn)
+        self.worker_init_fn: Any = check_function(WHERE, "worker_init_fn", worker_init_fn)
+        self.pin_memory: bool = bool(pin_memory)
+        self.in_order: bool = bool(in_order)
+        self.threads: bool = bool(threads)
+        self.persistent_workers: bool = bool(persistent_workers)
         self.prefetch_factor = prefetch_factor
-        self.timeout_s = check_timeout(timeout)
+        self.timeout_s: float | None = check_timeout(timeout)
         self.generator = generator
         self.set_order(batch_size, sampler, batch_sampler)
         self.set_workers(multiprocessing_context)
-        self.fetch = self.make_fetch()
+        self.fetch: MapFetch = self.make_fetch()
         self.pool: WorkerPool | None = None
-        self.continues = True  # the next loop starts at (epoch, position), not at a new epoch
+        self.continues: bool = True  # the next loop starts at (epoch, position), not at a new epoch
         self.restart(0)
 
     # -- options ---------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ class DataLoader:
             exclude("batch_sampler", "batch_size or drop_last", "The batch sampler decides these.")
         if batch_size is None and self.drop_last:
             exclude("drop_last", "batch_size=None", "There are no batches to drop.")
-        self.batched = batch_size is not None
+        self.batched: bool = batch_size is not None
         if self.batched:
             batch_size = check_integer(WHERE, "batch_size", batch_size, 1)
         self.batch_size = None if batch_sampler is not None else batch_size
@@ -133,7 +135,8 @@ class DataLoader:
             if x is not None and not hasattr(x, "__iter__"):
                 fix = "Pass e.g. a list."
                 raise DTypeError(WHERE, f"a {name} to iterate over", type_name(x), fix)
-        self.sampler, self.batch_sampler = sampler, batch_sampler
+        self.sampler: Any = sampler
+        self.batch_sampler: BatchSampler = batch_sampler
         if self.iterable:
             return
         if sampler is None and batch_sampler is None:
@@ -149,10 +152,10 @@ class DataLoader:
         if self.num_workers == 0 and self.persistent_workers:
             exclude("persistent_workers", "num_workers=0", "There are none to keep.")
         factor = 2 if self.prefetch_factor is None else self.prefetch_factor
-        self.ahead = check_integer(WHERE, "prefetch_factor", factor, 1)
+        self.ahead: int = check_integer(WHERE, "prefetch_factor", factor, 1)
         if isinstance(context, str):
             check_option(WHERE, "multiprocessing_context", context, ("fork", "forkserver", "spawn"))
-        self.context = context_of(context)
+        self.context: Any = context_of(context)
         if self.threads and self.iterable and self.num_workers:
             exclude("threads", "a data set without indices", "Use processes.")
 
@@ -199,7 +202,9 @@ class DataLoader:
     def restart(self, epoch: int) -> None:
         """Go to the beginning of `epoch`."""
         streams = max(1, self.num_workers)
-        self.epoch, self.position, self.turn = epoch, 0, 0
+        self.epoch: int = epoch
+        self.position: int = 0
+        self.turn: int = 0
         self.reads, self.states = [0] * streams, [None] * streams
         self.sampler_state: dict[Any, Any] = {}
 

@@ -18,7 +18,7 @@ class Mixing:
 
     def __init__(self, num_classes: int, alpha: float = 1.0) -> None:
         where = type(self).__name__
-        self.num_classes = check_integer(where, "num_classes", num_classes, 1)
+        self.num_classes: int = check_integer(where, "num_classes", num_classes, 1)
         if not alpha > 0:
             fix = "1.0 draws all parts equally."
             raise OptionError(where, "alpha above 0", repr(alpha), fix)

@@ -22,11 +22,11 @@ class BoxDataset(FileDataset):
     of `classes`; and for each box what else the objects have. A transform of images takes it as a
     whole: `dataset.map(Compose(RandomResizedCrop(224), RandomFlip()), seed=0)`."""
 
-    dtypes = {"labels": np.int64, "area": np.float32}  # of fields; others are flags
+    dtypes: dict[str, Any] = {"labels": np.int64, "area": np.float32}  # of fields; others are flags
 
     def __init__(self, classes: Sequence[str], errors: str) -> None:
         super().__init__(errors)
-        self.classes = list(classes)
+        self.classes: list[str] = list(classes)
         self.rows: list[tuple[Path, list[dict[str, Any]]]] = []
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class CocoDetection(BoxDataset):
     Source: Lin et al. 2014, arXiv:1405.0312, and its "Data format".
     """
 
-    fields = ("labels", "crowd", "area")
+    fields: tuple[str, ...] = ("labels", "crowd", "area")
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class CocoDetection(BoxDataset):
         content = read_json(annotations)
         kinds = sorted(content["categories"], key=lambda kind: kind["id"])
         super().__init__([str(kind["name"]) for kind in kinds], errors)
-        self.file, self.has_masks = str(annotations), bool(masks)
+        self.file: str = str(annotations)
+        self.has_masks: bool = bool(masks)
         numbers = {kind["id"]: number for number, kind in enumerate(kinds)}
         objects: dict[Any, list[dict[str, Any]]] = {image["id"]: [] for image in content["images"]}
         for place, annotation in enumerate(content["annotations"]):
@@ -90,7 +91,9 @@ class CocoDetection(BoxDataset):
             if one is not None:
                 objects[annotation["image_id"]].append(one)
         folder = Path(root)
-        self.rows = [(folder / row["file_name"], objects[row["id"]]) for row in content["images"]]
+        self.rows: list[tuple[Path, list[dict[str, Any]]]] = [
+            (folder / row["file_name"], objects[row["id"]]) for row in content["images"]
+        ]
 
     def object_of(
         self, place: str, annotation: Any, numbers: dict[Any, int], images: Any
@@ -180,7 +183,7 @@ class VOCDetection(BoxDataset):
     Source: Everingham et al. 2010, The PASCAL Visual Object Classes (VOC) challenge.
     """
 
-    fields = ("labels", "difficult")
+    fields: tuple[str, ...] = ("labels", "difficult")
 
     def __init__(
         self,
@@ -207,7 +210,9 @@ class VOCDetection(BoxDataset):
                 image = Path(images) / (tree.findtext("filename") or f"{path.stem}.jpg")
                 self.rows.append((image, list(self.objects_of(path, tree))))
         if classes is None:
-            self.classes = sorted({one["labels"] for _, objects in self.rows for one in objects})
+            self.classes: list[Any] = sorted(
+                {one["labels"] for _, objects in self.rows for one in objects}
+            )
         numbers = {name: number for number, name in enumerate(self.classes)}
         for _, objects in self.rows:
             for one in objects:

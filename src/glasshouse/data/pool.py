@@ -49,17 +49,18 @@ class WorkerPool:
     """
 
     def __init__(self, job: Job, prefetch_factor: int, context: Any) -> None:
-        self.job, self.count = job, job.num_workers
-        self.room = prefetch_factor * self.count  # tasks given out and batches not yet taken
-        self.generation = 0
+        self.job = job
+        self.count: int = job.num_workers
+        self.room: int = prefetch_factor * self.count  # tasks given out and batches not yet taken
+        self.generation: int = 0
         self.in_use = False
-        self.outstanding = [0] * self.count
-        self.blocks = [Block() for _ in range(self.room + KEPT)]
-        self.free = deque(range(len(self.blocks)))
-        self.leases: dict[int, weakref.ref] = {}
+        self.outstanding: list[int] = [0] * self.count
+        self.blocks: list[Block] = [Block() for _ in range(self.room + KEPT)]
+        self.free: deque[int] = deque(range(len(self.blocks)))
+        self.leases: dict[int, weakref.ref[Any]] = {}
         self.waiting: dict[int, Reply] = {}
-        self.reader = BlockReader()
-        self.board_block = Block()
+        self.reader: BlockReader = BlockReader()
+        self.board_block: Block = Block()
         self.board = board_of(self.board_block)
         self.processes: list[Any] = []
         self.connections: list[Any] = []

@@ -39,7 +39,7 @@ class Sampler:
         [2, 1, 0]
     """
 
-    epoch = 0
+    epoch: int = 0
 
     def __init__(self, data_source: Any = None) -> None:
         self.data_source = data_source
@@ -67,7 +67,7 @@ class SequentialSampler(Sampler):
     """
 
     def __init__(self, data_source: Any) -> None:
-        self.data_source = check_sized("SequentialSampler", data_source)
+        self.data_source: Any = check_sized("SequentialSampler", data_source)
 
     def order(self) -> range:
         return range(len(self.data_source))
@@ -81,7 +81,7 @@ class SeededSampler(Sampler):
 
     def set_seed(self, seed: int, generator: Generator | None) -> None:
         where = type(self).__name__
-        self.seed = check_integer(where, "seed", seed)
+        self.seed: int = check_integer(where, "seed", seed)
         if generator is not None and not isinstance(generator, Generator):
             fix = "Pass one, or a seed."
             raise DTypeError(where, "a gh.random.Generator", type_name(generator), fix)
@@ -128,7 +128,7 @@ class RandomSampler(SeededSampler):
         *,
         seed: int = 0,
     ) -> None:
-        self.data_source = check_sized("RandomSampler", data_source)
+        self.data_source: Any = check_sized("RandomSampler", data_source)
         if not isinstance(replacement, bool):
             fix = "Name num_samples."
             raise DTypeError("RandomSampler", "replacement True or False", repr(replacement), fix)
@@ -168,7 +168,7 @@ class SubsetRandomSampler(SeededSampler):
     def __init__(
         self, indices: Sequence[int], generator: Generator | None = None, *, seed: int = 0
     ) -> None:
-        self.indices = check_sized("SubsetRandomSampler", indices)
+        self.indices: Any = check_sized("SubsetRandomSampler", indices)
         self.set_seed(seed, generator)
 
     def order(self) -> np.ndarray:
@@ -201,7 +201,7 @@ class WeightedRandomSampler(SeededSampler):
     ) -> None:
         where = "WeightedRandomSampler"
         try:
-            self.weights = np.asarray(weights, np.float64)
+            self.weights: np.ndarray = np.asarray(weights, np.float64)
         except (TypeError, ValueError):
             fix = "Pass a list of numbers."
             raise DTypeError(where, "a row of weights", f"{weights!r:.60}", fix) from None
@@ -213,8 +213,8 @@ class WeightedRandomSampler(SeededSampler):
             expected = "finite weights of 0 or more, not all 0"
             fix = "Use numbers of samples or 1 / (samples of the class)."
             raise OptionError(where, expected, f"{weights!r:.60}", fix)
-        self.num_samples = check_integer(where, "num_samples", num_samples, 1)
-        self.replacement = bool(replacement)
+        self.num_samples: int = check_integer(where, "num_samples", num_samples, 1)
+        self.replacement: bool = bool(replacement)
         possible = int(np.count_nonzero(self.weights))
         if not self.replacement and num_samples > possible:
             expected = f"num_samples of at most {possible} without replacement"
@@ -254,13 +254,16 @@ class DistributedSampler(SeededSampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        self.dataset = check_sized("DistributedSampler", dataset)
-        self.num_replicas = check_integer("DistributedSampler", "num_replicas", num_replicas, 1)
-        self.rank = check_integer("DistributedSampler", "rank", rank, 0)
+        self.dataset: Any = check_sized("DistributedSampler", dataset)
+        self.num_replicas: int = check_integer(
+            "DistributedSampler", "num_replicas", num_replicas, 1
+        )
+        self.rank: int = check_integer("DistributedSampler", "rank", rank, 0)
         if self.rank >= self.num_replicas:
             expected = f"a rank from 0 to {self.num_replicas - 1}"
             raise OptionError("DistributedSampler", expected, rank, "Ranks count from 0.")
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
         self.set_seed(seed, None)
 
     def __len__(self) -> int:
@@ -288,7 +291,7 @@ class BatchSampler(Sampler):
             fix = "Pass e.g. a range."
             raise DTypeError("BatchSampler", "a sampler to iterate over", type_name(sampler), fix)
         self.sampler = sampler
-        self.batch_size = check_integer("BatchSampler", "batch_size", batch_size, 1)
+        self.batch_size: int = check_integer("BatchSampler", "batch_size", batch_size, 1)
         if not isinstance(drop_last, bool):
             raise DTypeError("BatchSampler", "drop_last True or False", repr(drop_last), "Name it.")
         self.drop_last = drop_last
@@ -354,7 +357,7 @@ class BucketBatchSampler(SeededSampler):
         seed: int = 0,
     ) -> None:
         where = type(self).__name__
-        self.lengths = np.asarray(lengths)
+        self.lengths: np.ndarray = np.asarray(lengths)
         if self.lengths.ndim != 1 or self.lengths.dtype.kind not in "iu":
             fix = "Use [len(x) for x in data]."
             raise DTypeError(where, "a row of integer lengths", f"{lengths!r:.60}", fix)
@@ -362,12 +365,12 @@ class BucketBatchSampler(SeededSampler):
             raise OptionError(where, "batch_size or max_tokens", "neither", "Pass one of them.")
         most = int(self.lengths.max(initial=0))
         count = len(self.lengths)
-        self.batch_size = (
+        self.batch_size: int = (
             max(count, 1)
             if batch_size is None
             else check_integer(where, "batch_size", batch_size, 1)
         )
-        self.max_tokens = (
+        self.max_tokens: int = (
             max(count * most, 1)
             if max_tokens is None
             else check_integer(where, "max_tokens", max_tokens, 1)
@@ -375,8 +378,9 @@ class BucketBatchSampler(SeededSampler):
         if most > self.max_tokens:
             fix = "The longest sample has to fit: leave it out, or raise the limit."
             raise OptionError(where, f"max_tokens of at least {most}", max_tokens, fix)
-        self.window = check_integer(where, "window", window, 1)
-        self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
+        self.window: int = check_integer(where, "window", window, 1)
+        self.shuffle: bool = bool(shuffle)
+        self.drop_last: bool = bool(drop_last)
         self.set_seed(seed, None)
         self.epoch_batches: tuple[int, list[Any]] = (-1, [])
 

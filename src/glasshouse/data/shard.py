@@ -39,13 +39,14 @@ class TarShards(IterableDataset):
     """
 
     def __init__(self, paths: Any, shuffle: bool = False, seed: int = 0) -> None:
-        self.paths = expand_paths(paths)
+        self.paths: list[str] = expand_paths(paths)
         missing = [path for path in self.paths if not Path(path).is_file()]
         if missing or not self.paths:
             fix = "Check the pattern."
             raise OptionError("TarShards", "shards", f"none at {(missing or [paths])[0]}", fix)
-        self.shuffled, self.seed = bool(shuffle), check_integer("TarShards", "seed", seed)
-        self.epoch = 0
+        self.shuffled: bool = bool(shuffle)
+        self.seed: int = check_integer("TarShards", "seed", seed)
+        self.epoch: int = 0
 
     def decode(self) -> MapStream:
         """Samples whose members became what their endings say; see `decode_sample`."""

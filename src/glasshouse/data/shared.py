@@ -27,8 +27,8 @@ class Block:
     """Shared memory that can grow; every process that holds it maps it for itself."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd = anonymous_file() if fd is None else fd
-        self.nbytes = 0
+        self.fd: int = anonymous_file() if fd is None else fd
+        self.nbytes: int = 0
         self.mapping: mmap.mmap | None = None
 
     def reserve(self, nbytes: int) -> None:
@@ -78,7 +78,7 @@ def block_of(handle: Any) -> Block:
 class ArrayPlace(NamedTuple):
     """Where an array of a batch lies in its block."""
 
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     shape: tuple[int, ...]
     offset: int
     is_tensor: bool
@@ -96,7 +96,7 @@ class BlockWriter:
 
     def __init__(self) -> None:
         self.block: Block | None = None
-        self.used_bytes = 0
+        self.used_bytes: int = 0
         self.offsets: dict[int, tuple[np.ndarray, int]] = {}
         self.last: tuple[Any, bytes] = (None, b"")
 

@@ -116,7 +116,9 @@ class IterableSource(IterableDataset):
     """
 
     def __init__(self, entries: Any) -> None:
-        self.entries = entries if callable(entries) else check_stream("IterableSource", entries)
+        self.entries: Any = (
+            entries if callable(entries) else check_stream("IterableSource", entries)
+        )
 
     def read_from(self, start: int) -> Iterator[Any]:
         entries = self.entries() if callable(self.entries) else self.entries
@@ -127,14 +129,14 @@ class MapStream(IterableDataset):
     """fn(sample) of each sample of the source; with a seed, fn(sample, rng), a NumPy generator of
     (seed, epoch, worker, position)."""
 
-    shown = ("fn", "seed")
+    shown: tuple[str, ...] = ("fn", "seed")
 
     def __init__(self, source: Any, fn: Any, seed: int | None = None) -> None:
-        self.sources = (check_stream("map", source),)
+        self.sources: tuple[Any, ...] = (check_stream("map", source),)
         if not callable(fn):
             raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
         self.fn = fn
-        self.seed = None if seed is None else check_integer("map", "seed", seed)
+        self.seed: int | None = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
 
     def read_from(self, start: int) -> Iterator[Any]:
@@ -151,10 +153,10 @@ class MapStream(IterableDataset):
 class FilterStream(IterableDataset):
     """The source's samples for which `keep` is true."""
 
-    shown = ("keep",)
+    shown: tuple[str, ...] = ("keep",)
 
     def __init__(self, source: Any, keep: Any) -> None:
-        self.sources = (check_stream("filter", source),)
+        self.sources: tuple[Any, ...] = (check_stream("filter", source),)
         if not callable(keep):
             raise DTypeError("filter", "a function", repr(keep), "Pass a callable.")
         self.keep = keep
@@ -174,12 +176,12 @@ class ShuffleStream(IterableDataset):
         [1, 2, 3]
     """
 
-    shown = ("buffer_size", "seed")
+    shown: tuple[str, ...] = ("buffer_size", "seed")
 
     def __init__(self, source: Any, buffer_size: int, seed: int = 0) -> None:
-        self.sources = (check_stream("shuffle", source),)
-        self.buffer_size = check_integer("shuffle", "buffer_size", buffer_size, 1)
-        self.seed = check_integer("shuffle", "seed", seed)
+        self.sources: tuple[Any, ...] = (check_stream("shuffle", source),)
+        self.buffer_size: int = check_integer("shuffle", "buffer_size", buffer_size, 1)
+        self.seed: int = check_integer("shuffle", "seed", seed)
         self.epoch = 0
 
     def __iter__(self) -> Iterator[Any]:
@@ -201,7 +203,7 @@ class BatchStream(IterableDataset):
     Raises: OptionError if batch_size is below 1.
     """
 
-    shown = ("batch_size", "drop_last")
+    shown: tuple[str, ...] = ("batch_size", "drop_last")
 
     def __init__(
         self,
@@ -210,10 +212,10 @@ class BatchStream(IterableDataset):
         drop_last: bool = False,
         collate: Callable[..., Any] | None = None,
     ) -> None:
-        self.sources = (check_stream("batch", source),)
-        self.batch_size = check_integer("batch", "batch_size", batch_size, 1)
-        self.drop_last = bool(drop_last)
-        self.collate = check_function("batch", "collate", collate) or collate_samples
+        self.sources: tuple[Any, ...] = (check_stream("batch", source),)
+        self.batch_size: int = check_integer("batch", "batch_size", batch_size, 1)
+        self.drop_last: bool = bool(drop_last)
+        self.collate: Any = check_function("batch", "collate", collate) or collate_samples
 
     def read_from(self, start: int) -> Iterator[Tensor]:
         samples = read_source(self.sources[0], start * self.batch_size)
@@ -225,11 +227,11 @@ class BatchStream(IterableDataset):
 class PrefetchStream(IterableDataset):
     """The source's samples, up to `depth` of them read ahead by a thread."""
 
-    shown = ("depth",)
+    shown: tuple[str, ...] = ("depth",)
 
     def __init__(self, source: Any, depth: int = 2) -> None:
-        self.sources = (check_stream("prefetch", source),)
-        self.depth = check_integer("prefetch", "depth", depth, 1)
+        self.sources: tuple[Any, ...] = (check_stream("prefetch", source),)
+        self.depth: int = check_integer("prefetch", "depth", depth, 1)
 
     def read_from(self, start: int) -> Iterator[Any]:
         samples = read_source(self.sources[0], start)
@@ -240,11 +242,12 @@ class PrefetchStream(IterableDataset):
 class SpanStream(IterableDataset):
     """The source's samples start … stop-1 (to the end for None), as far as there are any."""
 
-    shown = ("start", "stop")
+    shown: tuple[str, ...] = ("start", "stop")
 
     def __init__(self, source: Any, start: int, stop: int | None) -> None:
-        self.sources = (check_stream("span", source),)
-        self.start, self.stop = start, stop
+        self.sources: tuple[Any, ...] = (check_stream("span", source),)
+        self.start = start
+        self.stop = stop
 
     def read_from(self, start: int) -> Iterator[Any]:
         samples = read_source(self.sources[0], self.start + start)
@@ -263,13 +266,14 @@ class PartStream(IterableDataset):
         [2, 4]
     """
 
-    shown = ("num_shards", "index")
+    shown: tuple[str, ...] = ("num_shards", "index")
 
     def __init__(
         self, source: Any, num_shards: int | None = None, index: int | None = None
     ) -> None:
-        self.sources = (check_stream("shard", source),)
-        self.num_shards, self.index = num_shards, index
+        self.sources: tuple[Any, ...] = (check_stream("shard", source),)
+        self.num_shards = num_shards
+        self.index = index
         if num_shards is not None or index is not None:
             check_integer("shard", "num_shards", num_shards, 1)
             if check_integer("shard", "index", index, 0) >= num_shards:
@@ -294,7 +298,9 @@ class ChainDataset(IterableDataset):
     """
 
     def __init__(self, datasets: Iterable[Any]) -> None:
-        self.sources = tuple(check_stream("ChainDataset", source) for source in datasets)
+        self.sources: tuple[Any, ...] = tuple(
+            check_stream("ChainDataset", source) for source in datasets
+        )
 
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(self.sources)

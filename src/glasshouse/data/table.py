@@ -33,14 +33,16 @@ class ArrowDataset(Dataset):
 
     def __init__(self, source: Any, columns: Sequence[str] | None = None) -> None:
         names = None if columns is None else list(columns)
-        self.table = table_of(source, names)
+        self.table: Any = table_of(source, names)
         if names is not None:
             missing = sorted(set(names) - set(self.table.column_names))
             if missing:
                 expected = f"columns of {self.table.column_names}"
                 raise CheckpointError("ArrowDataset", expected, missing, "Name others.")
             self.table = self.table.select(names)
-        self.columns = {name: column_of(self.table[name]) for name in self.table.column_names}
+        self.columns: dict[Any, Any] = {
+            name: column_of(self.table[name]) for name in self.table.column_names
+        }
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -141,7 +143,7 @@ class HuggingFaceDataset(Dataset):
         if not hasattr(dataset, "with_format"):
             fix = "Choose its split."
             raise DTypeError("HuggingFaceDataset", "a datasets.Dataset", type_name(dataset), fix)
-        self.dataset = check_source("HuggingFaceDataset", dataset).with_format("numpy")
+        self.dataset: Any = check_source("HuggingFaceDataset", dataset).with_format("numpy")
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -173,7 +175,7 @@ class HuggingFaceStream(IterableDataset):
             expected = "a datasets.IterableDataset"
             fix = "Use HuggingFaceDataset for one with a length."
             raise DTypeError("HuggingFaceStream", expected, type_name(dataset), fix)
-        self.sources = (dataset.with_format("numpy"),)
+        self.sources: tuple[Any, ...] = (dataset.with_format("numpy"),)
 
     def read_from(self, start: Any) -> Any:
         (rows,), info = self.sources, get_worker_info()

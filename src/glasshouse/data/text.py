@@ -27,7 +27,7 @@ class FileMap:
     """A file's bytes, read from disk as they are used; every process maps it for itself."""
 
     def __init__(self, where: str, path: str | Path) -> None:
-        self.path = str(path)
+        self.path: str = str(path)
         self.mapping: mmap.mmap | bytes | None = None
         if not Path(path).is_file():
             raise CheckpointError(where, "a file", self.path, "Check the path.")
@@ -53,6 +53,9 @@ class LineDataset(Dataset):
     Raises: CheckpointError if there is no such file.
     """
 
+    file: FileMap
+    encoding: str
+
     def __init__(self, path: str | Path, encoding: str = "utf-8") -> None:
         self.file, self.encoding = FileMap(type(self).__name__, path), encoding
         data = self.file.data
@@ -62,7 +65,7 @@ class LineDataset(Dataset):
             ends.append(np.flatnonzero(part == NEWLINE) + start)
         if len(data) and data[-1] != NEWLINE:
             ends.append(np.array([len(data)]))
-        self.ends = np.concatenate(ends)
+        self.ends: np.ndarray = np.concatenate(ends)
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -103,7 +106,7 @@ class LineStream(IterableDataset):
 
     def __init__(self, paths: Any, encoding: str = "utf-8") -> None:
         paths = [paths] if isinstance(paths, (str, Path)) else paths
-        self.paths = [str(path) for path in paths]
+        self.paths: list[str] = [str(path) for path in paths]
         self.encoding = encoding
         for path in self.paths:
             if not Path(path).is_file():
@@ -128,7 +131,9 @@ class ColumnDataset(Dataset):
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         fix = "Pass e.g. {'x': x, 'y': y}."
-        self.columns = dict(check_type("ColumnDataset", columns, dict, "a dict of columns", fix))
+        self.columns: dict[Any, Any] = dict(
+            check_type("ColumnDataset", columns, dict, "a dict of columns", fix)
+        )
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) != 1:
             raise ShapeError("ColumnDataset", "columns of one length", lengths, "Shorten them.")

@@ -92,8 +92,17 @@ def serve(
 class Reader:
     """The state of a worker process."""
 
+    blocks: list[Block]
+    board: np.ndarray
+    fetch: MapFetch
+    writer: BlockWriter
+    seed: int
+    epoch: int
+
     def __init__(self, job: Job, number: int, connection: Any, blocks: list[Block]) -> None:
-        self.job, self.number, self.connection = job, number, connection
+        self.job = job
+        self.number = number
+        self.connection = connection
         self.blocks, self.board = blocks[:-1], board_of(blocks[-1])
         self.fetch, self.writer = job.fetch, BlockWriter()
         self.seed, self.epoch = job.seed, 0

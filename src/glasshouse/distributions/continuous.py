@@ -1,7 +1,7 @@
 """Distributions of real numbers."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import ShapeError
 from glasshouse.dispatch import as_value
@@ -25,16 +25,25 @@ from glasshouse.tensor import (
 from glasshouse.tensor import sum as sum_
 from glasshouse.tensor.special import erfinv, xlogy
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["Beta", "Dirichlet", "Exponential", "Gamma", "Laplace", "LogNormal", "Normal", "Uniform"]
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-digamma, lgamma = special.digamma, special.gammaln
+digamma: Any = special.digamma
+lgamma: Any = special.gammaln
 
 
 class LocationScale(Distribution):
     """A distribution that a standard one becomes by loc + scale * x."""
 
-    PARAMETERS, has_rsample = {"loc": 0, "scale": 0}, True
+    loc: "Tensor"
+    scale: "Tensor"
+
+    PARAMETERS = {"loc": 0, "scale": 0}
+    has_rsample: bool = True
 
     def __init__(self, loc: ArrayLike, scale: ArrayLike, validate_args: bool | None = None) -> None:
         self.loc, self.scale = as_parameters(loc, scale)
@@ -140,7 +149,11 @@ class Uniform(Distribution):
         True
     """
 
-    PARAMETERS, has_rsample = {"low": 0, "high": 0}, True
+    low: "Tensor"
+    high: "Tensor"
+
+    PARAMETERS = {"low": 0, "high": 0}
+    has_rsample: bool = True
 
     def __init__(self, low: ArrayLike, high: ArrayLike, validate_args: bool | None = None) -> None:
         self.low, self.high = as_parameters(low, high)
@@ -233,7 +246,10 @@ class Exponential(Distribution):
         (0.5, -3.0)
     """
 
-    PARAMETERS, has_rsample = {"rate": 0}, True
+    rate: "Tensor"
+
+    PARAMETERS = {"rate": 0}
+    has_rsample: bool = True
 
     def __init__(self, rate: ArrayLike, validate_args: bool | None = None) -> None:
         (self.rate,) = as_parameters(rate)
@@ -285,6 +301,9 @@ class Gamma(Distribution):
         (1.5, 1.0)
     """
 
+    concentration: "Tensor"
+    rate: "Tensor"
+
     PARAMETERS = {"concentration": 0, "rate": 0}
 
     def __init__(
@@ -334,6 +353,8 @@ class Dirichlet(Distribution):
         >>> Dirichlet(gh.asarray([1.0, 3.0])).mean.tolist()
         [0.25, 0.75]
     """
+
+    concentration: "Tensor"
 
     PARAMETERS = {"concentration": 1}
 
@@ -390,6 +411,9 @@ class Beta(Distribution):
         >>> Beta(1.0, 3.0).mean.item()
         0.25
     """
+
+    concentration1: "Tensor"
+    concentration0: "Tensor"
 
     PARAMETERS = {"concentration1": 0, "concentration0": 0}
 

@@ -1,7 +1,7 @@
 """Distributions of integers and classes."""
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import ShapeError, int64
 from glasshouse.dispatch import as_value, broadcast_to, cast
@@ -27,6 +27,10 @@ from glasshouse.tensor import sum as sum_
 from glasshouse.tensor.special import softmax, xlogy
 from glasshouse.tensor.torch_names.drawing import poisson
 
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
+
 __all__ = ["Bernoulli", "Categorical", "Geometric", "OneHotCategorical", "Poisson"]
 
 
@@ -38,6 +42,8 @@ def inside(probs: Any) -> Any:
 
 class ByProbability(Distribution):
     """A distribution whose one parameter is a probability, or the logarithm of its odds."""
+
+    parameter: Any
 
     def __init__(
         self,
@@ -159,6 +165,8 @@ class Categorical(Distribution):
         ([0.25, 0.75], 1, -0.2877)
     """
 
+    parameter: Any
+
     def __init__(
         self,
         probs: ArrayLike | None = None,
@@ -278,6 +286,8 @@ class Poisson(Distribution):
         >>> Poisson(2.0).variance.item(), round(Poisson(2.0).log_prob(0.0).item(), 4)
         (2.0, -2.0)
     """
+
+    rate: "Tensor"
 
     PARAMETERS = {"rate": 0}
 

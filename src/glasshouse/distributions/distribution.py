@@ -55,7 +55,8 @@ class Distribution:
         if validate_args:
             fix = "Check them where they are made."
             raise OptionError(type(self).__name__, "validate_args=None or False", "True", fix)
-        self.batch_shape, self.event_shape = tuple(batch_shape), tuple(event_shape)
+        self.batch_shape: tuple[int, ...] = tuple(batch_shape)
+        self.event_shape: tuple[int, ...] = tuple(event_shape)
 
     def expand(self, batch_shape: tuple[int, ...]) -> Self:
         """This distribution with its parameters broadcast to a larger batch."""

@@ -14,11 +14,12 @@ from glasshouse.tensor.special import xlogy
 
 __all__ = ["kl_divergence", "register_kl"]
 
-FORMULAS: dict[tuple[type, type], Callable[[Any, Any], Any]] = {}
-digamma, lgamma = continuous.digamma, continuous.lgamma
+FORMULAS: dict[tuple[type[Any], type[Any]], Callable[[Any, Any], Any]] = {}
+digamma: Any = continuous.digamma
+lgamma: Any = continuous.lgamma
 
 
-def register_kl(p: type, q: type) -> Callable[[Any], Any]:
+def register_kl(p: type[Any], q: type[Any]) -> Callable[[Any], Any]:
     """Decorate a function `(p, q) -> divergence` of distributions of these classes.
 
     Example:

@@ -1,7 +1,7 @@
 """Normal distributions of vectors."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import OptionError, ShapeError
 from glasshouse.dispatch import as_value, broadcast_to
@@ -9,6 +9,10 @@ from glasshouse.dispatch.value import ArrayLike
 from glasshouse.distributions.distribution import Distribution, as_parameters
 from glasshouse.tensor import broadcast_shapes, eye, linalg, log, matmul, random, square
 from glasshouse.tensor import sum as sum_
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 __all__ = ["MultivariateNormal"]
 
@@ -26,7 +30,8 @@ class MultivariateNormal(Distribution):
         ([[2.0, 0.0], [0.0, 2.0]], -3.2242)
     """
 
-    PARAMETERS, has_rsample = {"loc": 1, "scale_tril": 2}, True
+    PARAMETERS = {"loc": 1, "scale_tril": 2}
+    has_rsample: bool = True
 
     def __init__(
         self,
@@ -49,8 +54,8 @@ class MultivariateNormal(Distribution):
             matrix = linalg.inv(matrix)
         factor = matrix if scale_tril is not None else linalg.cholesky(matrix)
         n, shape = loc.shape[-1], broadcast_shapes(loc.shape[:-1], factor.shape[:-2])
-        self.loc = broadcast_to(loc, (*shape, n))
-        self.scale_tril = broadcast_to(factor, (*shape, n, n))
+        self.loc: Tensor = broadcast_to(loc, (*shape, n))
+        self.scale_tril: Any = broadcast_to(factor, (*shape, n, n))
         super().__init__(shape, (n,), validate_args)
 
     def draw(self, shape: tuple[int, ...]) -> Any:

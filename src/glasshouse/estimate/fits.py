@@ -145,7 +145,8 @@ class ChangeAnalysis:
     """Analyses changes of a step."""
 
     def __init__(self, subject: StepSubject, device_bytes: int) -> None:
-        self.subject, self.device_bytes = subject, device_bytes
+        self.subject = subject
+        self.device_bytes = device_bytes
 
     def change(self, name: str, how: str, variant: StepVariant) -> StepChange:
         """The change to a variant. Where a model cannot make it, the result has the reason."""

@@ -75,13 +75,16 @@ class StepSubject:
         inputs: list[Spec],
         options: dict[Any, Any],
     ) -> None:
-        self.model, self.loss, self.inputs, self.options = model, loss, inputs, options
+        self.model = model
+        self.loss = loss
+        self.inputs = inputs
+        self.options = options
         if isinstance(optimizer, str):
             what = f"an optimizer, or one of {', '.join(self.optimizers)}"
             optimizer = self.optimizers[check_known(self.where, what, optimizer, self.optimizers)]
         self.optimizer = optimizer
         sizes = self.first_axes()
-        self.batch = sizes.pop() if len(sizes) == 1 else 0
+        self.batch: int = sizes.pop() if len(sizes) == 1 else 0
 
     def first_axes(self) -> set[int]:
         """The lengths of the inputs' first axes."""
@@ -122,7 +125,7 @@ class StepSubject:
 class OwnSubject(StepSubject):
     """A Module of ours with its optimizer, loss and inputs."""
 
-    optimizers = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+    optimizers: dict[str, Callable[..., Any]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
     checkpoint_code = "gh.analyze.plan(…, budget): the cheapest that fit"
     autocast_code = 'with gh.autocast("bfloat16"):'
     zero_code = "gh.distributed.zero(…, stage={stage})"

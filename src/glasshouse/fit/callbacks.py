@@ -56,8 +56,8 @@ class Best:
 
     def __init__(self, where: str, monitor: str | None, mode: str, min_delta: float = 0.0) -> None:
         self.monitor = monitor
-        self.sign = {"min": -1, "max": 1}[check_option(where, "mode", mode, ("min", "max"))]
-        self.min_delta = check_range(where, "min_delta", min_delta, 0, math.inf)
+        self.sign: int = {"min": -1, "max": 1}[check_option(where, "mode", mode, ("min", "max"))]
+        self.min_delta: float = check_range(where, "min_delta", min_delta, 0, math.inf)
         self.value: float | None = None
 
     def improves(self, run: "FitRun") -> bool:
@@ -93,10 +93,10 @@ class EarlyStopping(Callback):
         min_delta: float = 0.0,
         restore_best: bool = False,
     ) -> None:
-        self.best = Best("EarlyStopping", monitor, mode, min_delta)
-        self.patience = check_integer("EarlyStopping", "patience", patience, 1)
+        self.best: Best = Best("EarlyStopping", monitor, mode, min_delta)
+        self.patience: int = check_integer("EarlyStopping", "patience", patience, 1)
         self.restore_best = restore_best
-        self.waited = 0  # epochs since the best
+        self.waited: int = 0  # epochs since the best
         self.parameters: dict[Any, Any] | None = None
 
     def on_start(self, run: "FitRun") -> None:
@@ -138,8 +138,11 @@ class Progress(Callback):
     on_first_rank = True
 
     def __init__(self, file: Any = None, every_s: float = 0.1) -> None:
-        self.file, self.every_s = file, every_s
-        self.bar, self.written_s, self.width = None, 0.0, 0
+        self.file = file
+        self.every_s = every_s
+        self.bar: Any = None
+        self.written_s: float = 0.0
+        self.width: int = 0
 
     @property
     def stream(self) -> Any:
@@ -215,7 +218,7 @@ class CSVLog(Callback):
     on_first_rank = True
 
     def __init__(self, path: Any) -> None:
-        self.path = check_path("CSVLog", path)
+        self.path: Path = check_path("CSVLog", path)
 
     def on_epoch(self, run: "FitRun") -> None:
         make_folder("CSVLog", self.path.parent)
@@ -241,9 +244,9 @@ class TensorBoard(Callback):
     on_first_rank = True
 
     def __init__(self, folder: Any, every: int = 1) -> None:
-        self.folder = check_path("TensorBoard", folder)
-        self.every = check_integer("TensorBoard", "every", every, 1)
-        self.writer = None
+        self.folder: Path = check_path("TensorBoard", folder)
+        self.every: int = check_integer("TensorBoard", "every", every, 1)
+        self.writer: Any = None
 
     def on_start(self, run: "FitRun") -> None:
         self.writer = written_by("summary.writer.event_file_writer").EventFileWriter(

@@ -10,6 +10,8 @@ from glasshouse.ops.checks import check_integer, check_path
 from glasshouse.ops.process import process
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from glasshouse.fit.run import FitRun
 
 
@@ -43,9 +45,11 @@ class Checkpoint(Callback):
         mode: str = "min",
         keep: bool = False,
     ) -> None:
-        self.folder = check_path("Checkpoint", folder)
-        self.every = None if every is None else check_integer("Checkpoint", "every", every, 1)
-        self.best = Best("Checkpoint", monitor, mode)
+        self.folder: Path = check_path("Checkpoint", folder)
+        self.every: int | None = (
+            None if every is None else check_integer("Checkpoint", "every", every, 1)
+        )
+        self.best: Best = Best("Checkpoint", monitor, mode)
         self.keep = keep
         self.thread: ThreadPoolExecutor | None = None
         self.writing: Future | None = None

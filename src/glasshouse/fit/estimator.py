@@ -1,9 +1,9 @@
 """Networks as estimators of scikit-learn, which has to be installed: for pipelines, searches and
 cross-validation. Import them by name: `from glasshouse.fit.estimator import Classifier`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -60,19 +60,19 @@ class NetworkEstimator(BaseEstimator):
     def begin(self, x: np.ndarray, outputs: int) -> None:
         """A new network and optimizer, for samples like those of x."""
         draws = check_random_state(self.random_state)
-        self.seed_ = int(draws.randint(2**31 - 1))
-        self.draws_ = random.Generator(self.seed_).state()
-        self.epochs_ = 0
+        self.seed_: int = int(draws.randint(2**31 - 1))
+        self.draws_: dict[Any, Any] = random.Generator(self.seed_).state()
+        self.epochs_: int = 0
         make_module = perceptron if self.module is None else self.module
         if isinstance(make_module, Module) or not callable(make_module):
             expected = "module to be a function (features, outputs) that makes a network"
             fix = "Write module=lambda features, outputs: …, for fit makes a new one."
             raise DTypeError(type(self).__name__, expected, type_name(make_module), fix)
         with self.own_draws():
-            self.module_ = make_module(x.shape[1], outputs)
+            self.module_: object | Module = make_module(x.shape[1], outputs)
         make = self.optimizer or (lambda parameters: Adam(parameters, lr=self.lr))
-        self.optimizer_ = make(self.module_.parameters())
-        self.history_ = []
+        self.optimizer_: Any = make(self.module_.parameters())
+        self.history_: list[Any] = []
 
     @contextmanager
     def own_draws(self) -> Iterator[None]:
@@ -133,6 +133,8 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         >>> model.predict([[0.0], [3.0]]).tolist()
         ['low', 'high']
     """
+
+    classes_: np.ndarray
 
     default_loss = staticmethod(cross_entropy)
 
@@ -202,7 +204,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         True
     """
 
-    default_loss = staticmethod(mse_loss)
+    default_loss: ClassVar[Callable[..., Any]] = staticmethod(mse_loss)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -232,10 +234,10 @@ class Regressor(RegressorMixin, NetworkEstimator):
 
     def begin_with(self, x: np.ndarray, y: np.ndarray) -> None:
         """A new network, and the scale of its targets."""
-        self.target_shape_ = y.shape[1:]
-        self.target_mean_ = y.mean(0)
+        self.target_shape_: tuple[Any, ...] = y.shape[1:]
+        self.target_mean_: Any = y.mean(0)
         deviation = y.std(0)
-        self.target_scale_ = np.where(deviation > 0, deviation, 1.0)
+        self.target_scale_: np.ndarray = np.where(deviation > 0, deviation, 1.0)
         self.begin(x, int(np.prod(y.shape[1:], dtype=int)))
 
     def scaled(self, y: np.ndarray) -> np.ndarray:

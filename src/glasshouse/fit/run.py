@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.errors import (
     CheckpointError,
@@ -36,6 +36,10 @@ from glasshouse.ops.checks import (
 from glasshouse.ops.process import process
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
 from glasshouse.tensor import Tensor, eval, random
+
+if TYPE_CHECKING:
+    from glasshouse.base.dtype import DType
+
 
 METRICS = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
 LAST = "last.safetensors"
@@ -68,7 +72,7 @@ class Meters:
     """The mean loss, weighted by batch sizes, and the user's metrics."""
 
     def __init__(self, metrics: dict[Any, Any]) -> None:
-        self.metrics = {"loss": Average(), **metrics}
+        self.metrics: dict[Any, Any] = {"loss": Average(), **metrics}
 
     def fresh(self) -> "Meters":
         """The same meters with nothing in them."""
@@ -130,9 +134,11 @@ class FitRun:
         schedule_every: str = "epoch", clip_norm: Any = None, clip_value: Any = None,
         accumulate: int = 1, autocast: str | None = None,
     ) -> None:  # fmt: skip
-        self.model = check_type("fit", model, Module, "a Module as model", "Subclass nn.Module.")
-        self.data = part_of_rank(check_batches("data", data))
-        self.validation = None
+        self.model: Any = check_type(
+            "fit", model, Module, "a Module as model", "Subclass nn.Module."
+        )
+        self.data: Any = part_of_rank(check_batches("data", data))
+        self.validation: Any = None
         if validation is not None:
             self.validation = part_of_rank(check_batches("validation", validation))
         self.loss = loss
@@ -141,15 +147,15 @@ class FitRun:
             fix = "Pass e.g. nn.functional.mse_loss, or nn.MSELoss()."
             raise DTypeError("fit", "a function of (scores, target) as loss", got, fix)
         fix = "Pass e.g. gh.optim.Adam(model.parameters())."
-        self.optimizer = check_type("fit", optimizer, Optimizer, "an optimizer", fix)
+        self.optimizer: Any = check_type("fit", optimizer, Optimizer, "an optimizer", fix)
         check_owner(model, optimizer)
-        self.ranks = process.size
+        self.ranks: int = process.size
         if self.ranks > 1 and not is_replicated(model):
             replicate(model, mesh({"data": self.ranks}))
-        self.meters = Meters(metrics_by_name(metrics))
-        self.callbacks = in_order(callbacks)
-        self.schedule = checked_schedule(schedule, optimizer)
-        self.schedule_every = check_option(
+        self.meters: Meters = Meters(metrics_by_name(metrics))
+        self.callbacks: list[Any] = in_order(callbacks)
+        self.schedule: Any = checked_schedule(schedule, optimizer)
+        self.schedule_every: Any = check_option(
             "fit", "schedule_every", schedule_every, ("epoch", "step")
         )
         if schedule_every == "step" and isinstance(schedule, ReduceLROnPlateau):
@@ -158,15 +164,16 @@ class FitRun:
         for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if limit is not None and not check_range("fit", name, limit, 0, math.inf):
                 raise OptionError("fit", f"{name} above 0", repr(limit), "Leave it out for none.")
-        self.clip_norm, self.clip_value = clip_norm, clip_value
-        self.accumulate = check_integer("fit", "accumulate", accumulate, 1)
-        self.dtype = None if autocast is None else autocast_mode(autocast).dtype
+        self.clip_norm = clip_norm
+        self.clip_value = clip_value
+        self.accumulate: int = check_integer("fit", "accumulate", accumulate, 1)
+        self.dtype: DType | None = None if autocast is None else autocast_mode(autocast).dtype
         is_half = self.dtype is not None and self.dtype.name == "float16"
-        self.scaler = GradScaler(enabled=is_half)
-        self.history = History()
-        self.steps = 0  # updates so far
-        self.place = 0  # batches of this epoch so far
-        self.seconds = 0.0  # of this epoch so far
+        self.scaler: GradScaler = GradScaler(enabled=is_half)
+        self.history: History = History()
+        self.steps: int = 0  # updates so far
+        self.place: int = 0  # batches of this epoch so far
+        self.seconds: float = 0.0  # of this epoch so far
         self.stopped = False
 
     def autocast(self) -> Any:
@@ -325,7 +332,7 @@ class HeldState:
     """The state of an object as it was, for a thread to write while the object changes."""
 
     def __init__(self, x: Any) -> None:
-        self.state = tree_map(detached, x.state_dict())
+        self.state: Any = tree_map(detached, x.state_dict())
         eval(*filter(is_value, flatten(self.state)[0]))
 
     def state_dict(self) -> dict[Any, Any]:

@@ -16,7 +16,9 @@ class CompositionLevel(Level):
     """Adds the cards that a composition calls to a graph; its values wrap nodes."""
 
     def __init__(self, card: Primitive | None, graph: Graph, make: Callable[..., Any]) -> None:
-        self.card, self.graph, self.make = card, graph, make
+        self.card = card
+        self.graph = graph
+        self.make = make
 
     def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         if primitive is self.card:

@@ -41,7 +41,9 @@ class Node:
         function: str = "",
     ) -> None:
         self.call, self.inputs, self.spec = call, inputs, call.out
-        self.origin, self.number, self.function = origin, number, function
+        self.origin = origin
+        self.number = number
+        self.function = function
         self.value = self.scalar = None
         self.owned = False
 

@@ -46,7 +46,8 @@ class ThreadNodes:
     and computed, by that thread or by another one that needs their values."""
 
     def __init__(self, recorder_state: dict[str, Any]) -> None:
-        self.lock, self.state = threading.RLock(), recorder_state
+        self.lock: threading.RLock = threading.RLock()
+        self.state = recorder_state
 
     def has_any(self, numbers: set[int]) -> bool:
         """Whether a node with one of these ids is here."""
@@ -55,7 +56,7 @@ class ThreadNodes:
 
 
 all_threads: WeakSet[ThreadNodes] = WeakSet()
-joining = threading.Lock()  # held while `all_threads` is read or changed
+joining: "threading.Lock" = threading.Lock()  # held while `all_threads` is read or changed
 
 
 def owners_of(nodes: Iterable[Node]) -> list[ThreadNodes]:
@@ -72,10 +73,10 @@ class Recorder(threading.local):
     def __init__(self) -> None:
         self.pending: list[Node] = []
         self.taken: list[list[Node]] = []  # what is being computed
-        self.nodes = ThreadNodes(self.__dict__)
+        self.nodes: ThreadNodes = ThreadNodes(self.__dict__)
         with joining:
             all_threads.add(self.nodes)
-        self.held_bytes = 0
+        self.held_bytes: int = 0
         self.varying = False  # every scalar is an input of the Program, also one that rules know
         self.imported: list[Node] | None = None  # gets the nodes of arrays from outside, if a list
 
@@ -277,7 +278,7 @@ def is_unshared(node: Node) -> bool:
     return array <= ALONE[0] and (node.value.base is None or memory <= ALONE[1])
 
 
-recorder = Recorder()
+recorder: Recorder = Recorder()
 
 
 def record_full(recorder: Recorder, call: Call, value: float) -> Node:
@@ -297,7 +298,7 @@ def is_complex(value: Any, dtype: DType) -> bool:
 
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
     """The outputs by the cards' references; the time at each node's end is added to `ends_ns`."""
-    values: list = [None] * len(recording.nodes)
+    values: list[Any] = [None] * len(recording.nodes)
     uses = [
         (x.number, i)
         for i, node in enumerate(recording.nodes)

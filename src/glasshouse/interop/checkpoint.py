@@ -42,7 +42,7 @@ def save_checkpoint(
     parts = {name: x.state_dict() for name, x in objects.items()}
     state = random_state.state() if hasattr(random_state, "state") else random_state
     tree = {**parts, "epoch": epoch, "random_state": state, "metrics": metrics}
-    tensors: dict = {}
+    tensors: dict[Any, Any] = {}
     document = {"version": VERSION, **{k: encode(v, k, tensors) for k, v in tree.items()}}
     text = json.dumps(document, allow_nan=False)
     write_whole(path, serialize(tensors, {FORMAT: text}))

@@ -45,7 +45,9 @@ class Cursor:
     """A place in mapped bytes, from which values are read; no value reaches beyond the end."""
 
     def __init__(self, path: Path, memory: Any) -> None:
-        self.path, self.memory, self.at = path, memory, 0
+        self.path = path
+        self.memory = memory
+        self.at: int = 0
 
     def fault(self, expected: str, got: Any) -> CheckpointError:
         where = f"{self.path.name} at byte {self.at}"
@@ -111,7 +113,7 @@ class GgufFile(Mapping):
         self.path = path
         try:
             with open(path, "rb") as file:
-                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.memory: mmap.mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise CheckpointError("load", f"{path} to be readable", error, "Check it.") from error
         cursor = Cursor(path, self.memory)
@@ -123,8 +125,8 @@ class GgufFile(Mapping):
         cursor.at = 8
         tensors = cursor.count("tensors", LEAST_TENSOR)
         entries = cursor.count("entries", LEAST_ENTRY)
-        self.metadata = self.read_entries(cursor, entries)
-        self.places = self.read_places(cursor, tensors)
+        self.metadata: dict[str, Any] = self.read_entries(cursor, entries)
+        self.places: dict[str, StoredTensor] = self.read_places(cursor, tensors)
 
     def read_entries(self, cursor: Cursor, count: int) -> dict[str, Any]:
         metadata: dict[str, Any] = {}

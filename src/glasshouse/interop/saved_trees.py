@@ -21,7 +21,7 @@ def save(obj: Any, f: Any) -> None:
         the file cannot be written.
     Source: PyTorch, whose files are pickles.
     """
-    tensors: dict = {}
+    tensors: dict[Any, Any] = {}
     text = json.dumps(encode(obj, "object", tensors), allow_nan=False)
     data = serialize(tensors, {OBJECT: text})
     if hasattr(f, "write"):

@@ -34,18 +34,20 @@ class MappedTensors:
         self.path = path
         try:
             with open(path, "rb") as file:
-                self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.memory: mmap.mmap = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # an empty file cannot be mapped
             raise CheckpointError(
                 "load", f"a readable file at {path}", error, "Check it."
             ) from error
         size = int.from_bytes(self.memory[:LENGTH_BYTES], "little")
-        self.start = LENGTH_BYTES + size
+        self.start: int = LENGTH_BYTES + size
         try:
             header = json.loads(self.memory[LENGTH_BYTES : self.start])
             self.metadata: dict[str, str] = header.pop("__metadata__", {})
-            self.wide = set(json.loads(self.metadata.get(WIDE_COMPLEX, "[]")))
-            self.places = {name: self.place(name, entry) for name, entry in header.items()}
+            self.wide: set[Any] = set(json.loads(self.metadata.get(WIDE_COMPLEX, "[]")))
+            self.places: dict[Any, tuple[np.dtype[Any], tuple[int, ...], int]] = {
+                name: self.place(name, entry) for name, entry in header.items()
+            }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(path, error) from error
 

@@ -160,7 +160,7 @@ class IRGraph:
 
     def eliminate_common_subexpressions(self) -> bool:
         """Compute equal primitive calls and reads once; whether anything changed."""
-        first_equal: dict[tuple, IRNode] = {}
+        first_equal: dict[tuple[Any, ...], IRNode] = {}
         changed = False
         for node in list(self.nodes):
             if node.writes:

@@ -1,6 +1,6 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -103,13 +103,18 @@ def rebuild(fields: dict[Any, Any], rows: list[tuple[Any, ...]]) -> GraphModule:
 class Interpreter:
     """Runs a GraphModule node by node. Subclasses override `run_node`, or one kind of node."""
 
+    module: GraphModule
+    graph: Any
+
     def __init__(self, module: GraphModule) -> None:
         self.module, self.graph = module, module.graph
         self.env: dict[IRNode, Any] = {}
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The result of the graph for these arguments."""
-        self.arguments, self.named, self.env = iter(args), kwargs, {}
+        self.arguments: Iterator[Any] = iter(args)
+        self.named: dict[str, Any] = kwargs
+        self.env = {}
         for node in self.graph.nodes:
             self.env[node] = self.run_node(node)
             if node.op == "output":
@@ -159,9 +164,16 @@ def remade(op: str) -> Any:
 class Transformer(Interpreter):
     """Makes a new graph, node by node; a method returns the new node for an old one."""
 
+    placeholder: Callable[..., Any]
+    get_attr: Callable[..., Any]
+    call_function: Callable[..., Any]
+    call_method: Callable[..., Any]
+    call_module: Callable[..., Any]
+    output: Callable[..., Any]
+
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module)
-        self.new = IRGraph()
+        self.new: IRGraph = IRGraph()
 
     def transform(self) -> GraphModule:
         """The module with the new graph."""

@@ -65,7 +65,7 @@ def map_nodes(x: Any, fn: Callable[..., Any], kind: type[Any] | None = None) -> 
 
 def all_of(kind: type[Any], x: Any) -> list[Any]:
     """All parts of a kind in `x`, in order."""
-    parts: list = []
+    parts: list[Any] = []
     gather(kind, x, parts)
     return parts
 
@@ -99,7 +99,10 @@ class IRNode:
         args: tuple[Any, ...],
         kwargs: dict[Any, Any],
     ) -> None:
-        self.graph, self.name, self.op, self.target = graph, name, op, target
+        self.graph = graph
+        self.name = name
+        self.op = op
+        self.target = target
         self.users: dict[IRNode, None] = {}
         self.meta: dict[str, Any] = {}
         self._args: tuple[Any, ...] = ()

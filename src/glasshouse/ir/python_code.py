@@ -30,14 +30,14 @@ class PythonCode:
     def __init__(self, graph: "IRGraph") -> None:
         self.names: dict[str, Any] = {}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
-        self.reserved_names = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
+        self.reserved_names: set[Any] = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
         body = [f"{n.name} = {n.target}" for n in inputs if n.name != n.target.strip("*")]
         nodes = [n for n in graph.nodes if n.op != "placeholder"]
         for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
             part = list(run)
             body += self.plain(part) if label is None else self.region(part, f"region_{label}")
         head = f"def forward({', '.join(['self', *map(self.argument, inputs)])}):"
-        self.text = "\n".join([head, *(f"    {line}" for line in body)]) + "\n"
+        self.text: str = "\n".join([head, *(f"    {line}" for line in body)]) + "\n"
 
     def argument(self, node: IRNode) -> str:
         return f"{node.target}={self.text_of(node.args[0])}" if node.args else node.target

@@ -23,8 +23,11 @@ class MemoryBlock:
     __slots__ = ("mapping", "address", "nbytes", "free", "before", "after", "pool")
 
     def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "FreeBlocks") -> None:
-        self.mapping, self.address, self.nbytes, self.pool = mapping, address, nbytes, pool
-        self.free = False
+        self.mapping = mapping
+        self.address = address
+        self.nbytes = nbytes
+        self.pool = pool
+        self.free: bool = False
         self.before: MemoryBlock | None = None
         self.after: MemoryBlock | None = None
 

@@ -29,11 +29,14 @@ class Mapping:
 
     __slots__ = ("map", "address", "nbytes", "used_bytes", "is_segment")
 
+    nbytes: int
+    used_bytes: int
+
     def __init__(self, nbytes: int) -> None:
-        self.map = mmap.mmap(-1, nbytes, **PRIVATE)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.map: mmap.mmap = mmap.mmap(-1, nbytes, **PRIVATE)
+        self.address: int = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
         self.nbytes = self.used_bytes = nbytes
-        self.is_segment = False
+        self.is_segment: bool = False
 
     def cut(self, nbytes: int) -> int:
         """Return to the system what lies past the first `nbytes`; returns the bytes."""

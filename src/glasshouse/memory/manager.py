@@ -59,8 +59,8 @@ class Memory:
     __slots__ = ("buffer", "__array_interface__")
 
     def __init__(self, buffer: "Buffer", shape: tuple[int, ...], typestr: str) -> None:
-        self.buffer = buffer
-        self.__array_interface__ = {
+        self.buffer: Buffer = buffer
+        self.__array_interface__: dict[str, Any] = {
             "data": (buffer.address, False),
             "shape": shape,
             "typestr": typestr,
@@ -86,7 +86,7 @@ class Buffer:
 
     def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager") -> None:
         self.address, self.nbytes, self.tag, self.manager = address, nbytes, tag, manager
-        self.freed = False
+        self.freed: bool = False
 
     def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
@@ -165,13 +165,13 @@ class MemoryManager:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()  # of all that follows but the queues, which need none
-        self.telling = threading.Lock()
-        self.counts = MemoryStats()
+        self.telling: threading.Lock = threading.Lock()
+        self.counts: MemoryStats = MemoryStats()
         self.live: dict[int, tuple[int, Tag]] = {}
         self.leases: dict[int, Lease] = {}
         self.listeners: list[Callable[[MemoryEvent], None]] = []
         self.events: deque[MemoryEvent] = deque()  # events that listeners have not received yet
-        self.teller = 0  # the thread that sends them
+        self.teller: int = 0  # the thread that sends them
         # Of buffers that died. Only `append` runs when one does, perhaps while this very thread is
         # inside the manager; in Python code that runs then an interrupt would be lost.
         self.ended: deque[Lease] = deque()
@@ -394,7 +394,7 @@ class Pretended:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = self.used_bytes = nbytes
         self.is_segment = False
-        self.address = next(self.following)
+        self.address: int = next(self.following)
 
     def cut(self, nbytes: int) -> int:
         """Pretend to return what lies past the first `nbytes`; returns the bytes."""
@@ -431,7 +431,7 @@ class CurrentManager:
     """The manager in use; made when first asked for."""
 
     manager: MemoryManager | None = None
-    lock = threading.Lock()
+    lock: "threading.Lock" = threading.Lock()
 
 
 managers: dict[str, type[MemoryManager]] = {}
@@ -474,7 +474,7 @@ class use_manager(having):
         if not isinstance(manager, (str, MemoryManager)):
             fix = "Subclass gh.memory.MemoryManager."
             raise BackendError("use", "a memory manager or its name", repr(manager), fix)
-        self.manager = make(manager) if isinstance(manager, str) else manager
+        self.manager: MemoryManager = make(manager) if isinstance(manager, str) else manager
         super().__init__(CurrentManager, manager=self.manager)
 
     def __enter__(self) -> MemoryManager:

@@ -23,11 +23,12 @@ class TopK(Metric):
         0.5
     """
 
-    gathered = {"correct": 0, "total": 0}
+    gathered: dict[Any, Any] = {"correct": 0, "total": 0}
 
     def __init__(self, k: int = 5, ignore_index: int | None = None) -> None:
         super().__init__()
-        self.k, self.ignore_index = check_integer("TopK", "k", k, 1), ignore_index
+        self.k: int = check_integer("TopK", "k", k, 1)
+        self.ignore_index = ignore_index
 
     def update(self, scores: Any, targets: Any) -> None:
         """Compare `scores` (logits or probabilities) with the true classes but `ignore_index`.

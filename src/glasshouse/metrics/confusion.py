@@ -32,10 +32,12 @@ class ConfusionMatrix(Metric):
         normalize: str | None = None,
     ) -> None:
         name = type(self).__name__
-        self.num_classes = check_integer(name, "num_classes", num_classes, 1)
+        self.num_classes: int = check_integer(name, "num_classes", num_classes, 1)
         self.ignore_index = ignore_index
-        self.normalize = check_option(name, "normalize", normalize, ("true", "pred", "all", None))
-        self.gathered = {"matrix": np.zeros((num_classes, num_classes), np.int64)}
+        self.normalize: Any = check_option(
+            name, "normalize", normalize, ("true", "pred", "all", None)
+        )
+        self.gathered: dict[Any, Any] = {"matrix": np.zeros((num_classes, num_classes), np.int64)}
         super().__init__()
 
     def update(self, predicted: Any, targets: Any) -> None:
@@ -66,7 +68,7 @@ class ConfusionMatrix(Metric):
             raise IndexOutOfRangeError(where, expected, outside[0], fix)
         size = self.num_classes * self.num_classes
         flat = np.bincount(pairs[0] * self.num_classes + pairs[1], minlength=size)
-        self.matrix = self.matrix + flat.reshape(self.matrix.shape)
+        self.matrix: np.ndarray = self.matrix + flat.reshape(self.matrix.shape)
 
     def value(self) -> np.ndarray:
         """The matrix: integers, or shares if normalized (0 where there is nothing)."""
@@ -99,11 +101,11 @@ class ClassAverage(ConfusionMatrix):
         zero_division: float = 0.0,
     ) -> None:
         super().__init__(num_classes, ignore_index)
-        self.average = check_option(type(self).__name__, "average", average, AVERAGES)
+        self.average: Any = check_option(type(self).__name__, "average", average, AVERAGES)
         name = type(self).__name__
         fix = "Pass 0, 1 or nan."
         check_type(name, zero_division, numbers.Real, "a number as zero_division", fix)
-        self.zero_division = float(zero_division)
+        self.zero_division: float = float(zero_division)
 
     def of(self, right: Any, predicted: Any, true: Any) -> Any:
         """(numerator, denominator) of the metric."""

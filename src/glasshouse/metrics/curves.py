@@ -15,11 +15,11 @@ class ScoreCurve(Metric):
     labels 0 or 1; scores (N, C) compare each class with the others, and `average` is "macro",
     "weighted" (by how many samples a class has) or None."""
 
-    gathered = {"scores": [], "labels": []}
+    gathered: dict[Any, Any] = {"scores": [], "labels": []}
 
     def __init__(self, average: str | None = "macro") -> None:
         name = type(self).__name__
-        self.average = check_option(name, "average", average, ("macro", "weighted", None))
+        self.average: Any = check_option(name, "average", average, ("macro", "weighted", None))
         super().__init__()
 
     def update(self, scores: Any, labels: Any) -> None:
@@ -44,8 +44,8 @@ class ScoreCurve(Metric):
             raise ShapeError(where, "scores (N,) or (N, C)", scores.shape, "Reshape them.")
         check_lengths(where, scores=scores, labels=labels)
         check_range(where, labels, 2)
-        self.scores = [*self.scores, scores]
-        self.labels = [*self.labels, labels]
+        self.scores: list[Any] = [*self.scores, scores]
+        self.labels: list[Any] = [*self.labels, labels]
 
     def area(self, scores: np.ndarray, labels: np.ndarray) -> float:
         """The metric of one class: scores and labels (N,)."""
@@ -134,10 +134,10 @@ class CalibrationError(Metric):
     """
 
     def __init__(self, bins: int = 15, norm: str = "l1") -> None:
-        self.bins = check_integer("CalibrationError", "bins", bins, 1)
-        self.norm = check_option("CalibrationError", "norm", norm, ("l1", "l2", "max"))
+        self.bins: int = check_integer("CalibrationError", "bins", bins, 1)
+        self.norm: Any = check_option("CalibrationError", "norm", norm, ("l1", "l2", "max"))
         zeros = np.zeros(bins)
-        self.gathered = {"count": zeros, "confidence": zeros, "right": zeros}
+        self.gathered: dict[Any, Any] = {"count": zeros, "confidence": zeros, "right": zeros}
         super().__init__()
 
     def update(self, probabilities: Any, targets: Any) -> None:

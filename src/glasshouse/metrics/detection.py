@@ -82,16 +82,16 @@ class MeanAveragePrecision(Metric):
         1.0
     """
 
-    gathered = {"predicted": [], "targets": [], "images": 0}
+    gathered: dict[Any, Any] = {"predicted": [], "targets": [], "images": 0}
 
     def __init__(self, iou_thresholds: Any = None, max_detections: int = 100) -> None:
         where = "MeanAveragePrecision"
         thresholds = np.linspace(0.5, 0.95, 10) if iou_thresholds is None else iou_thresholds
-        self.thresholds = np.asarray(thresholds, np.float64)
+        self.thresholds: np.ndarray = np.asarray(thresholds, np.float64)
         if self.thresholds.ndim != 1 or not ((self.thresholds > 0) & (self.thresholds <= 1)).all():
             fix = "Use e.g. [0.5, 0.75]."
             raise OptionError(where, "iou_thresholds in (0, 1]", repr(iou_thresholds), fix)
-        self.max_detections = check_integer(where, "max_detections", max_detections, 1)
+        self.max_detections: int = check_integer(where, "max_detections", max_detections, 1)
         super().__init__()
 
     def update(self, predictions: Any, targets: Any) -> None:
@@ -113,8 +113,8 @@ class MeanAveragePrecision(Metric):
             (self.prediction_rows(where, i, p), self.target_rows(where, i, t))
             for i, (p, t) in enumerate(zip(predictions, targets, strict=True), self.images)
         ]
-        self.predicted = [*self.predicted, *(p for p, _ in rows)]
-        self.targets = [*self.targets, *(t for _, t in rows)]
+        self.predicted: list[Any] = [*self.predicted, *(p for p, _ in rows)]
+        self.targets: list[Any] = [*self.targets, *(t for _, t in rows)]
         self.images += len(rows)
 
     @staticmethod

@@ -21,7 +21,7 @@ class EditDistance(Metric):
         (3, 2, 1)
     """
 
-    gathered = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
+    gathered: dict[Any, Any] = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
 
     def update(self, predicted: Any, target: Any) -> None:
         """Compare one predicted sequence with its target: strings, lists or 1-d tensors.

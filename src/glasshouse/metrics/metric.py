@@ -161,7 +161,7 @@ class Average(Metric):
         (2.0, 3.0)
     """
 
-    gathered = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
+    gathered: dict[Any, Any] = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
 
     def update(self, value: Any, weight: Any = 1.0) -> None:
         """Observe `value`: a number, or every element of an array.
@@ -213,7 +213,7 @@ class Average(Metric):
 class Count(Metric):
     """The sum of all updates, e.g. of samples or tokens."""
 
-    gathered = {"total": 0}
+    gathered: dict[Any, Any] = {"total": 0}
 
     def update(self, amount: Any = 1) -> None:
         """Add a number, or the sum of an array."""

@@ -24,7 +24,7 @@ class PairMetric(Metric):
 
     Source: Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm", eq. 2.1."""
 
-    gathered = dict.fromkeys(
+    gathered: dict[Any, Any] = dict.fromkeys(
         ("count", "absolute", "squared", "mean_x", "mean_y", "xx", "yy", "xy"), 0.0
     )
 
@@ -150,7 +150,10 @@ class Spearman(Metric):
         1.0
     """
 
-    gathered = {"predicted": [], "targets": []}
+    predicted: list[Any]
+    targets: list[Any]
+
+    gathered: dict[Any, Any] = {"predicted": [], "targets": []}
 
     def update(self, predicted: Any, targets: Any) -> None:
         """Keep predicted numbers and true ones, of one shape.

@@ -23,7 +23,7 @@ class PeakMemory(Metric):
         True
     """
 
-    gathered = {"resident_bytes": 0, "managed_bytes": 0}
+    gathered: dict[Any, Any] = {"resident_bytes": 0, "managed_bytes": 0}
 
     def reset(self) -> None:
         """Begin a new peak of the memory manager; the process's peak stays."""
@@ -33,8 +33,8 @@ class PeakMemory(Metric):
     def update(self) -> None:
         """Look at the peaks so far."""
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self.resident_bytes = max(self.resident_bytes, peak_kib * UNIT_BYTES)
-        self.managed_bytes = max(self.managed_bytes, stats().peak_allocated_bytes)
+        self.resident_bytes: int = max(self.resident_bytes, peak_kib * UNIT_BYTES)
+        self.managed_bytes: int = max(self.managed_bytes, stats().peak_allocated_bytes)
 
     def value(self) -> dict[Any, Any]:
         """The peaks by name; 0 before the first update."""

@@ -88,7 +88,7 @@ class Perplexity(Metric):
         2.0
     """
 
-    gathered = {"surprise": 0.0, "tokens": 0}
+    gathered: dict[Any, Any] = {"surprise": 0.0, "tokens": 0}
 
     def __init__(self, ignore_index: int | None = None) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class BitsPerCharacter(Perplexity):
         0.5
     """
 
-    gathered = {**Perplexity.gathered, "characters": 0}
+    gathered: dict[Any, Any] = {**Perplexity.gathered, "characters": 0}
 
     def update(self, scores: Any, targets: Any, characters: int | None = None) -> None:
         """Take in scores and true tokens as Perplexity does, and the number of characters that the
@@ -167,7 +167,7 @@ class BLEU(Metric):
         >>> bleu.update("the cat sat", ["the cat sat down"])  # doctest: +SKIP
     """
 
-    gathered = {
+    gathered: dict[Any, Any] = {
         "counts": np.zeros(4, np.int64),
         "totals": np.zeros(4, np.int64),
         "predicted_length": 0,
@@ -183,7 +183,7 @@ class BLEU(Metric):
         if tokenize is not None:
             check_option("BLEU", "tokenize", tokenize, scorer.TOKENIZERS)
         options = {} if tokenize is None else {"tokenize": tokenize}
-        self.scorer = scorer(lowercase=lowercase, **options)
+        self.scorer: BLEU = scorer(lowercase=lowercase, **options)
         super().__init__()
 
     def update(self, predicted: Any, targets: Any) -> None:
@@ -196,8 +196,8 @@ class BLEU(Metric):
             checked_pair(*pair) for pair in pairs_of("BLEU.update", predicted, targets)
         ]:
             score = self.scorer.corpus_score([text], [[target] for target in references])
-            self.counts = self.counts + np.asarray(score.counts)
-            self.totals = self.totals + np.asarray(score.totals)
+            self.counts: np.ndarray = self.counts + np.asarray(score.counts)
+            self.totals: np.ndarray = self.totals + np.asarray(score.totals)
             self.predicted_length += score.sys_len
             self.target_length += score.ref_len
 

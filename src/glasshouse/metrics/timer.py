@@ -21,7 +21,9 @@ class Timer(Metric):
         True
     """
 
-    gathered = {"elapsed_s": 0.0}
+    elapsed_s: float
+
+    gathered: dict[Any, Any] = {"elapsed_s": 0.0}
 
     def __init__(self, clock: Callable[..., Any] = time.perf_counter) -> None:
         self.clock = clock
@@ -30,7 +32,7 @@ class Timer(Metric):
     def reset(self) -> None:
         """Stop, and forget the time so far."""
         super().reset()
-        self.started_s = None
+        self.started_s: Any = None
 
     def start(self) -> Self:
         """Run on; nothing happens if it runs already."""
@@ -86,7 +88,7 @@ class Throughput(Timer):
         True
     """
 
-    gathered = {"elapsed_s": 0.0, "total": 0}
+    gathered: dict[Any, Any] = {"elapsed_s": 0.0, "total": 0}
 
     def reset(self) -> None:
         """Forget items and time, and start at once."""
@@ -102,8 +104,8 @@ class Throughput(Timer):
         elapsed_s = self.seconds()
         super().merge(state)
         running = self.started_s is not None
-        self.elapsed_s = max(elapsed_s, state["elapsed_s"])
-        self.started_s = self.clock() if running else None
+        self.elapsed_s: float = max(elapsed_s, state["elapsed_s"])
+        self.started_s: Any = self.clock() if running else None
 
     def value(self) -> float:
         """Items per second; nan before any time has passed."""

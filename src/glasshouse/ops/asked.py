@@ -33,11 +33,13 @@ class Current(threading.local):
     asked: Asked | None = None
 
 
-current = Current()
+current: Current = Current()
 
 
 class asking:
     """Context: calls of transports inside are for this request."""
+
+    before: Asked | None
 
     def __init__(self, request: Asked | None) -> None:
         self.asked = request

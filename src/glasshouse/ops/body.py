@@ -42,8 +42,10 @@ class Body:
         outputs: tuple[Any, ...],
         recomputed: tuple[Any, ...],
     ) -> None:
-        self.inputs, self.calls, self.outputs = inputs, calls, outputs
-        self.recomputed = recomputed
+        self.inputs = inputs
+        self.calls = calls
+        self.outputs = outputs
+        self.recomputed: tuple[Any, ...] = recomputed
 
     @classmethod
     def of(
@@ -124,14 +126,18 @@ class TracedCall:
     __slots__ = ("call", "operands", "results", "is_again")
 
     def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
-        self.call, self.operands, self.results = call, operands, results
-        self.is_again = state.phase == "recompute"
+        self.call = call
+        self.operands = operands
+        self.results = results
+        self.is_again: bool = state.phase == "recompute"
 
 
 class BodyTracer(Level):
     """A level whose values are numbers: what is called on them is written down. `captured` are the
     values from outside that were met, by their numbers. Calls on those alone are made outside,
     once."""
+
+    writes_scalars: bool
 
     hides = True
 

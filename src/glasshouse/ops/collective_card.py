@@ -27,7 +27,7 @@ def collective(
     table, and a card with these fields. `attrs` names those of the card beside the group. Shape
     rule, reference and batching rule follow from the axes that the exchange names."""
 
-    def make(meaning: Callable) -> Primitive:
+    def make(meaning: Callable[..., Any]) -> Primitive:
         name, expected = meaning.__name__, {"group", *attrs.split()}
         way = COLLECTIVES[name] = declare(replace(exchange, name=name, meaning=meaning))
 

@@ -1,6 +1,6 @@
 """Comparison, choice and bitwise logic. Derivatives exist only for `where`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -8,6 +8,9 @@ from glasshouse.base import DTypeError, ShapeError, Spec, bool_
 from glasshouse.dispatch import Arr, KernelText, card, define, refusal, sample, zeros
 from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.primitive import Primitive
 
 
 def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) -> Any:
@@ -32,7 +35,7 @@ def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) 
     )
 
 
-equal = comparison(
+equal: Any = comparison(
     "equal",
     "True where x equals y; NaN equals nothing.",
     ref=np.equal,
@@ -40,7 +43,7 @@ equal = comparison(
     dtypes="all",
     why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
 )
-less = comparison(
+less: Any = comparison(
     "less",
     "True where x is below y; false for NaN.",
     ref=np.less,
@@ -97,6 +100,9 @@ LOGIC = {
     "bitwise_or": ("|", "The bits set in x or y; for booleans, or."),
     "bitwise_xor": ("^", "The bits set in just one of x and y; not, with all bits set in y."),
 }
+bitwise_xor: "Primitive"
+bitwise_or: "Primitive"
+bitwise_and: "Primitive"
 bitwise_and, bitwise_or, bitwise_xor = (
     elementwise(
         name,
@@ -110,7 +116,7 @@ bitwise_and, bitwise_or, bitwise_xor = (
     )
     for name, (sign, doc) in LOGIC.items()
 )
-shift_right = elementwise(
+shift_right: "Primitive" = elementwise(
     "shift_right",
     "x shifted right by y bits, keeping the sign.",
     ref=np.right_shift,

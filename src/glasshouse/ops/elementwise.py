@@ -143,7 +143,7 @@ def operand_count(ref: Any) -> int:
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
-polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
+polynomial: partial[Primitive] = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
 def scalar(value: Any, like: Value) -> Any:
@@ -208,7 +208,7 @@ def tanh_ref(x: Any) -> Any:
     return y
 
 
-neg = elementwise(
+neg: Primitive = elementwise(
     "neg",
     "Minus x.",
     ref=np.negative,
@@ -219,7 +219,7 @@ neg = elementwise(
     traits=("linear",),
     complex_flops=2,
 )
-abs_ = elementwise(
+abs_: Primitive = elementwise(
     "abs",
     "|x| of real x.",
     ref=np.abs,
@@ -229,7 +229,7 @@ abs_ = elementwise(
     kernel=function_text("abs", exact=True),
     why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes",
 )
-floor = elementwise(
+floor: Primitive = elementwise(
     "floor",
     "The largest integer not above x.",
     ref=np.floor,
@@ -240,7 +240,7 @@ floor = elementwise(
     kernel=function_text("floor"),
     why="no other primitive rounds down; ceil and trunc are made of it",
 )
-round_ = elementwise(
+round_: Primitive = elementwise(
     "round",
     "The nearest integer to x, halves to even.",
     ref=np.rint,
@@ -252,7 +252,7 @@ round_ = elementwise(
     why="floor(x + 0.5) is wrong for halves and for large x",
     source="IEEE 754-2019, 5.3.1",
 )
-exp = polynomial(
+exp: Primitive = polynomial(
     "exp",
     "e to the power x.",
     ref=np.exp,
@@ -260,7 +260,7 @@ exp = polynomial(
     kernel=function_text("exp", cost=10),
     why="needs its own range reduction and polynomial",
 )
-expm1 = polynomial(
+expm1: Primitive = polynomial(
     "expm1",
     "exp(x) - 1, accurate near 0.",
     ref=np.expm1,
@@ -269,7 +269,7 @@ expm1 = polynomial(
     kernel=function_text("expm1", cost=12),
     why="exp(x) - 1 cancels near 0",
 )
-log = polynomial(
+log: Primitive = polynomial(
     "log",
     "The natural logarithm of x.",
     ref=np.log,
@@ -279,7 +279,7 @@ log = polynomial(
     kernel=function_text("log", cost=12),
     why="needs its own range reduction and polynomial",
 )
-log1p = polynomial(
+log1p: Primitive = polynomial(
     "log1p",
     "log(1 + x), accurate near 0.",
     ref=np.log1p,
@@ -289,7 +289,7 @@ log1p = polynomial(
     kernel=function_text("log1p", cost=14),
     why="log(1 + x) cancels near 0",
 )
-sqrt = elementwise(
+sqrt: Primitive = elementwise(
     "sqrt",
     "The square root of x.",
     ref=np.sqrt,
@@ -301,7 +301,7 @@ sqrt = elementwise(
     why="correctly rounded by the hardware, which x ** 0.5 is not",
     source="IEEE 754-2019, 5.4.1",
 )
-sin = polynomial(
+sin: Primitive = polynomial(
     "sin",
     "The sine of x, in radians.",
     ref=np.sin,
@@ -309,7 +309,7 @@ sin = polynomial(
     kernel=function_text("sin", cost=16),
     why="needs its own range reduction and polynomial",
 )
-cos = polynomial(
+cos: Primitive = polynomial(
     "cos",
     "The cosine of x, in radians.",
     ref=np.cos,
@@ -317,7 +317,7 @@ cos = polynomial(
     kernel=function_text("cos", cost=16),
     why="sin(x + pi/2) loses digits for large x",
 )
-tanh = polynomial(
+tanh: Primitive = polynomial(
     "tanh",
     "The hyperbolic tangent of x.",
     ref=tanh_ref,
@@ -325,7 +325,7 @@ tanh = polynomial(
     kernel=function_text("tanh", cost=16),
     why="its exponential form overflows and cancels; a hot activation in its own right",
 )
-erf = elementwise(
+erf: Primitive = elementwise(
     "erf",
     "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
     ref=erf_ref,
@@ -338,7 +338,7 @@ erf = elementwise(
     source="ISO C, 7.12.8.1",
 )
 
-add = elementwise(
+add: Primitive = elementwise(
     "add",
     "x + y; for booleans, or.",
     ref=np.add,
@@ -350,7 +350,7 @@ add = elementwise(
     traits=("commutative", "associative"),
     complex_flops=2,
 )
-sub = elementwise(
+sub: Primitive = elementwise(
     "sub",
     "x - y.",
     ref=np.subtract,
@@ -360,7 +360,7 @@ sub = elementwise(
     why="x + (-y) takes two passes over memory on an eager backend",
     complex_flops=2,
 )
-mul = elementwise(
+mul: Primitive = elementwise(
     "mul",
     "x · y; for booleans, and.",
     ref=np.multiply,
@@ -373,7 +373,7 @@ mul = elementwise(
 )
 
 
-div = elementwise(
+div: Primitive = elementwise(
     "div",
     "x / y; for integers, rounded down.",
     ranges=((-2, 2), (0.5, 2)),
@@ -386,7 +386,7 @@ div = elementwise(
     ),
     why="x · y**-1 rounds twice, and integers have no inverse",
 )
-remainder = elementwise(
+remainder: Primitive = elementwise(
     "remainder",
     "x - floor(x / y) · y, with the sign of y.",
     ref=np.remainder,
@@ -422,7 +422,7 @@ def d_pow_exponent(y: Any, a: Any, b: Any) -> Any:
     return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
 
 
-pow_ = elementwise(
+pow_: Primitive = elementwise(
     "pow",
     "x to the power y.",
     ref=pow_ref,
@@ -440,7 +440,7 @@ def tie_weight(winner: Any, loser: Any) -> Any:
     return where_(winner > loser, scalar(1, winner), half)
 
 
-maximum = elementwise(
+maximum: Primitive = elementwise(
     "maximum",
     "The larger of x and y; NaN if either is.",
     ref=np.maximum,
@@ -450,7 +450,7 @@ maximum = elementwise(
     why="where(x > y, x, y) drops NaN in x",
     traits=("commutative", "associative", "idempotent"),
 )
-minimum = elementwise(
+minimum: Primitive = elementwise(
     "minimum",
     "The smaller of x and y; NaN if either is.",
     ref=np.minimum,
@@ -468,7 +468,7 @@ def squared_length(a: Value, b: Value) -> Any:
     return where_(length == 0, scalar(1, length), length)
 
 
-atan2 = elementwise(
+atan2: Primitive = elementwise(
     "atan2",
     "The angle of the point with height x and abscissa y, in radians.",
     ref=np.arctan2,

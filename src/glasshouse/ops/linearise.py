@@ -112,11 +112,15 @@ class Pull:
     """One step backwards, traced: numbers of the inputs, of the forward values, of the cotangents
     that come in and of those that go out."""
 
+    tracer: Any
+    values: Any
+
     def __init__(self, body: Body, shape: LoopShape, needs: Any, present: Any) -> None:
-        self.body, self.shape = body, shape
-        self.active = sorted(active_carries(body, shape, needs))
+        self.body = body
+        self.shape = shape
+        self.active: list[int] = sorted(active_carries(body, shape, needs))
         moving = [need or i - shape.consts in self.active for i, need in enumerate(needs)]
-        self.moving = dependent(body, moving)
+        self.moving: set[int] = dependent(body, moving)
         specs = body.out_specs()
         places = [
             i
@@ -132,9 +136,11 @@ class Pull:
             input_specs,
             is_closed=True,
         )
-        self.inputs = [x.payload for x in inputs[:count]]
-        self.incoming_numbers = {i: x.payload for i, x in zip(places, inputs[count:], strict=True)}
-        self.pulled = {i: self.tracer.number_of(x) for i, x in pulled.items()}
+        self.inputs: list[Any] = [x.payload for x in inputs[:count]]
+        self.incoming_numbers: dict[int, Any] = {
+            i: x.payload for i, x in zip(places, inputs[count:], strict=True)
+        }
+        self.pulled: dict[Any, Any] = {i: self.tracer.number_of(x) for i, x in pulled.items()}
 
     def run(self, inputs: Any, cotangents: dict[int, Any]) -> Any:
         """(every value of the body, the cotangents of its inputs that move, by position)."""
@@ -258,23 +264,31 @@ def backward_of(
 class BackwardBuilder:
     """Makes the backward loop of a forward one."""
 
+    pull: Pull
+    consts: list[Any]
+
     def __init__(self, forward: Forward, shape: LoopShape, needs: Any, present: Any) -> None:
-        self.shape, self.needs = shape, needs
+        self.shape = shape
+        self.needs = needs
         results = len(forward.body.outputs) - forward.residuals
         self.pull = pull = Pull(
             forward.body, shape, needs, (*present, *(False,) * forward.residuals)
         )
-        self.tracer = pull.tracer
+        self.tracer: Any = pull.tracer
         self.consts, _, xs = shape.parts(pull.inputs)
         first_x = shape.consts + shape.carries
         residuals = [pull.values[at] for at in forward.body.outputs[results:]]
-        self.sources = {
+        self.sources: dict[Any, tuple[str, int]] = {
             **{n: ("cotangent", i) for i, n in pull.incoming_numbers.items() if i >= shape.carries},
             **{self.tracer.number_of(x): ("residual", i) for i, x in enumerate(residuals, results)},
             **{n: ("x", i) for i, n in enumerate(xs, first_x)},
         }
-        self.pulled = {i: n for i, n in pull.pulled.items() if i >= first_x and needs[i]}
-        self.stacks = list(dict.fromkeys(n for n in self.pulled.values() if n not in self.sources))
+        self.pulled: dict[Any, Any] = {
+            i: n for i, n in pull.pulled.items() if i >= first_x and needs[i]
+        }
+        self.stacks: list[Any] = list(
+            dict.fromkeys(n for n in self.pulled.values() if n not in self.sources)
+        )
 
     def build(self) -> Backward:
         shape, pull, tracer = self.shape, self.pull, self.tracer

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,12 @@ from glasshouse.dispatch.value import section
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
 
+if TYPE_CHECKING:
+    from glasshouse.dispatch.primitive import Primitive
+
+
 # Cards that move elements of any dtype: linear, and without FLOPs.
-movement = partial(
+movement: "partial[Callable[..., Primitive]]" = partial(
     card, "movement", jvp=LINEAR, flops=lambda *_specs, **_: 0, traits=("movement", "linear")
 )
 

@@ -37,7 +37,8 @@ class Process:
     """The rank of this process, and the transports of the groups that it is in."""
 
     def __init__(self) -> None:
-        self.rank, self.size = 0, 1
+        self.rank: int = 0
+        self.size: int = 1
         self.met_at_ns = 0  # when all ranks were there, by this process's clock (time.time_ns)
         self.transports: dict[tuple[int, ...], Any] = {}  # by the ranks of a group
 
@@ -63,6 +64,6 @@ class Process:
         return transport
 
 
-process = Process()
+process: Process = Process()
 ALONE = ProcessGroup((0,))
 PAIR = ProcessGroup((0, 1))

@@ -97,7 +97,7 @@ def sum_ref(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.asarray(np.add.reduce(x, axis=axes, dtype=np.float32)).astype(x.dtype)
 
 
-sum_ = reduction(
+sum_: Any = reduction(
     "sum",
     "The sum over `axes`.",
     ref=sum_ref,
@@ -181,7 +181,7 @@ def prod_jvp(t: Any, y: Any, x: Any, *, axes: Any) -> Any:
     return sum_(t * products_of_others(x, axes), axes=axes)
 
 
-prod = reduction(
+prod: Any = reduction(
     "prod",
     "The product over `axes`.",
     ref=prod_ref,
@@ -207,7 +207,7 @@ def extreme_jvp(t: Any, y: Any, x: Any, *, axes: Any) -> Any:
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
 
-max_ = reduction(
+max_: Any = reduction(
     "max",
     "The largest element over `axes`; NaN if there is one.",
     dtypes="real",
@@ -218,7 +218,7 @@ max_ = reduction(
     why="a tree of maximum of unknown depth",
     traits=("idempotent",),
 )
-min_ = reduction(
+min_: Any = reduction(
     "min",
     "The smallest element over `axes`; NaN if there is one.",
     dtypes="real",
@@ -229,7 +229,7 @@ min_ = reduction(
     why="-max(-x) is wrong for unsigned integers",
     traits=("idempotent",),
 )
-any_ = reduction(
+any_: Any = reduction(
     "any",
     "True where some element over `axes` is.",
     dtypes="bool",
@@ -237,7 +237,7 @@ any_ = reduction(
     why="max has no booleans and no value for an empty axis",
     traits=("idempotent",),
 )
-all_ = reduction(
+all_: Any = reduction(
     "all",
     "True where every element over `axes` is.",
     dtypes="bool",
@@ -274,13 +274,13 @@ def position(name: Any, doc: Any, **fields: Any) -> Any:
     )
 
 
-argmax = position(
+argmax: Any = position(
     "argmax",
     "The first position of the largest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmax(x, axis=axis)),
     why="a search for the maximum needs a second pass",
 )
-argmin = position(
+argmin: Any = position(
     "argmin",
     "The first position of the smallest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmin(x, axis=axis)),

@@ -202,7 +202,7 @@ def push_scan(
     counts = len(consts) + len(const_ts), len(init) + len(carried)
     sizes = linearise.LoopShape(*counts, shape.length, shape.gated)
     results = loop(inputs, moved.body, sizes, reverse, recompute)
-    tangent: list = [None] * len(body.outputs)
+    tangent: list[Any] = [None] * len(body.outputs)
     for number, value in zip(moved.outputs, results[len(init) :], strict=True):
         tangent[number] = value
     return tuple(tangent)

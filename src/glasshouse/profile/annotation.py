@@ -21,7 +21,7 @@ class Annotation:
     __slots__ = ("name", "begun")
 
     def __init__(self, name: str) -> None:
-        self.name = str(name)
+        self.name: str = str(name)
         self.begun: tuple[tuple[int, int], ...] = ()
 
     def __enter__(self) -> Self:

@@ -43,7 +43,9 @@ class SingleCall:
         written_bytes = min(moved, sum(out.nbytes for out in call.outs)) if call is not None else 0
         sources = [SourceCall(call, origin)] if call is not None else []
         kind = OperatorStep() if kind is None else kind
-        self.info = StepInfo(name, kind, sources, origin, moved - written_bytes, written_bytes, 0)
+        self.info: StepInfo = StepInfo(
+            name, kind, sources, origin, moved - written_bytes, written_bytes, 0
+        )
 
     def step_infos(self) -> list[StepInfo]:
         return [self.info]

@@ -4,7 +4,7 @@ from typing import Any
 
 from glasshouse.base.interrupts import Living
 
-captures = Living()
+captures: Living = Living()
 
 
 def capture_ns(capture: Any) -> int:

@@ -79,6 +79,14 @@ class Comparison(Tabular):
     Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13.
     """
 
+    before_ns: float
+    after_ns: float
+    low: Any
+    high: Any
+    parts: list[Change]
+    modules: list[Change]
+    operators: list[Change]
+
     def __init__(self, before: dict[Any, Any], after: dict[Any, Any]) -> None:
         before, after = before["median_step"], after["median_step"]
         steps = [np.array(run["steady_ns"], float) for run in (before, after)]
@@ -88,13 +96,13 @@ class Comparison(Tabular):
         samples = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
         medians = [np.median(s, axis=1) for s in samples]
         self.before_ns, self.after_ns = (float(np.median(s)) for s in steps)
-        self.ratio = self.after_ns / self.before_ns
+        self.ratio: float = self.after_ns / self.before_ns
         edges = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
         self.low, self.high = np.quantile(medians[1] / medians[0], edges).tolist()
         self.parts, self.modules, self.operators = (
             changes(before, after, kind) for kind in ("parts", "modules", "kernels")
         )
-        self.lines = changes(before, after, "kernels", by="line")
+        self.lines: list[Change] = changes(before, after, "kernels", by="line")
 
     def is_slower(self, percent: float) -> bool:
         """Whether a step takes more than `percent` longer, beyond noise."""

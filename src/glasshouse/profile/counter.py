@@ -66,14 +66,17 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", "multiply_add to be 1 or 2", repr(multiply_add), fix)
         if model is not None and not hasattr(model, "named_modules"):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
-        self.model, self.multiply_add, self.display = model, multiply_add, display
+        self.model = model
+        self.multiply_add = multiply_add
+        self.display = display
         self.counts: dict[tuple[Any, ...], list[int]] = {}  # [number] by (call, origin)
         self.messages: Counter[Any] = (
             Counter()
         )  # how often (group's name, bytes) was sent by no call
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
-        self.thread, self.op = 0, ignore_call
+        self.thread: int = 0
+        self.op: Callable[..., None] = ignore_call
 
     def __enter__(self) -> Self:
         if self in watchers:
@@ -82,11 +85,11 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", expected, "one within itself", fix)
         self.thread = get_ident()
         self.op = counting(self.counts, state.thread)
-        self.replayed = state.thread, self.counts
+        self.replayed: Any = state.thread, self.counts
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
-        self.libraries = Observation(self, self.model)
+        self.libraries: Observation = Observation(self, self.model)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -169,7 +172,7 @@ class FlopCounter(Watcher):
         return dict(by_path(((row.module, n) for row, n in self.column(view, column)), depth))
 
     def by(self, part: str, view: str, column: str) -> dict[str, int]:
-        sums: Counter = Counter()
+        sums: Counter[Any] = Counter()
         for row, n in self.column(view, column):
             sums[getattr(row, part)] += n
         return {name: n for name, n in sums.most_common() if n}
@@ -188,7 +191,7 @@ class FlopCounter(Watcher):
         """Bytes that this rank sends to others, by collective and name of the group; "send" counts
         the messages between stages of a pipeline."""
         self.digest()
-        sums: Counter = Counter()
+        sums: Counter[Any] = Counter()
         for (name, nbytes), times in self.messages.items():
             sums["send", name] += nbytes * times
         counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
@@ -203,7 +206,7 @@ class FlopCounter(Watcher):
 
     def get_flop_counts(self) -> dict[str, dict[str, int]]:
         """Count by module, then by primitive; "Global" holds all."""
-        counts: dict[str, Counter] = {"Global": Counter()}
+        counts: dict[str, Counter[Any]] = {"Global": Counter()}
         for row in self.rows():
             for path in ("Global", *prefixes(row.module)):
                 counts.setdefault(path, Counter())[row.primitive] += row.model
@@ -324,7 +327,7 @@ def prefixes(path: str, depth: int | None = None) -> list[str]:
 
 def by_path(pairs: Iterable[Any], depth: int | None) -> Counter[Any]:
     """The sums of (module, number) by module, each with all below it."""
-    sums: Counter = Counter()
+    sums: Counter[Any] = Counter()
     for module, n in pairs:
         for path in prefixes(module or OUTSIDE, depth):
             sums[path] += n

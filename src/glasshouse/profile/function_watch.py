@@ -34,7 +34,9 @@ class SlowFunctions:
     """Slow clear twin of native/functions.c."""
 
     def __init__(self, number_of: Any, room: int) -> None:
-        self.number_of, self.room, self.active = number_of, room, False
+        self.number_of = number_of
+        self.room = room
+        self.active: bool = False
         self.events: list[tuple[int, int, int]] = []
         self.open: list[tuple[Any, ...]] = []
 
@@ -83,13 +85,14 @@ class FunctionWatch:
     the numbers of threads in `threads`. `room` bounds the calls of each thread."""
 
     def __init__(self, room: int, threads: "Threads") -> None:
-        self.room, self.threads = room, threads
+        self.room = room
+        self.threads = threads
         self.numbers: dict[int, int] = {}
         self.names: list[list[Any]] = []
         self.alive: list[Any] = []  # code objects: a live one keeps its id
         self.watched: list[tuple[int, Any]] = []
-        self.events = np.zeros(0, TIMED_CALL)
-        self.is_there = False
+        self.events: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.is_there: bool = False
 
     def begin(self) -> "FunctionWatch":
         """Begin, unless somebody else profiles."""

@@ -37,7 +37,7 @@ class PythonFunctions(Tabular, list):
 
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.trace = trace
-        self.breakdown = breakdown or Breakdown(trace)
+        self.breakdown: Breakdown = breakdown or Breakdown(trace)
         super().__init__(self.build_rows() if len(trace.functions) else ())
 
     @property

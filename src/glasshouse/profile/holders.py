@@ -28,7 +28,9 @@ WRAPPED = "_orig_mod."  # in the paths of a model that was compiled
 PARAMETER, BUFFER, GRADIENT = "parameter", "buffer", "gradient of"
 KINDS = {PARAMETER: "parameters", BUFFER: "buffers", GRADIENT: "gradients"}
 OTHERS = "others"
-marks = itertools.count(-2, -1)  # for calls without an event, which were made before a recording
+marks: "itertools.count[int]" = itertools.count(
+    -2, -1
+)  # for calls without an event, which were made before a recording
 
 # Of libraries' tensors, by class: the addresses of a tensor, and its shape and dtype as text.
 tensor_kinds: dict[type[Any], Callable[[Any], tuple[list[int], str]]] = {}
@@ -50,9 +52,13 @@ def kind_of(tag: Tag) -> str:
 class Holders:
     """Tensors that models and optimizers held at some moments of a recording."""
 
+    highest: int
+    looks: int
+    finds: int
+
     def __init__(self) -> None:
-        self.models: list[weakref.ref] = []
-        self.optimizers: list[weakref.ref] = []
+        self.models: list[weakref.ref[Any]] = []
+        self.optimizers: list[weakref.ref[Any]] = []
         self.blocks: list[tuple[int, dict[int, HeldTensor]]] = []  # by events until then
         self.calls: dict[int, HeldTensor] = {}  # by the event of a call that waits
         self.places: dict[tuple[int, int], HeldTensor] = {}  # by Program, and place of a call in it
@@ -61,8 +67,8 @@ class Holders:
 
     def find(self) -> None:
         """Look for models and optimizers."""
-        objects: dict[str, list] = {MODEL: [], OPTIMIZER: []}
-        kinds: dict[type, list | None] = {}
+        objects: dict[str, list[Any]] = {MODEL: [], OPTIMIZER: []}
+        kinds: dict[type[Any], list[Any] | None] = {}
         for x in gc.get_objects():
             kind = type(x)
             if kind not in kinds:
@@ -134,7 +140,7 @@ class Holders:
         return self.existing.get(address) if first < 0 else None
 
 
-def living(references: Iterable[weakref.ref]) -> Iterator[Any]:
+def living(references: Iterable[weakref.ref[Any]]) -> Iterator[Any]:
     return (x for x in [reference() for reference in references] if x is not None)
 
 

@@ -27,7 +27,8 @@ class Observation:
     modules, where it is a library's model."""
 
     def __init__(self, watcher: Watcher, model: Any = None) -> None:
-        self.watcher, self.model = watcher, model
+        self.watcher = watcher
+        self.model = model
         self.ends: list[Callable[[], None]] = []
         for library in LIBRARIES:
             self.ends.append(when_imported(library, self.begin))

@@ -52,16 +52,19 @@ class MemoryTimeline(Tabular):
     """`time_ns` since the profile began, with the bytes then allocated and reserved. `alive` are
     the owners at the peak, the largest first; memory from before is among them."""
 
+    peak_bytes: int
+    peak_ns: int
+
     def __init__(self, trace: Trace) -> None:
         rows = trace.memory
         self.trace = trace
-        self.time_ns = np.concatenate(([0], rows["time"] - trace.begin_ns))
+        self.time_ns: np.ndarray = np.concatenate(([0], rows["time"] - trace.begin_ns))
         first = trace.before_bytes
-        self.allocated = np.concatenate(([first[0]], rows["allocated"]))
-        self.reserved = np.concatenate(([first[1]], rows["reserved"]))
-        self.at = int(self.allocated.argmax())
+        self.allocated: np.ndarray = np.concatenate(([first[0]], rows["allocated"]))
+        self.reserved: np.ndarray = np.concatenate(([first[1]], rows["reserved"]))
+        self.at: int = int(self.allocated.argmax())
         self.peak_bytes, self.peak_ns = int(self.allocated[self.at]), int(self.time_ns[self.at])
-        self.alive = alive_after(trace, self.at)
+        self.alive: list[Alive] = alive_after(trace, self.at)
 
     def run_at_peak(self, nbytes: int) -> RecordedRun | None:
         """Find the run of a Program whose arena has so many bytes at the peak: of the runs that end
@@ -150,9 +153,9 @@ class OutputsOfRuns:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.runs = sorted(trace.program_runs, key=lambda run: run.end_ns)
+        self.runs: list[RecordedRun] = sorted(trace.program_runs, key=lambda run: run.end_ns)
         ends_ns = [run.end_ns for run in self.runs]
-        self.number_of_run = np.searchsorted(ends_ns, trace.memory["time"], "left").tolist()
+        self.number_of_run: Any = np.searchsorted(ends_ns, trace.memory["time"], "left").tolist()
         self.alike: dict[
             tuple[Any, ...], list[int]
         ] = {}  # rows of blocks for outputs that look alike
@@ -193,7 +196,7 @@ class OutputsOfRuns:
         """Numbers of a Program's outputs by the features of their blocks, in their order."""
         if id(program) not in self.values:
             stored = [(v, info) for info in program.step_infos() for v in info.outputs]
-            numbers: dict[tuple, list[int]] = {}
+            numbers: dict[tuple[Any, ...], list[int]] = {}
             values: dict[int, PeakTensor] = {}
             for value, info in sorted(stored, key=lambda x: x[0].at):
                 tag = Tag(value.op, *value.origin[:2])
@@ -230,8 +233,10 @@ class ResultsOfCalls:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         computed = np.flatnonzero(trace.events["kind"] == COMPUTED)
-        self.events = computed[np.argsort(trace.events["begin"][computed], kind="stable")]
-        self.begins_ns = trace.events["begin"][self.events]
+        self.events: np.ndarray = computed[
+            np.argsort(trace.events["begin"][computed], kind="stable")
+        ]
+        self.begins_ns: np.ndarray = trace.events["begin"][self.events]
 
     def event(self, row: int) -> int | None:
         """The event of the call that an event's block was for; None where it is not known."""

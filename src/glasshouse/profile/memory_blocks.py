@@ -29,8 +29,11 @@ class BlockLives(Tabular, list):
     """The largest blocks of a recording, the largest first; of equal ones the earlier. Prints as a
     table."""
 
+    outputs: OutputsOfRuns
+    results: ResultsOfCalls
+
     def __init__(self, timeline: MemoryTimeline, most: int = MOST) -> None:
-        self.trace = timeline.trace
+        self.trace: Trace = timeline.trace
         self.outputs, self.results = OutputsOfRuns(self.trace), ResultsOfCalls(self.trace)
         lives = sorted(lives_of_blocks(self.trace), key=lambda life: (-life[3], life[0]))
         super().__init__(self.block(*life) for life in lives[:most])

@@ -3,6 +3,8 @@
 Each call notes the composed function that recorded it (dispatch/compose.py); calls that no such
 function made have the names of their primitives."""
 
+from typing import Any
+
 from glasshouse.compile.lowering.source_map import NAME_OPS, StepInfo, StoredValue, label_of
 from glasshouse.dispatch.call import MATRIX
 from glasshouse.dispatch.compose import is_public
@@ -51,12 +53,12 @@ def is_shown(source: Node) -> bool:
 def grouped(sources: list[Node]) -> list[tuple[str, list[Node]]]:
     """Group calls by the functions that made them, in one module each. A product, a call that is
     its function's only one here, and a call of a derivative's rule have their own names."""
-    groups: dict[tuple, list[Node]] = {}
+    groups: dict[tuple[Any, ...], list[Node]] = {}
     draws = any(s.op == BITS for s in sources)
     for i, s in enumerate(sources):
         function, label = s.origin.function, label_of(s)
         if draws and (s.op == BITS or s.op in OF_BITS):
-            key: tuple = ("random numbers",)
+            key: tuple[Any, ...] = ("random numbers",)
         elif is_public(function) and label not in MATRIX and s.origin.phase != "backward":
             key = function, s.origin.module, s.origin.phase
         else:

@@ -54,9 +54,12 @@ class OperatorTree(Tabular, list):
     the whole recording.
     """
 
+    trace: Trace
+    breakdown: Breakdown
+
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
         self.trace, self.breakdown = trace, breakdown or Breakdown(trace)
-        self.numbers = Numbers()
+        self.numbers: Numbers = Numbers()
         super().__init__(self.build_rows())
 
     @cached_property

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -94,6 +94,9 @@ class profile:
         1
     """
 
+    rank: Any
+    step_num: int
+
     running: "profile | None" = None  # there is one at a time
 
     def __init__(
@@ -116,14 +119,17 @@ class profile:
                 fix = "Use gh.profile.schedule(...) or a function of the profile."
                 raise OptionError("profile", f"{name} to be a function", repr(fn), fix)
         check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
-        self.schedule, self.on_trace_ready = schedule, on_trace_ready
-        self.record_shapes, self.with_flops = record_shapes, with_flops
+        self.schedule = schedule
+        self.on_trace_ready = on_trace_ready
+        self.record_shapes = record_shapes
+        self.with_flops = with_flops
         kind = with_stack, with_modules, profile_memory, with_functions, inner_operators
-        self.max_events, self.kind = max_events, RecordingKind(*kind)
+        self.max_events = max_events
+        self.kind: RecordingKind = RecordingKind(*kind)
         self.rank, self.step_num = process.rank if rank is None else rank, 0
         self.recorder: EventRecorder | None = None
         self.recorded: Trace | None = None
-        self.step_begin_ns = 0
+        self.step_begin_ns: int = 0
 
     # -- when to record ------------------------------------------------------------------------
 
@@ -345,5 +351,5 @@ class profile:
     def __str__(self) -> str:
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
-    schedule = staticmethod(schedule)
+    schedule: ClassVar[Callable[..., Any]] = staticmethod(schedule)
     merge = staticmethod(merge)

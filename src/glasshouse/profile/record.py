@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns, time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,12 @@ from glasshouse.memory import Tag
 from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import Observation
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.backend import TensorBackend
+    from glasshouse.dispatch.fallback import FallbackCounter
+    from glasshouse.memory.manager import MemoryManager
+
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
@@ -81,8 +87,8 @@ class Numbers(dict):
 
 
 # The same in all recordings: native/events.h keeps the objects passed to it.
-scopes = Numbers({"": 0})
-phases = Numbers({name: i for i, name in enumerate(PHASES)})
+scopes: Numbers = Numbers({"": 0})
+phases: Numbers = Numbers({name: i for i, name in enumerate(PHASES)})
 calls: dict[int, Call] = {}  # calls that events name, by number
 
 
@@ -133,7 +139,29 @@ class EventRecorder(Watcher):
     """Writes events into a buffer of `room` records; events after that are only counted. A node may
     wait longer than a recording lasts: the number on it counts the events of all recordings."""
 
-    first = 0  # the number of the next recording's first event
+    room: int
+    kind: RecordingKind
+    with_stack: bool
+    modules: bool
+    wants_allocations: bool
+    with_functions: bool
+    wants_inner_operators: bool
+    table: np.ndarray
+    buffer: memoryview
+    numbers: "itertools.count[int]"
+    libraries: Observation
+    bytes_before: tuple[int, int]
+    end_ns: int
+    count: int
+    kernels: int
+    dropped_runs: int
+    own_bytes: tuple[int, int]
+    existing_bytes: int
+    library_bytes: int
+    dropped_memory: int
+    highest_bytes: int
+
+    first: int = 0  # the number of the next recording's first event
 
     def __init__(self, room: int, kind: RecordingKind) -> None:
         self.room, self.kind, self.first = room, kind, EventRecorder.first
@@ -142,41 +170,46 @@ class EventRecorder(Watcher):
         self.with_functions, self.wants_inner_operators = kind[3:]
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.threads, self.stacks = Threads(), Stacks()
-        self.names, self.tags = Numbers(), Numbers()
+        self.threads: Threads = Threads()
+        self.stacks: Stacks = Stacks()
+        self.names: Numbers = Numbers()
+        self.tags: Numbers = Numbers()
         self.runs: list[RecordedRun] = []
         self.messages: list[MessageTimes] = []
-        self.memory_rows = bytearray()
+        self.memory_rows: bytearray = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
         self.live: dict[Any, Any] = {}
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
         self.library_bytes = self.existing_bytes = self.highest_bytes = 0
-        self.holders = Holders()
-        self.op = ignore_call
+        self.holders: Holders = Holders()
+        self.op: Callable[..., None] = ignore_call
         self.call_costs: dict[str, float] = {}
-        self.watch_of_functions = FunctionWatch(room, self.threads)
-        self.inner_operators, self.inner_names = np.zeros(0, TIMED_CALL), []
-        self.stack_key = fast_stack_key()
+        self.watch_of_functions: FunctionWatch = FunctionWatch(room, self.threads)
+        self.inner_operators: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.inner_names: list[Any] = []
+        self.stack_key: Callable[..., Any] = fast_stack_key()
 
     def start(self) -> "EventRecorder":
         self.libraries = Observation(self)  # may import a module, which is no part of a step
         if self.wants_allocations:
             self.holders.look(0)
-        self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
-        self.backend = backends.current()
-        self.fallbacks = self.backend.fallbacks.copy()
-        self.script, self.threads_of_kernels = " ".join(sys.argv), toolchain.count_threads()
-        self.memory_limit = memory.manager.Limit.nbytes
+        self.begin_ns: int = perf_counter_ns()
+        self.began_at_ns: int = time_ns()
+        self.backend: TensorBackend = backends.current()
+        self.fallbacks: FallbackCounter = self.backend.fallbacks.copy()
+        self.script: str = " ".join(sys.argv)
+        self.threads_of_kernels: int = toolchain.count_threads()
+        self.memory_limit: Any = memory.manager.Limit.nbytes
         if self.wants_allocations:
-            self.manager = memory.current()
+            self.manager: MemoryManager = memory.current()
             before, self.live = self.manager.stats(), dict(self.manager.live)
             self.own_bytes = self.bytes_before = before.allocated_bytes, before.reserved_bytes
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         if hooks.events is not None and not self.with_stack:
             tables = (self.table, self.numbers, self.threads, self.first)
-            self.replayed = hooks.events(*tables, about)
+            self.replayed: Any = hooks.events(*tables, about)
         self.watch()
         if self.with_functions:
             self.watch_of_functions.begin()
@@ -365,7 +398,7 @@ def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     fields: dict[
-        tuple, tuple[int, int]
+        tuple[Any, ...], tuple[int, int]
     ] = {}  # packed numbers of a call, by all that determines them
 
     def op(call, result, begin_ns):

@@ -162,7 +162,7 @@ def kernel_ns_of_calls(trace: Any) -> tuple[np.ndarray, list[Unseen]]:
 
 def runs_by_program(runs: list[Any], numbers: dict[int, int]) -> dict[int, list[Any]]:
     """The runs of each Program, by its number."""
-    by_program: dict[int, list] = {}
+    by_program: dict[int, list[Any]] = {}
     for run in runs:
         by_program.setdefault(numbers[id(run.program)], []).append(run)
     return by_program

@@ -65,7 +65,9 @@ class EventAverages(Tabular, list):
 
     def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool) -> None:
         super().__init__(rows)
-        self.trace, self.shapes, self.flops = trace, shapes, flops
+        self.trace = trace
+        self.shapes = shapes
+        self.flops = flops
 
     def find(self, name: str) -> EventAverage:
         """The group called `name`.
@@ -158,7 +160,7 @@ def key_averages(
     trace: Trace, group_by_input_shape: bool = False, group_by_stack_n: int = 0, flops: bool = True
 ) -> EventAverages:
     events = trace.events
-    names: dict[tuple, int] = {}
+    names: dict[tuple[Any, ...], int] = {}
     what = events["what"].astype(np.int64)
     what[events["kind"] == STEP] = 0
     what[events["kind"] == MODULE] = events["scope"][events["kind"] == MODULE]

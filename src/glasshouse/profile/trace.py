@@ -8,7 +8,7 @@ import socket
 from functools import cached_property
 from itertools import takewhile
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,12 @@ from glasshouse.profile.runs import (
     with_calls_at_once,
 )
 from glasshouse.profile.spans import covered, nearest_around
+
+if TYPE_CHECKING:
+    from glasshouse.dispatch.fallback import FallbackCounter
+    from glasshouse.dispatch.watch import MessageTimes
+    from glasshouse.profile.record import RecordedRun
+
 
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
@@ -61,34 +67,66 @@ class TraceEvent(NamedTuple):
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
+    begin_ns: int
+    end_ns: int
+    began_at_ns: int
+    met_at_ns: int
+    dropped_memory: int
+    dropped_runs: int
+    names: list[Any]
+    phases: list[Any]
+    threads: list[str]
+    stacks: list[list[tuple[Any, ...]]]
+    program_runs: "list[RecordedRun]"
+    tags: list[Any]
+    live: dict[Any, Any]
+    holders: Any
+    with_stack: bool
+    with_memory: bool
+    functions: np.ndarray
+    function_names: list[list[Any]]
+    inner_operators: np.ndarray
+    inner_names: list[Any]
+    captures: list[dict[Any, Any]]
+    fallbacks: "FallbackCounter"
+    backend: str
+    memory_limit: Any
+    call_costs: dict[str, float]
+    script: str
+    threads_of_kernels: int
+
     def __init__(self, recorder: recorded.EventRecorder, rank: int = 0) -> None:
-        self.events = recorder.events()
+        self.events: np.ndarray = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns, self.met_at_ns = recorder.began_at_ns, process.met_at_ns
-        self.dropped = max(0, recorder.count - recorder.room)
+        self.dropped: int = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
         self.names, self.phases = list(recorder.names), list(recorded.phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
-        self.scopes = list(recorded.scopes)
-        self.runs = list(recorder.runs)
-        self.messages = recorder.messages
-        self.unwatched_threads = list(getattr(recorder, "unwatched_threads", ()))
+        self.scopes: list[Any] = list(recorded.scopes)
+        self.runs: list[RecordedRun] = list(recorder.runs)
+        self.messages: list[MessageTimes] = recorder.messages
+        self.unwatched_threads: list[Any] = list(getattr(recorder, "unwatched_threads", ()))
         self.program_runs = recorder.runs  # without those of calls that were computed at once
         self.kernels_of_calls: Trace | None = None  # see at_once.py
         self.calls_at_once: CallsAtOnce = NO_CALLS
-        self.memory = recorder.memory()
+        self.memory: np.ndarray = recorder.memory()
         self.tags, self.live = list(recorder.tags), recorder.live
         self.holders = getattr(recorder, "holders", None) or Holders()  # torch.profiler has none
         self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
-        self.before_bytes = tuple(n + recorder.existing_bytes for n in recorder.bytes_before)
+        self.before_bytes: tuple[int, ...] = tuple(
+            n + recorder.existing_bytes for n in recorder.bytes_before
+        )
         self.functions, self.function_names = recorder.functions, recorder.function_names
-        self.with_functions = recorder.with_functions
+        self.with_functions: bool = recorder.with_functions
         self.inner_operators, self.inner_names = recorder.inner_operators, recorder.inner_names
         self.captures, self.fallbacks = capture_data(), recorder.fallbacks
         self.backend, self.memory_limit = recorder.backend.name, recorder.memory_limit
         self.call_costs = recorder.call_costs  # of recording itself: ns a call, by library
         self.script, self.threads_of_kernels = recorder.script, recorder.threads_of_kernels
-        self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
+        self.rank = rank
+        self.pid: int = os.getpid()
+        self.host: str = socket.gethostname()
 
     @classmethod
     def worked_out(cls) -> set[str]:

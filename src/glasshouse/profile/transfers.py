@@ -25,7 +25,7 @@ class Transfer:
         self.sources: dict[Any, Any] = {}
         self.lines: dict[int, str] = {}
         nowhere = [Node(x.call, (), x.origin._replace(place=-1)) for x in info.sources]
-        self.info = info._replace(sources=nowhere, number=0, arena=())
+        self.info: StepInfo = info._replace(sources=nowhere, number=0, arena=())
 
     def step_infos(self) -> list[StepInfo]:
         return [self.info]

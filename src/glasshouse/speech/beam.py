@@ -51,8 +51,18 @@ class Beam:
     log-probabilities, where its last frame is a blank or is not; `gain` is what language model and
     rewards add. `node` is where its last word is in the lexicon: 0 between words, < 0 outside."""
 
+    silent: Any
+    spoken: Any
+    gain: Any
+    hash: Any
+    last: Any
+    node: Any
+    entry: Any
+
     def __init__(self, numbers: np.ndarray, places: np.ndarray, state: np.ndarray) -> None:
-        self.numbers, self.places, self.state = numbers, places, state
+        self.numbers = numbers
+        self.places = places
+        self.state = state
         self.silent, self.spoken, self.gain = numbers
         self.hash, self.last, self.node, self.entry = places
 
@@ -78,7 +88,8 @@ class BeamStream:
     """
 
     def __init__(self, decoder: Any) -> None:
-        self.decoder, self.frame = decoder, 0
+        self.decoder = decoder
+        self.frame: int = 0
         self.few = FEW
         # (entry before, token, frame, word that the token ends) of each token of a hypothesis
         self.past: list[tuple[int, int, int, str]] = [(-1, -1, -1, "")]
@@ -89,7 +100,7 @@ class BeamStream:
         state[0] = None if decoder.model is None else decoder.model.start()
         # a boundary in front of the first word changes nothing, so it counts as the last token
         places = np.array([[START], [decoder.alphabet.silence], [0], [0]])
-        self.beam = Beam(np.array([[0.0], [NEVER], [0.0]]), places, state)
+        self.beam: Beam = Beam(np.array([[0.0], [NEVER], [0.0]]), places, state)
 
     def feed(self, log_probs: Any) -> "BeamStream":
         """Go on with the log-probabilities of more frames.

@@ -2,7 +2,7 @@
 autograd, as a loss that trains a recogniser together with its decoder."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from glasshouse.speech.ngram import LanguageModel
 from glasshouse.tensor import Tensor, concat, exp, log, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
+
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Parameter
+
 
 __all__ = ["BeamCriterion", "BeamLattice"]
 
@@ -145,17 +149,22 @@ class BeamCriterion(nn.Module):
     ) -> None:
         super().__init__()
         where = "BeamCriterion"
-        self.tokens, self.model, self.blank, self.prune = list(tokens), language_model, blank, prune
+        self.tokens: list[Any] = list(tokens)
+        self.model = language_model
+        self.blank = blank
+        self.prune = prune
         if boundary is not None and boundary not in self.tokens:
             raise OptionError(where, "a boundary among the tokens", repr(boundary), "Name it.")
-        self.boundary = self.tokens.index(boundary) if boundary is not None else -1
-        self.beam_size = check_integer(where, "beam_size", beam_size, 1)
+        self.boundary: int = self.tokens.index(boundary) if boundary is not None else -1
+        self.beam_size: int = check_integer(where, "beam_size", beam_size, 1)
         limit = len(self.tokens) if token_limit is None else token_limit
-        self.token_limit = min(check_integer(where, "token_limit", limit, 1), len(self.tokens))
-        self.lm_weight = nn.Parameter(adopt(np.array(lm_weight, "f4")))
-        self.word_score = nn.Parameter(adopt(np.array(word_score, "f4")))
+        self.token_limit: int = min(check_integer(where, "token_limit", limit, 1), len(self.tokens))
+        self.lm_weight: Parameter = nn.Parameter(adopt(np.array(lm_weight, "f4")))
+        self.word_score: Parameter = nn.Parameter(adopt(np.array(word_score, "f4")))
         size = len(self.tokens)
-        self.transitions = nn.Parameter(zeros((size, size))) if blank is None else None
+        self.transitions: Parameter | None = (
+            nn.Parameter(zeros((size, size))) if blank is None else None
+        )
 
     def forward(self, emissions: Any, targets: Any, frames: Any, sizes: Any) -> Tensor:
         x = check_floating("BeamCriterion", emissions, "emissions")

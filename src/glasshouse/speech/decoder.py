@@ -63,20 +63,23 @@ class BeamDecoder:
             fix = "Use e.g. 25."
             raise OptionError(where, "beam_threshold above 0", repr(beam_threshold), fix)
         check_option(where, "merge", merge, ("sum", "max"))
-        self.alphabet = Alphabet(where, tokens, blank, boundary)
-        self.beam_size = check_integer(where, "beam_size", beam_size, 1)
-        self.token_limit = len(self.alphabet.tokens)
+        self.alphabet: Alphabet = Alphabet(where, tokens, blank, boundary)
+        self.beam_size: int = check_integer(where, "beam_size", beam_size, 1)
+        self.token_limit: int = len(self.alphabet.tokens)
         if token_limit is not None:
             self.token_limit = check_integer(where, "token_limit", token_limit, 1)
-        self.beam_threshold, self.token_threshold = beam_threshold, token_threshold
-        self.model, self.lm_weight = language_model, lm_weight
-        self.word_score, self.silence_score = word_score, silence_score
-        self.unknown = max(unknown_score, NEVER)
-        self.most = max(word_score, 0.0) + max(silence_score, 0.0)  # that a token can gain
+        self.beam_threshold = beam_threshold
+        self.token_threshold = token_threshold
+        self.model = language_model
+        self.lm_weight = lm_weight
+        self.word_score = word_score
+        self.silence_score = silence_score
+        self.unknown: float = max(unknown_score, NEVER)
+        self.most: float = max(word_score, 0.0) + max(silence_score, 0.0)  # that a token can gain
         self.add: Any = np.logaddexp if merge == "sum" else np.maximum
         self.add_two: Any = log_add if merge == "sum" else max
         self.lexicon: Lexicon | None = None
-        self.ahead = np.zeros(2)  # of nodes 0 and 1, where there is no lexicon
+        self.ahead: np.ndarray = np.zeros(2)  # of nodes 0 and 1, where there is no lexicon
         own = getattr(language_model, "words", None)
         if boundary is not None and (lexicon is not None or own is not None):
             strict = lexicon is not None

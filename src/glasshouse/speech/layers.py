@@ -48,12 +48,14 @@ class Spectrogram(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self.n_fft = check_integer(name, "n_fft", n_fft, 1)
+        self.n_fft: int = check_integer(name, "n_fft", n_fft, 1)
         size = n_fft if win_length is None else check_integer(name, "win_length", win_length, 1)
         if size > n_fft:
             raise OptionError(name, f"win_length of at most {n_fft}", size, "Raise n_fft.")
-        self.hop_length = size // 2 if hop_length is None else hop_length
-        self.power, self.center, self.pad_mode = power, center, pad_mode
+        self.hop_length: int = size // 2 if hop_length is None else hop_length
+        self.power = power
+        self.center = center
+        self.pad_mode = pad_mode
         self.normalized = normalized
         self.register_buffer("window", constant(features.window_values(window, size)))
 
@@ -91,7 +93,8 @@ class MelSpectrogram(Spectrogram):
         **spectrum: Any,
     ) -> None:
         super().__init__(n_fft, win_length, hop_length, **spectrum)
-        self.sample_rate, self.n_mels = sample_rate, n_mels
+        self.sample_rate = sample_rate
+        self.n_mels = n_mels
         bands = (n_fft // 2 + 1, n_mels, sample_rate, f_min, f_max)
         filters = features.mel_filters(*bands, mel_scale=mel_scale, norm=norm)
         self.register_buffer("filters", constant(filters))
@@ -134,7 +137,8 @@ class MFCC(MelSpectrogram):
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
-        self.log_mels, self.top_db = log_mels, top_db
+        self.log_mels = log_mels
+        self.top_db = top_db
         self.register_buffer("dct", constant(features.dct_matrix(n_mfcc, self.n_mels, dct_norm)))
 
     def forward(self, waveform: Tensor | np.ndarray) -> Tensor:
@@ -155,7 +159,7 @@ class Deltas(nn.Module):
 
     def __init__(self, order: int = 2, win_length: int = 5) -> None:
         super().__init__()
-        self.order = check_integer("Deltas", "order", order, 1)
+        self.order: int = check_integer("Deltas", "order", order, 1)
         self.win_length = win_length
 
     def forward(self, input: Tensor | np.ndarray) -> Tensor:
@@ -165,9 +169,9 @@ class Deltas(nn.Module):
         return concat(parts, axis=-2)
 
 
-NormalizeFeatures = layer("NormalizeFeatures", features.normalize_features)
-PreEmphasis = layer("PreEmphasis", features.preemphasis)
-Resample = layer("Resample", features.resample)
+NormalizeFeatures: type[Any] = layer("NormalizeFeatures", features.normalize_features)
+PreEmphasis: type[Any] = layer("PreEmphasis", features.preemphasis)
+Resample: type[Any] = layer("Resample", features.resample)
 
 
 class SpeedPerturbation(nn.Module):
@@ -185,7 +189,8 @@ class SpeedPerturbation(nn.Module):
         self, sample_rate: int = 16000, factors: tuple[float, ...] = (0.9, 1.0, 1.1)
     ) -> None:
         super().__init__()
-        self.sample_rate, self.factors = sample_rate, tuple(factors)
+        self.sample_rate = sample_rate
+        self.factors: tuple[float, ...] = tuple(factors)
         if not self.factors or not all(factor > 0 for factor in self.factors):
             fix = "Use e.g. (0.9, 1.0, 1.1)."
             raise OptionError("SpeedPerturbation", "factors above 0", repr(factors), fix)
@@ -208,11 +213,12 @@ class Masking(nn.Module):
     def __init__(self, width: int, count: int = 1, value: float = 0.0, share: float = 1.0) -> None:
         super().__init__()
         name = type(self).__name__
-        self.width = check_integer(name, "width", width)
-        self.count = check_integer(name, "count", count)
+        self.width: int = check_integer(name, "width", width)
+        self.count: int = check_integer(name, "count", count)
         if not 0 <= share <= 1:
             raise OptionError(name, "share in [0, 1]", repr(share), "Change it.")
-        self.value, self.share = value, share
+        self.value = value
+        self.share = share
 
     def forward(self, input: Any) -> Any:
         x = check_floating(type(self).__name__, input)

@@ -21,15 +21,20 @@ class Alphabet:
     """
 
     def __init__(self, where: str, tokens: Any, blank: int, boundary: str | None) -> None:
-        self.tokens = check_several(where, tokens, "a list of tokens", "Pass e.g. ['', 'a'].")
-        self.blank, self.boundary = check_integer(where, "blank", blank), boundary
+        self.tokens: list[Any] = check_several(
+            where, tokens, "a list of tokens", "Pass e.g. ['', 'a']."
+        )
+        self.blank: int = check_integer(where, "blank", blank)
+        self.boundary = boundary
         if blank >= len(self.tokens):
             got, fix = f"{blank} of {len(self.tokens)}", "Name its place."
             raise OptionError(where, "a blank among the tokens", got, fix)
-        self.silence = self.tokens.index(boundary) if boundary in self.tokens else -1
+        self.silence: int = self.tokens.index(boundary) if boundary in self.tokens else -1
         pieces = boundary is not None and self.silence < 0
-        self.begins = np.array([pieces and token.startswith(boundary) for token in self.tokens])
-        self.breaks = self.begins | (np.arange(len(self.tokens)) == self.silence)
+        self.begins: np.ndarray = np.array(
+            [pieces and token.startswith(boundary) for token in self.tokens]
+        )
+        self.breaks: Any = self.begins | (np.arange(len(self.tokens)) == self.silence)
         if boundary is not None and not self.breaks.any():
             expected = "a boundary that tokens are, or begin with"
             raise OptionError(where, expected, repr(boundary), "Pass one of the tokens, or None.")
@@ -67,7 +72,7 @@ class Lexicon:
     def __init__(
         self, words: Iterable[str] | Mapping[str, Any], alphabet: Alphabet, strict: bool = True
     ) -> None:
-        self.size = len(alphabet.tokens)
+        self.size: int = len(alphabet.tokens)
         numbers = {token: number for number, token in enumerate(alphabet.tokens)}
         self.words: dict[int, list[str]] = {}  # that end at a node
         self.children: dict[int, int] = {}  # node · size + token -> node
@@ -86,9 +91,11 @@ class Lexicon:
                     key = node * self.size + number
                     node = self.children.setdefault(key, len(self.children) + 1)
                 self.words.setdefault(node, []).append(word)
-        self.nodes = len(self.children) + 1
-        self.keys = np.array(sorted(self.children), np.int64)
-        self.below = np.array([self.children[key] for key in self.keys.tolist()], np.int64)
+        self.nodes: int = len(self.children) + 1
+        self.keys: np.ndarray = np.array(sorted(self.children), np.int64)
+        self.below: np.ndarray = np.array(
+            [self.children[key] for key in self.keys.tolist()], np.int64
+        )
 
     def follow(self, nodes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """The nodes below by these tokens, or outside, one token further."""

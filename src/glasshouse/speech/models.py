@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from glasshouse.dispatch.value import adopt, as_value
 from glasshouse.nn.functional import glu, pad
 from glasshouse.speech.whisper import WhisperConfig, WhisperForConditionalGeneration
 from glasshouse.tensor import Tensor
+
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import ModuleList, Sequential
+    from glasshouse.nn.linear import Linear
+    from glasshouse.nn.norm import LayerNorm
+
 
 __all__ = ["TDSCTC", "AsrTransformer", "ConformerCTC", "WhisperConfig",
            "WhisperForConditionalGeneration"]  # fmt: skip
@@ -58,14 +64,16 @@ class AsrTransformer(nn.Module):
         max_len: int = 4096,
     ) -> None:
         super().__init__()
-        self.features, self.max_len = features, max_len
-        self.norm = nn.LayerNorm(features)
-        self.conv = nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3)
+        self.features = features
+        self.max_len = max_len
+        self.norm: LayerNorm = nn.LayerNorm(features)
+        self.conv: Any = nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3)
         self.register_buffer("positions", sinusoids(max_len, dim), persistent=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: Any = nn.Dropout(dropout)
         options = (dim, heads, ff, dropout, "relu")
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
-        self.layers, self.output = nn.Sequential(*stack), nn.Linear(dim, labels)
+        self.layers: Sequential = nn.Sequential(*stack)
+        self.output: Linear = nn.Linear(dim, labels)
 
     def forward(self, features: Tensor) -> Tensor:
         x = as_value(features, where="AsrTransformer")
@@ -110,14 +118,14 @@ class ConformerCTC(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.conv = nn.Sequential(
+        self.conv: Sequential = nn.Sequential(
             nn.Conv2d(1, dim, 3, stride=2), nn.ReLU(), nn.Conv2d(dim, dim, 3, stride=2), nn.ReLU()
         )
-        self.input = nn.Linear(dim * self.frames(features), dim)
-        self.dropout = nn.Dropout(dropout)
+        self.input: Linear = nn.Linear(dim * self.frames(features), dim)
+        self.dropout: Any = nn.Dropout(dropout)
         options = (dim, dim // heads, 4 * dim, heads, pos_context, kernel_size, dropout)
-        self.layers = nn.ModuleList(nn.Conformer(*options) for _ in range(layers))
-        self.output = nn.Linear(dim, labels)
+        self.layers: ModuleList = nn.ModuleList(nn.Conformer(*options) for _ in range(layers))
+        self.output: Linear = nn.Linear(dim, labels)
 
     def forward(self, features: Tensor, padding_mask: Any = None) -> Tensor:
         x = as_value(features, where="ConformerCTC")
@@ -159,14 +167,16 @@ class TDSCTC(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.features, self.groups = features, len(channels)
+        self.features = features
+        self.groups: int = len(channels)
         parts: list[nn.Module] = []
         for before, size, count in zip((1, *channels), channels, blocks):
             parts.append(nn.Conv2d(before, size, (1, kernel_size), stride=(1, 2), padding="valid"))
             parts += [nn.ReLU(), nn.Dropout(dropout)]
             parts += [nn.TDSBlock(size, kernel_size, features, dropout) for _ in range(count)]
-        self.body, self.kernel_size = nn.ModuleList(parts), kernel_size
-        self.output = nn.Linear(channels[-1] * features, labels)
+        self.body: ModuleList = nn.ModuleList(parts)
+        self.kernel_size = kernel_size
+        self.output: Linear = nn.Linear(channels[-1] * features, labels)
 
     def forward(self, features: Tensor) -> Tensor:
         x = as_value(features, where="TDSCTC")

@@ -61,16 +61,23 @@ class NGramModel:
         True
     """
 
+    rest: list[int]
+
     def __init__(self, probabilities: dict[Gram, float], backoffs: dict[Gram, float]) -> None:
-        self.probabilities, self.backoffs = probabilities, backoffs
-        self.order = max(map(len, probabilities), default=0)
-        self.ids = {gram[0]: i for i, gram in enumerate(g for g in probabilities if len(g) == 1)}
+        self.probabilities = probabilities
+        self.backoffs = backoffs
+        self.order: int = max(map(len, probabilities), default=0)
+        self.ids: dict[str, int] = {
+            gram[0]: i for i, gram in enumerate(g for g in probabilities if len(g) == 1)
+        }
         if not self.ids:
             fix = "Pass probabilities of (word,) for each word."
             raise OptionError("NGramModel", "n-grams of one word", "none", fix)
-        self.size = len(self.ids)
+        self.size: int = len(self.ids)
         self.children: dict[int, int] = {}  # node · size + word -> node
-        self.log_p, self.log_backoff, self.suffix = [0.0], [0.0], [0]
+        self.log_p: list[float] = [0.0]
+        self.log_backoff: list[float] = [0.0]
+        self.suffix: list[int] = [0]
         self.rest = [0]  # the shortest state that scores all that follows as this one does
         self.grow()
 
@@ -233,8 +240,9 @@ class KenLM:
         if not check_path("KenLM", path).is_file():
             raise CheckpointError("KenLM", "a file", str(path), "Check the path.")
         kenlm = optional("KenLM", "the package kenlm", "kenlm", "kenlm")
-        self.model, self.new_state = kenlm.Model(str(path)), kenlm.State
-        self.order = self.model.order
+        self.model: Any = kenlm.Model(str(path))
+        self.new_state: Any = kenlm.State
+        self.order: Any = self.model.order
 
     def __contains__(self, word: str) -> bool:
         return word in self.model

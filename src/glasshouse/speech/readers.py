@@ -96,8 +96,9 @@ class SpeechDataset(Dataset):
     def __init__(
         self, utterances: Iterable[Utterance], sample_rate: int | None = None, errors: str = "raise"
     ) -> None:
-        self.utterances, self.sample_rate = list(utterances), sample_rate
-        self.errors = check_option("SpeechDataset", "errors", errors, ("raise", "skip"))
+        self.utterances: list[Utterance] = list(utterances)
+        self.sample_rate = sample_rate
+        self.errors: Any = check_option("SpeechDataset", "errors", errors, ("raise", "skip"))
         self.skipped: dict[str, str] = {}
 
     def __len__(self) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from glasshouse.tensor import Tensor
 from glasshouse.text.models import parts
 from glasshouse.text.models.encoder_decoder import AttentionLayer, EncoderDecoderModel, TextStack
 from glasshouse.text.models.pretrained import load_weights, read_config
+
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import ModuleList
+    from glasshouse.nn.linear import Embedding, Linear
+    from glasshouse.nn.module import Module
+    from glasshouse.nn.norm import LayerNorm
+
 
 __all__ = ["WhisperConfig", "WhisperForConditionalGeneration"]
 
@@ -98,16 +105,20 @@ class WhisperEncoder(nn.Module):
     Raises: ShapeError for other shapes.
     """
 
+    config: WhisperConfig
+    layer_norm: "LayerNorm"
+    dropout: Any
+
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__()
         self.config, size = config, config.d_model
-        self.conv1 = nn.Conv1d(config.num_mel_bins, size, 3, padding=1)
-        self.conv2 = nn.Conv1d(size, size, 3, stride=2, padding=1)
-        self.embed_positions = nn.Embedding(config.max_source_positions, size)
+        self.conv1: Any = nn.Conv1d(config.num_mel_bins, size, 3, padding=1)
+        self.conv2: Any = nn.Conv1d(size, size, 3, stride=2, padding=1)
+        self.embed_positions: Embedding = nn.Embedding(config.max_source_positions, size)
         self.embed_positions.weight = nn.Parameter(
             adopt(waves_of(config.max_source_positions, size)), requires_grad=False
         )
-        self.layers = nn.ModuleList(
+        self.layers: ModuleList = nn.ModuleList(
             WhisperLayer(config, is_decoder=False) for _ in range(config.encoder_layers)
         )
         self.layer_norm, self.dropout = nn.LayerNorm(size), nn.Dropout(config.dropout)
@@ -132,13 +143,17 @@ class WhisperDecoder(TextStack):
     Shapes: tokens (N, L) -> (N, L, d_model).
     """
 
-    config_class, is_decoder = WhisperConfig, True
+    layer_norm: "LayerNorm"
+    dropout: Any
+
+    config_class: type[WhisperConfig] = WhisperConfig
+    is_decoder: bool = True
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model)
-        self.embed_positions = nn.Embedding(config.max_target_positions, config.d_model)
-        self.layers = nn.ModuleList(
+        self.embed_tokens: Embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embed_positions: Embedding = nn.Embedding(config.max_target_positions, config.d_model)
+        self.layers: ModuleList = nn.ModuleList(
             WhisperLayer(config, is_decoder=True) for _ in range(config.decoder_layers)
         )
         self.layer_norm, self.dropout = nn.LayerNorm(config.d_model), nn.Dropout(config.dropout)
@@ -172,13 +187,14 @@ class WhisperForConditionalGeneration(EncoderDecoderModel):
         (1, 3, 9)
     """
 
-    config_class, base_name = WhisperConfig, "model"
+    config_class: type[WhisperConfig] = WhisperConfig
+    base_name: str = "model"
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__(config)
-        self.model = nn.Module()
+        self.model: Module = nn.Module()
         self.model.encoder, self.model.decoder = WhisperEncoder(config), WhisperDecoder(config)
-        self.proj_out = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.proj_out: Linear = nn.Linear(config.d_model, config.vocab_size, bias=False)
         parts.draw_weights(self.model.decoder, config.init_std)
         parts.draw_weights(self.model.encoder.layers, config.init_std)
         self.proj_out.weight = self.model.decoder.embed_tokens.weight

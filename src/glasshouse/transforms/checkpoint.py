@@ -32,7 +32,8 @@ class InsideWalk(Walk):
 
     def __init__(self, create_graph: bool, operands: dict[Any, Any], start: int) -> None:
         super().__init__(create_graph, create_graph)
-        self.operands, self.start = operands, start
+        self.operands = operands
+        self.start = start
         self.pulled: list[Any] = []  # [(place outside, cotangent)]
 
     def seed(self, place: Any, cotangent: Any) -> None:
@@ -66,7 +67,9 @@ class RegionEntry(TapeEntry):
         return walk.pulled
 
     def release(self) -> None:
-        self.freed, self.rerun, self.parents = True, None, ()
+        self.freed: bool = True
+        self.rerun = None
+        self.parents: tuple[Any, ...] = ()
 
 
 def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,7 +101,7 @@ def checkpoint(fn: Callable[..., Any]) -> Callable[..., Any]:
     return region
 
 
-regions = itertools.count()
+regions: "itertools.count[int]" = itertools.count()
 
 
 def tape_in_force() -> Any:

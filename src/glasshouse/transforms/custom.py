@@ -33,7 +33,9 @@ class CustomFunction:
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any = ()) -> None:
         self.fun = fun
         several = isinstance(nondiff_argnums, (tuple, list))
-        self.nondiff = tuple(sorted(nondiff_argnums if several else [nondiff_argnums]))
+        self.nondiff: tuple[Any, ...] = tuple(
+            sorted(nondiff_argnums if several else [nondiff_argnums])
+        )
         self.rules: dict[Any, DerivativeRule] = {}
         functools.update_wrapper(self, fun, updated=())
 
@@ -148,7 +150,10 @@ class VjpRule(DerivativeRule):
     """Pulls back by the user's fwd and bwd."""
 
     def __init__(self, function: custom_vjp, fixed: Any, treedef: Any, out_def: Any) -> None:
-        self.function, self.fixed, self.treedef, self.out_def = function, fixed, treedef, out_def
+        self.function = function
+        self.fixed = fixed
+        self.treedef = treedef
+        self.out_def = out_def
         self.batches: dict[Any, Any] = {}
 
     def pull(self, needs: Any, cotangents: Any, operands: Any) -> Any:
@@ -251,7 +256,10 @@ class JvpRule(DerivativeRule):
     """Pushes by the user's rule, and pulls by turning it around."""
 
     def __init__(self, function: custom_jvp, fixed: Any, treedef: Any, out_def: Any) -> None:
-        self.function, self.fixed, self.treedef, self.out_def = function, fixed, treedef, out_def
+        self.function = function
+        self.fixed = fixed
+        self.treedef = treedef
+        self.out_def = out_def
         self.batches: dict[Any, Any] = {}
 
     def push(self, tangents: Any, operands: Any) -> Any:
@@ -294,7 +302,10 @@ class BatchedRule(DerivativeRule):
     """A rule mapped over the examples of a batch."""
 
     def __init__(self, rule: Any, batched: Any, outputs: Any, size: int) -> None:
-        self.rule, self.flags, self.outputs, self.size = rule, batched, outputs, size
+        self.rule = rule
+        self.flags = batched
+        self.outputs = outputs
+        self.size = size
         self.batches: dict[Any, Any] = {}
 
     def pull(self, needs: Any, cotangents: Any, operands: Any) -> Any:

@@ -17,7 +17,7 @@ class JvpMode(Level):
     of them values of the level below."""
 
     def __init__(self, count: int = 1) -> None:
-        self.zeros = (None,) * count
+        self.zeros: tuple[None, ...] = (None,) * count
 
     def wrap(self, value: Tensor, tangents: Any = None) -> Any:
         dual: Any = super().wrap(value)

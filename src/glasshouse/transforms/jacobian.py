@@ -118,7 +118,7 @@ def is_forward_cheaper(out: Value, pullback: Any, pattern: Any) -> bool:
 
 def reached(ends: Any) -> Any:
     """All entries of the tape that these depend on."""
-    entries: set = set()
+    entries: set[Any] = set()
     stack = [entry for entry in ends if entry is not None]
     while stack:
         entry = stack.pop()

@@ -28,9 +28,13 @@ def as_predicate(where: str, x: Any) -> Tensor:
 class Branch:
     """A function of operands, written down but not yet run: `values` are its results."""
 
+    tracer: Any
+    inputs: Any
+    values: Any
+
     def __init__(self, where: str, fn: Callable[..., Any], operands: Any) -> None:
         leaves, treedef = flatten(operands)
-        self.operands = [as_value(x, where=where) for x in leaves]
+        self.operands: list[Any] = [as_value(x, where=where) for x in leaves]
 
         def run(*values):
             out, self.out_def = flatten(fn(*unflatten(treedef, values)))

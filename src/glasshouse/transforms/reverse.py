@@ -37,8 +37,11 @@ class Pullback:
     def __init__(
         self, mode: TapeMode, inputs: Any, in_def: TreeDef, outputs: list[Tensor], out_def: TreeDef
     ) -> None:
-        self.mode, self.inputs, self.in_def = mode, inputs, in_def
-        self.outputs, self.out_def = outputs, out_def
+        self.mode = mode
+        self.inputs = inputs
+        self.in_def = in_def
+        self.outputs = outputs
+        self.out_def = out_def
 
     def __call__(self, cotangents: tuple[Tensor, ...] | Tensor) -> tuple[Tensor, ...]:
         """One cotangent per input, zeros for inputs that the outputs do not depend on.
@@ -51,7 +54,7 @@ class Pullback:
             raise ShapeError("vjp", expected, treedef, "Give one tensor per output.")
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.tape_entry is not None and y.mode is self.mode]
-        gradients: list = [None] * len(self.inputs)
+        gradients: list[Any] = [None] * len(self.inputs)
         if tracked:
             outputs, seeds = zip(*tracked, strict=True)
             with self.mode:

@@ -13,7 +13,9 @@ class Sparsity:
     """Which elements of a Jacobian may differ from zero, and how it is computed in few runs."""
 
     def __init__(self, pattern: Any) -> None:
-        self.pattern = np.array(pattern.numpy() if isinstance(pattern, Tensor) else pattern)
+        self.pattern: np.ndarray = np.array(
+            pattern.numpy() if isinstance(pattern, Tensor) else pattern
+        )
         if self.pattern.dtype != bool:
             got = self.pattern.dtype
             raise DTypeError("jacobian", "a sparsity of booleans", got, "Write pattern != 0.")

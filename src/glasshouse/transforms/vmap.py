@@ -19,7 +19,8 @@ class VmapMode(Level):
     hides = True
 
     def __init__(self, size: int, randomness: str = "error") -> None:
-        self.size, self.randomness = size, randomness
+        self.size = size
+        self.randomness = randomness
 
     def wrap(self, value: Any) -> Any:
         """A value of this level around `value`, whose first axis is the batch."""

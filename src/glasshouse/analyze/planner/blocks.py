@@ -102,7 +102,7 @@ def request_of(blocks: Iterable[RematBlock], root: str) -> RecomputeRequest:
 class AppliedBlocks(ExitStack):
     """Blocks that compute again, until `undo()`, or the end of this as a context."""
 
-    undo = ExitStack.close
+    undo: Callable[..., None] = ExitStack.close
 
     def __init__(self, model: Module, blocks: Iterable[RematBlock]) -> None:
         super().__init__()

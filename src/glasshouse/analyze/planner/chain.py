@@ -81,10 +81,13 @@ class Course:
     order       paths of those blocks in the order in which they run
     turn        the first step of their backward passes"""
 
+    used_bytes: list[int]
+    spans: dict[Any, Any]
+
     def __init__(self, analysis: StepAnalysis, paths: list[str], root: str) -> None:
         run = max(analysis.runs, key=lambda run: run.allocated_bytes)
         self.used_bytes, self.spans = occupancy(run.plan)
-        self.paths = {f"{root}.{path}" if path else root: path for path in paths}
+        self.paths: dict[str, str] = {f"{root}.{path}" if path else root: path for path in paths}
         self.owners: list[str | None] = []
         forward_steps: dict[str, list[int]] = {path: [] for path in paths}
         backward_steps: dict[str, list[int]] = {path: [] for path in paths}
@@ -96,13 +99,13 @@ class Course:
             self.owners.append(owner)
             if owner is not None:
                 (backward_steps if has_turned else forward_steps)[owner].append(step)
-        self.passes = {
+        self.passes: dict[str, BlockPasses] = {
             path: BlockPasses(steps[0], steps[-1], backward_steps[path][0])
             for path, steps in forward_steps.items()
             if steps and backward_steps[path]
         }
-        self.order = sorted(self.passes, key=lambda path: self.passes[path].first)
-        self.turn = min((block.back for block in self.passes.values()), default=-1)
+        self.order: list[str] = sorted(self.passes, key=lambda path: self.passes[path].first)
+        self.turn: int = min((block.back for block in self.passes.values()), default=-1)
 
     def owner_of(self, module: str) -> str | None:
         """Path of the block around a module of the analysis."""

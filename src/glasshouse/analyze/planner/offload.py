@@ -15,11 +15,14 @@ from glasshouse.compile.planning.plan_memory import aligned_bytes
 class HostLink:
     """Cost of offloading blocks of an analysed step over a machine's link to the host."""
 
+    block_bytes: dict[str | None, int]
+
     def __init__(
         self, analysis: StepAnalysis, paths: list[str], root: str, machine: MachineProfile
     ) -> None:
-        self.analysis, self.machine = analysis, machine
-        self.course = Course(analysis, paths, root)
+        self.analysis = analysis
+        self.machine = machine
+        self.course: Course = Course(analysis, paths, root)
         self.block_bytes, _ = self.course.held_bytes()
         self.pass_ns: dict[tuple[str | None, bool], float] = {}  # by block; whether forward
         for kernel in analysis.kernels:

@@ -7,6 +7,7 @@ estimates from three analyses what each block saves and costs either way, choose
 program, and analyses the step with its choices: the budget is met, or an error names the least
 possible."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -84,6 +85,13 @@ class Planner:
     ways       blocks that are always computed again, by way; the first way has none
     groups     by the path of the first block of a container, how to checkpoint that"""
 
+    step: ModelStep
+    machine: MachineProfile
+    model: Callable[..., object]
+    root: str
+    paths: list[str]
+    solver: str
+
     def __init__(
         self, step: ModelStep, paths: list[str], machine: MachineProfile, solver: str = "auto"
     ) -> None:
@@ -92,8 +100,8 @@ class Planner:
         self.checked: dict[tuple[Any, ...], StepChoice] = {}
         self.ways: list[tuple[RematBlock, ...]] = []
         self.groups: dict[str, Option] | None = None
-        self.plain = self.analyse([])
-        self.plain_ns = self.plain.predicted_ns
+        self.plain: StepAnalysis = self.analyse([])
+        self.plain_ns: float = self.plain.predicted_ns
 
     # -- analyses ------------------------------------------------------------------------------
 

@@ -251,14 +251,14 @@ class IntegerProgram:
         self.values = values
         self.entries: list[tuple[float, int, int]] = []
         self.most: list[float] = []
-        self.scale = max([v.nbytes or 0 for v in values] + [1])
+        self.scale: int = max([v.nbytes or 0 for v in values] + [1])
         for i, v in enumerate(values):
             for parent in (i, *v.parents):
                 self.add([(1, 2 * i + 1), (-1, 2 * parent)], 0)
         self.add(
             [term for i in range(len(values)) for term in self.bytes_terms(i)], room / self.scale
         )
-        self.count = 2 * len(values)
+        self.count: int = 2 * len(values)
         for time, room_then in limits:
             self.limit_at(time, room_then)
 

@@ -1,7 +1,7 @@
 """From the analysis of a step to the values that may be kept or made again, and back."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.analyze.arena import occupancy
 from glasshouse.analyze.machine import MachineProfile
@@ -14,6 +14,9 @@ from glasshouse.graph.graph import Node, needed_nodes
 from glasshouse.graph.recompute.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
 from glasshouse.graph.recompute.rerun import is_within
 from glasshouse.graph.recompute.values import names_of
+
+if TYPE_CHECKING:
+    from glasshouse.graph.recompute.request import ValueName
 
 
 class WaitingValue(NamedTuple):
@@ -33,18 +36,27 @@ class StepValues:
     number    by the number of a node, that of its value
     stored_by by the number of a product, the node that holds what its step stores"""
 
+    used_bytes: list[int]
+    spans: dict[Any, Any]
+
     def __init__(
         self, analysis: StepAnalysis, root: str, machine: MachineProfile, solver: str
     ) -> None:
-        self.run = max(analysis.runs, key=lambda run: run.allocated_bytes)
-        self.root, self.machine, self.solver = root, machine, solver
+        self.run: Any = max(analysis.runs, key=lambda run: run.allocated_bytes)
+        self.root = root
+        self.machine = machine
+        self.solver = solver
         self.used_bytes, self.spans = occupancy(self.run.plan)
         nodes = needed_nodes(self.run.plan.graph)
-        self.names = names_of(nodes)
-        self.nodes = [n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))]
-        self.number = {node.number: i for i, node in enumerate(self.nodes)}
+        self.names: dict[int, ValueName] = names_of(nodes)
+        self.nodes: list[Node] = [
+            n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))
+        ]
+        self.number: dict[int, int] = {node.number: i for i, node in enumerate(self.nodes)}
         claims = [c for c in self.run.plan.lowering.claims.values() if len(c.nodes) > 1]
-        self.stored_by = {claim.nodes[0].number: claim.last.number for claim in claims}
+        self.stored_by: dict[Any, Any] = {
+            claim.nodes[0].number: claim.last.number for claim in claims
+        }
 
     @cached_property
     def waiting(self) -> dict[int, WaitingValue]:
@@ -52,7 +64,7 @@ class StepValues:
         plan = self.run.plan
         infos = enumerate(plan.step_infos())
         turn = next((i for i, x in infos if any(o.phase == "backward" for o in x.origins)), 0)
-        first_reads: dict = {}  # where the backward pass reads each buffer first
+        first_reads: dict[Any, Any] = {}  # where the backward pass reads each buffer first
         for i in reversed(range(turn, len(plan.schedule))):
             first_reads.update(dict.fromkeys(plan.schedule[i].reads(), i))
         waiting: dict[int, WaitingValue] = {}

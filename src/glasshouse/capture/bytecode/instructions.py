@@ -58,14 +58,19 @@ class DecodedCode:
     """A decoded code object: instructions, names of slots, handlers, live locals, calls that are
     left to Python (by instruction), and an operation that is not captured."""
 
+    instructions: list[Instruction]
+    at: dict[int, int]
+
     def __init__(self, code: types.CodeType) -> None:
-        self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
+        self.size: int = len(code.co_code)
+        self.keeps_closure: bool = keeps_closure(code)
         self.opaque: set[int] = set()
         self.unknown: str | None = None
         self.callers: dict[int, types.CodeType] = {}  # by line, of calls that Python does
-        self.slots, self.names = slot_names(code), code.co_names
+        self.slots: list[str] = slot_names(code)
+        self.names: tuple[str, ...] = code.co_names
         self.instructions, self.at = decode(code)
-        self.handlers = [
+        self.handlers: list[ExceptionHandler] = [
             ExceptionHandler(self.index(b), self.index(e), self.index(t), depth, lasti)
             for b, e, t, depth, lasti in exception_table(code)
         ]

@@ -43,7 +43,7 @@ class LineRecorder(Watcher):
         return self.line_of_node.get(node, "")
 
     def __enter__(self) -> "LineRecorder":
-        self.watching = also_told(self)
+        self.watching: Any = also_told(self)
         self.watching.__enter__()
         return self
 

@@ -88,7 +88,7 @@ V314 = V313._replace(
     },
 )
 VERSIONS = {(3, 11): V311, (3, 12): V312, (3, 13): V313, (3, 14): V314}
-bytecode = VERSIONS.get(VERSION, V314)  # of the interpreter that runs
+bytecode: BytecodeVersion = VERSIONS.get(VERSION, V314)  # of the interpreter that runs
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 SPECIAL_METHODS = ("__enter__", "__exit__", "__aenter__", "__aexit__")

@@ -60,8 +60,8 @@ class RecordedGraph:
                     gradient = t.__dict__.get("grad")
                     payloads += [t.payload] + ([gradient.payload] if gradient is not None else [])
                 pending = [x for x in payloads if isinstance(x, Node) and x.value is None]
-                self.nodes = with_ancestors(pending)
-                self.lines = [interpreter.lines.line_of(node) for node in self.nodes]
+                self.nodes: list[Node] = with_ancestors(pending)
+                self.lines: list[str] = [interpreter.lines.line_of(node) for node in self.nodes]
             finally:
                 backend.recorder.forget()
                 for generator, _ in interpreter.draws:

@@ -90,6 +90,9 @@ class VerifiedFunction:
 class CheckedCall:
     """A captured call and the plain call that it is compared with."""
 
+    plain: World
+    spare: World
+
     def __init__(
         self,
         fn: Any,
@@ -98,10 +101,11 @@ class CheckedCall:
         args: tuple[Any, ...],
         kwargs: dict[Any, Any],
     ) -> None:
-        self.captured, self.front = captured, front
-        self.world = World(fn, args, kwargs)
+        self.captured = captured
+        self.front = front
+        self.world: World = World(fn, args, kwargs)
         self.plain, self.spare = self.world.copied(), self.world.copied()
-        self.entry = answering_entry(captured, fn, args, kwargs)
+        self.entry: Any = answering_entry(captured, fn, args, kwargs)
 
     def run(self, calls: int) -> tuple[Outcome, Verification]:
         """The outcome of the captured call, and the result of the comparison."""

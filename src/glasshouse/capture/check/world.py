@@ -43,7 +43,9 @@ class World:
     """A function with the arguments of a call; `roots` has all that it may change, by name."""
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
-        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
 
     @property
     def roots(self) -> dict[str, Any]:

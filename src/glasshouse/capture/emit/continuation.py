@@ -72,7 +72,7 @@ class ContinuationEmitter(ValueEmitter):
         """The statements that repeat the writes of the trace and enter its contexts. Values made
         from here on are made after these."""
         work = [*self.effects(), *self.enter_contexts()]
-        self.after_effects = []
+        self.after_effects: list[str] = []
         return work
 
     def made_after(self) -> list[str]:

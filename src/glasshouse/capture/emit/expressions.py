@@ -95,7 +95,7 @@ class ValueEmitter:
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
         self.unfilled: list[Var] = []  # cells that were made
-        self.fetches = tracer.front.computes_for_real
+        self.fetches: Any = tracer.front.computes_for_real
         self.fetched: list[ValueSource] = []  # values that the guards have read and hand over
 
     # -- names -----------------------------------------------------------------------------------

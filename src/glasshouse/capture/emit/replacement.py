@@ -32,9 +32,9 @@ class ReplacementEmitter(ContinuationEmitter):
 
     def __init__(self, tracer: "CaptureTracer", resumer: "Resumer") -> None:
         super().__init__(tracer)
-        self.resumer = resumer
+        self.resumer: Resumer = resumer
         # Signals do not come between the writes of the graph and of Python.
-        self.holds = bool(tracer.effects.written) and any(map(is_work, tracer.graph.nodes))
+        self.holds: bool = bool(tracer.effects.written) and any(map(is_work, tracer.graph.nodes))
         self.holders: list[ValueSource] = []  # containers that are replaced
         self.used_after: set[str] = set()  # names in the statements after the graph
 

@@ -55,10 +55,10 @@ class CaptureFrame:
         self.stack: list[Var] = []
         self.saved: list[Var] = []
         self.ip = self.at = 0
-        self.globals = names
+        self.globals: dict[Any, Any] = names
         self.kw_names: tuple[Any, ...] = ()
         self.then = self.init = self.generator = self.scope = None
-        self.trusted = is_trusted(names.get("__name__", ""))
+        self.trusted: bool = is_trusted(names.get("__name__", ""))
         self.handled: list[Any] = []  # exceptions that are being handled, innermost last
 
     @property
@@ -135,8 +135,8 @@ class SequenceIterator(CapturedIterator):
     def __init__(self, base: Var, snapshot: list[Var] | None = None) -> None:
         self.base, self.snapshot, self.index = base, snapshot, 0
         self.mapping, self.which = mapping_of(base)
-        self.real = None if self.mapping is None else iter(self.mapping.value)
-        self.size = len(base.value) if isinstance(base.value, SIZED) else -1
+        self.real: Any = None if self.mapping is None else iter(self.mapping.value)
+        self.size: int = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer: "CaptureTracer") -> Any:
         if self.size >= 0 and len(self.base.value) != self.size:
@@ -182,7 +182,7 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return computed(values[self.index - 1], ())  # a range makes its numbers
 
-    base_end = sys.maxsize - 1  # an index beyond it: the iterator has ended
+    base_end: int = sys.maxsize - 1  # an index beyond it: the iterator has ended
 
     def place(self) -> list[Any]:
         return [(self, "index", self.index)]
@@ -212,15 +212,15 @@ class ReversedIterator(SequenceIterator):
 
     def __init__(self, base: Var, snapshot: list[Var]) -> None:
         super().__init__(base, snapshot)
-        self.real = None
-        self.count = len(base.value)
+        self.real: Any = None
+        self.count: int = len(base.value)
 
     def step(self, tracer: "CaptureTracer") -> Var:
         if type(self.base.value) is not list:
             return super().step(tracer)
         place, items = self.count - 1 - self.index, tracer.sequence(self.base)
         if not 0 <= place < len(items):
-            self.index = max(self.index, 1 << 40)  # stays finished if the list grows
+            self.index: int = max(self.index, 1 << 40)  # stays finished if the list grows
             return END
         self.index += 1
         return items[place]
@@ -341,7 +341,7 @@ class NativeLocals:
     item may contain itself."""
 
     def __init__(self, slots: Any) -> None:
-        self.slots = {name: var for name, var in slots if var is not None}
+        self.slots: dict[Any, Any] = {name: var for name, var in slots if var is not None}
 
     def __getitem__(self, name: str) -> Any:
         var = self.slots[name]
@@ -365,11 +365,11 @@ class CapturedGenerator:
         self.kind: type[Any] = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.last: Var | None = None  # the end value of the iterator that it drew from last
-        self.remainder = None  # Python's own iterator for the rest of a polyfill
-        self.failed = False  # whether it has raised: a polyfill may continue
+        self.remainder: Any = None  # Python's own iterator for the rest of a polyfill
+        self.failed: bool = False  # whether it has raised: a polyfill may continue
         self.failed_stack: list[Var] | None = None  # before a handler cleared the stack
         self.is_kept = True  # whether only a loop or the library holds it
-        self.then = None  # receives the values while it runs
+        self.then: Any = None  # receives the values while it runs
         self.rest: weakref.ref[Any] | None = None  # Python's own generator for the rest
 
     def stop(self, finished: bool = False) -> Callable[..., Any] | None:

@@ -11,8 +11,12 @@ if TYPE_CHECKING:
 class StartedGenerator:
     """The rest of a generator that the interpreter began, as the operand of a `yield from`."""
 
+    send: Callable[..., Any]
+    throw: Callable[..., Any]
+
     def __init__(self, generator: "CapturedGenerator", step: Callable[..., Any]) -> None:
-        self.generator, self.step = generator, step
+        self.generator = generator
+        self.step = step
         self.send, self.throw = generator.send, generator.throw
 
     def __iter__(self) -> Iterator[Any]:

@@ -30,7 +30,7 @@ class AttributeContext:
     """The context for the rest of a `__getattr__`: its errors get object and name, as in Python."""
 
     def __init__(self, obj: Any, name: str) -> None:
-        self.attribute = obj, name
+        self.attribute: tuple[Any, str] = obj, name
 
     def __enter__(self) -> "AttributeContext":
         return self

@@ -105,8 +105,11 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     name = "glasshouse"
     yields = True
-    reentered = (*CONTEXTS, LeftContext)
-    left_to_python = (
+    reentered: tuple[type[Any], ...] = (
+        *CONTEXTS,
+        LeftContext,
+    )
+    left_to_python: tuple[Any, ...] = (
         "glasshouse.transforms",
         "glasshouse.data",
         "glasshouse.interop",

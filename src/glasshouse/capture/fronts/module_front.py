@@ -51,7 +51,7 @@ class ModuleFront(NetworkFront):
     """Layers are nodes of the graph; other modules are Python that is interpreted."""
 
     module_type = Module
-    member_types = (Parameter, Module)
+    member_types: tuple[type[Parameter], type[Module]] = (Parameter, Module)
     optimizer_type = Optimizer
     scheduler_type = LRScheduler
 

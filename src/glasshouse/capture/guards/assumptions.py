@@ -19,12 +19,14 @@ MOST_DOUBTS = 3  # from here on the graph breaks at a place
 class Assumptions:
     """The assumptions of one entry: their places, and how often one has failed."""
 
+    failures: int
+
     def __init__(self, doubts: Counter[Any]) -> None:
         self.places: list[tuple[Any, ...]] = []  # (decoded code, instruction)
         self.doubts = doubts  # failures by place
-        self.is_usual = True
+        self.is_usual: bool = True
         self.calls = self.failures = 0
-        self.remove = None  # takes the entry off its dispatcher's list
+        self.remove: Any = None  # takes the entry off its dispatcher's list
 
     def note(self, code: Any, instruction: int, is_usual: bool) -> None:
         self.places.append((code, instruction))

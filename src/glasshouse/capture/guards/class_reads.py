@@ -37,10 +37,12 @@ class ClassBehaviour:
     __slots__ = ("cls", "version", "order", "parts")
 
     def __init__(self, cls: type[Any], version: int) -> None:
-        self.cls = weakref.ref(cls, forget_behaviour(id(cls)))
-        self.version = version
-        self.order = [weakref.ref(base) for base in cls.__mro__]
-        self.parts = [(name, identity_of(value)) for name, value in behaviour_in(cls)]
+        self.cls: weakref.ref[Any] = weakref.ref(cls, forget_behaviour(id(cls)))
+        self.version: int = version
+        self.order: list[weakref.ref[Any]] = [weakref.ref(base) for base in cls.__mro__]
+        self.parts: list[tuple[Any, Any]] = [
+            (name, identity_of(value)) for name, value in behaviour_in(cls)
+        ]
 
     def is_of(self, cls: type[Any]) -> bool:
         """Whether the class still matches the snapshot."""
@@ -191,7 +193,9 @@ class UnchangedCheck(OutcomeCheck):
     """The guard on all classes and functions that a trace read."""
 
     def __init__(self, native: Any, links: list[WeakLink], recheck: BehaviourCheck) -> None:
-        self.native, self.links, self.recheck = native, links, recheck
+        self.native = native
+        self.links = links
+        self.recheck = recheck
 
     def __call__(self, value: Any) -> bool:
         raise NotImplementedError("the guard is checked in C")

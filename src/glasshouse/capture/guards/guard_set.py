@@ -22,16 +22,17 @@ class GuardSet:
     notes reads for an audit, or is None."""
 
     def __init__(self, frames: "FrameStack", reads: TraceReads | None = None) -> None:
-        self.frames, self.reads = frames, reads
+        self.frames = frames
+        self.reads = reads
         self.live = True  # whether anything is still being learnt
         self.sources: dict[tuple[Any, ...], ValueSource] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.read: list[ValueSource] = []  # sources that must exist in later calls
-        self.classes = ReadClasses()
+        self.classes: ReadClasses = ReadClasses()
         self.outcomes: set[tuple[Any, ...]] = set()  # guarded outcomes of expressions of numbers
         self.guarded: set[int] = set()  # sources of tensors and modules with all their guards
         self.once: dict[type[Any], Any] = {}  # checks that a trace has once, by their class
-        self.assumptions = Assumptions(Counter())
+        self.assumptions: Assumptions = Assumptions(Counter())
 
     def source(
         self, kind: str, base: ValueSource | None, key: Any = None, named: str | None = None

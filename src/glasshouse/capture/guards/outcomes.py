@@ -71,8 +71,8 @@ class OutcomeWriter:
         self.read: dict[ValueSource, Var] = {}
         self.fixed: list[Var] = []
         self.names: dict[str, Any] = {"__name__": __name__}
-        self.operations = 0
-        self.one_to_one = True
+        self.operations: int = 0
+        self.one_to_one: bool = True
 
     def outcome(self, fn: Callable[..., Any], args: Sequence[Any]) -> NumberExpression | None:
         """fn(*args) as an expression; None if it is too long or not of one number."""

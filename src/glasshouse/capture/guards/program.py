@@ -72,7 +72,9 @@ class GuardCheck:
     """A guard by a function: test(value, expected) must be true. `text` describes it."""
 
     def __init__(self, test: Callable[..., Any], expected: Any, text: str) -> None:
-        self.test, self.expected, self.text = test, expected, text
+        self.test = test
+        self.expected = expected
+        self.text = text
 
     def __call__(self, value: Any) -> bool:
         return self.test(value, self.expected)

@@ -20,6 +20,7 @@ from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
 
 if TYPE_CHECKING:
+    from glasshouse.base.shape import Spec
     from glasshouse.capture.programs.captured_program import CapturedProgram
     from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
     from glasshouse.graph.record import Recording
@@ -30,8 +31,9 @@ class RecordedGradients:
     and the cotangents that they were recorded for."""
 
     def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]) -> None:
-        self.gradients, self.cotangents = gradients, cotangents
-        self.places = {
+        self.gradients = gradients
+        self.cotangents = cotangents
+        self.places: dict[int, PayloadPlace] = {
             id(x): PayloadPlace(PlaceKind.COTANGENT, number) for number, x in enumerate(cotangents)
         }
 
@@ -63,7 +65,7 @@ class BackwardProgram:
 
     def __init__(self, captured: "CapturedProgram", tracked: list[Tensor]) -> None:
         self.captured = captured
-        self.specs = [x.spec for x in tracked]
+        self.specs: list[Spec] = [x.spec for x in tracked]
         self.program: BoundProgram | None = None
         self.reached: list[set[int]] = []
         self.groups: list[int] = []

@@ -51,7 +51,7 @@ class BoundProgram:
         if None in leaves:
             raise NotCompilable
         self.fetches: list[PayloadPlace] = leaves
-        self.scalars = [
+        self.scalars: list[tuple[int | None, bytes, Any]] = [
             (interpreter.scalar_inputs.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
             if node.scalar is not None
@@ -59,15 +59,15 @@ class BoundProgram:
         counts = counts_of(recorded)
         if half is not None:
             counts = [count for count in counts if half.is_first == (count[1].phase == "forward")]
-        self.tally = Tally(counts)
-        self.is_collective = any(node.call.is_collective for node in recorded.nodes)
-        self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
-        self.events = [-1] * len(recorded.nodes)
+        self.tally: Tally = Tally(counts)
+        self.is_collective: bool = any(node.call.is_collective for node in recorded.nodes)
+        self.specs: list[Any] = [recorded.nodes[at].spec for at in recorded.outputs]
+        self.events: list[int] = [-1] * len(recorded.nodes)
         if half is not None:
             self.specs = [node.spec for node in half.graph.outputs]
         try:
             graph = None if half is None else half.graph
-            self.program = backends.current().compiled(recorded, graph)
+            self.program: Any = backends.current().compiled(recorded, graph)
             self.program.lines = interpreter.lines.of(recorded)
         except CompileError as error:
             warn_once(error)

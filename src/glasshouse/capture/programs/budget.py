@@ -13,7 +13,7 @@ class BudgetCompiler:
     """A budget for graphs that train, and the plans that were made for it."""
 
     def __init__(self, budget: int | float | str | MemoryBudget) -> None:
-        self.budget = parse_budget("optimize(memory_budget=…)", budget)
+        self.budget: MemoryBudget = parse_budget("optimize(memory_budget=…)", budget)
         self.plans: list[RematPlan] = []
 
     def __call__(self, graph_module: Any, example_inputs: Any) -> CompiledGraph:

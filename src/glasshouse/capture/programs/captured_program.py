@@ -48,9 +48,11 @@ class CapturedProgram:
     refers to it."""
 
     def __init__(self, module: GraphModule, backend: Any, budget: Any = None) -> None:
-        self.module, self.backend, self.budget = module, backend, budget
-        self.owned = owned_tensors(module)
-        self.replaced_inputs = {
+        self.module = module
+        self.backend = backend
+        self.budget = budget
+        self.owned: list[Tensor] = owned_tensors(module)
+        self.replaced_inputs: dict[int, Any] = {
             i: node.meta["replaced"]
             for i, node in enumerate(module.graph.find("placeholder"))
             if "replaced" in node.meta and "number" not in node.meta
@@ -66,7 +68,7 @@ class CapturedProgram:
         self.gradients: list[TensorUpdate] = []
         self.dropped_gradients: list[int] = []  # replaced, not read: their memory is reused
         self.donors: list[Donor] = []
-        self.is_first = True  # of later runs
+        self.is_first: bool = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run that stays within the budget
 
     def tensors(self, inputs: list[Any]) -> list[Tensor]:

@@ -55,12 +55,14 @@ class CapturedStep:
         freed: Any = (),
         seeds: Any = (),
     ) -> None:
-        self.graph, self.count = graph_of(recording), count
-        self.donated, self.seeds = donated, seeds
+        self.graph: Graph = graph_of(recording)
+        self.count = count
+        self.donated = donated
+        self.seeds = seeds
         gc.collect()  # capture leaves cycles that hold replaced tensors
-        self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
-        self.model = outermost_of(recording)
-        self.root = type(self.model).__name__ if self.model is not None else ""
+        self.base_bytes: int = in_use() - sum(map(allocated_bytes, freed))
+        self.model: Any = outermost_of(recording)
+        self.root: str = type(self.model).__name__ if self.model is not None else ""
 
     def applied(self, blocks: list[RematBlock]) -> Any:
         """Context: these blocks compute again in Programs planned and compiled inside."""
@@ -97,7 +99,7 @@ class CapturedPlanner(Planner):
 
     def __init__(self, step: CapturedStep, machine: MachineProfile) -> None:
         super().__init__(step, candidates_of(step.model) if step.model else [], machine)
-        self.root = step.root
+        self.root: str = step.root
 
     def chains_of(self, plain: Chain, ways: list[list[RematBlock]]) -> list[Chain]:
         return [self.chain(self.analyse(way)) for way in ways]

@@ -55,21 +55,26 @@ class FirstRun:
         adopt: Callable[[tuple[Any, ...]], None] | None,
         trace: list[Node],
     ) -> None:
-        self.captured, self.inputs, self.adopt, self.trace = captured, inputs, adopt, trace
-        self.recorder = captured.backend.recorder
-        self.tensors = captured.tensors(inputs)
+        self.captured = captured
+        self.inputs = inputs
+        self.adopt = adopt
+        self.trace = trace
+        self.recorder: Any = captured.backend.recorder
+        self.tensors: list[Tensor] = captured.tensors(inputs)
         separate_payloads(self.tensors, captured.backend)
-        self.before = [
+        self.before: list[TensorBefore] = [
             TensorBefore(t.payload, t.__dict__.get("grad"), (t.tape_entry, t.slot))
             for t in self.tensors
         ]
-        self.places = self.places_of_inputs()
+        self.places: dict[int, PayloadPlace] = self.places_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
         captured.replaced = {
             len(captured.owned) + sum(is_tensor[:i]): holders
             for i, holders in captured.replaced_inputs.items()
         }
-        self.interpreter = RecordingInterpreter(captured.module, self.recorder)
+        self.interpreter: RecordingInterpreter = RecordingInterpreter(
+            captured.module, self.recorder
+        )
         self.outs: tuple[Any, ...] = ()
         self.changed: list[int] = []  # tensors that got another payload
         self.regraded: list[int] = []  # tensors that got another gradient, or none

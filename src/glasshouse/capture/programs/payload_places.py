@@ -20,6 +20,7 @@ class PlaceKind(Enum):
 
 
 # Every run compares these, and names of a module are read faster than those of an Enum.
+_: list[PlaceKind]
 TENSOR, GRADIENT, KEY, OUTPUT, COTANGENT, *_ = PlaceKind
 
 
@@ -68,7 +69,10 @@ class RunPayloads:
     def __init__(
         self, tensors: list[Node], handles: list[Tensor], keys: list[Tensor], backend: Any
     ) -> None:
-        self.tensors, self.handles, self.keys, self.backend = tensors, handles, keys, backend
+        self.tensors = tensors
+        self.handles = handles
+        self.keys = keys
+        self.backend = backend
         self.outputs: list[Node] = []
         self.cotangents: list[Node] = []
 

@@ -34,10 +34,11 @@ class CompiledGraph:
     memory stays within it."""
 
     def __init__(self, module: GraphModule, budget: Any = None) -> None:
-        self.module, self.budget = module, budget
+        self.module = module
+        self.budget = budget
         self.own_programs: dict[tuple[Any, ...], list[CapturedProgram | None]] = {}
-        self.new_sizes = NewSizes(AT_ONCE)
-        self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
+        self.new_sizes: NewSizes = NewSizes(AT_ONCE)
+        self.sized: bool = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
 
     def __call__(self, *inputs: Any) -> Any:
         return self.run(list(inputs))

@@ -1,6 +1,6 @@
 """Runs a captured graph call by call: inside its modules, and recorded for a Program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -54,8 +54,8 @@ class RecordingInterpreter(ScopedInterpreter):
         self.fixed: set[int] = set()
         self.draws: list[Any] = []
         self.imported: list[Node] = []
-        self.lines = LineRecorder()
-        self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
+        self.lines: LineRecorder = LineRecorder()
+        self.order: dict[Any, int] = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 
     def record(self, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the graph; the outputs are not computed yet."""
@@ -67,7 +67,8 @@ class RecordingInterpreter(ScopedInterpreter):
         finally:
             self.recorder.imported = None
             random.observers[:] = [x for x in random.observers if x is not self.draws]
-            self.env, self.arguments = {}, iter(())
+            self.env: dict[IRNode, Any] = {}
+            self.arguments: Iterator[Any] = iter(())
 
     def run_node(self, node: "IRNode") -> Any:
         self.lines.now = node.meta.get("user", "")

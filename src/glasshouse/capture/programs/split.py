@@ -18,7 +18,9 @@ class GraphHalf:
     """A half of a graph; `sources` describes each of its inputs."""
 
     def __init__(self, whole: Graph, is_first: bool) -> None:
-        self.graph, self.whole, self.sources = Graph(), whole, list[HalfInput]()
+        self.graph: Graph = Graph()
+        self.whole = whole
+        self.sources: list[HalfInput] = list[HalfInput]()
         self.is_first = is_first
         self.copies: dict[int, Node] = {}
 

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 class SpentNode:
     """The tape's node of a result whose backward was part of the graph."""
 
+    grad_hooks: Any
+    scope: Any
+
     def __init__(self, spec: "Spec") -> None:
-        self.out_specs, self.seq, self.freed = [spec], next(sequence), True
+        self.out_specs: list[Spec] = [spec]
+        self.seq: int = next(sequence)
+        self.freed: bool = True
         self.grad_hooks = self.scope = None
         self.parents: tuple[Any, ...] = ()
 
@@ -34,7 +39,9 @@ class ProgramNode:
     """The tape's node of a captured graph: pulls back by running a Program. Results whose
     tapes have nothing in common can be differentiated one after another."""
 
-    freed = False
+    remaining: set[int]
+
+    freed: bool = False
     grad_hooks = scope = None
 
     def __init__(
@@ -44,12 +51,15 @@ class ProgramNode:
         scalars: list[bytes],
         places: list[Any],
     ) -> None:
-        self.backward, self.payloads, self.scalars = backward, payloads, scalars
+        self.backward = backward
+        self.payloads = payloads
+        self.scalars = scalars
         if not backward.reads_gradients:
             payloads.handles = ()  # the tensors may be freed
-        self.places = [places[update.number] for update in backward.gradients]
-        self.parents = tuple(self.places)
-        self.out_specs, self.seq = backward.specs, next(sequence)
+        self.places: list[Any] = [places[update.number] for update in backward.gradients]
+        self.parents: tuple[Any, ...] = tuple(self.places)
+        self.out_specs: list[Spec] = backward.specs
+        self.seq: int = next(sequence)
         self.remaining = set(backward.groups)  # of results that may still be differentiated
         self.pulled: set[int] = set()  # of the results in the present pass
 

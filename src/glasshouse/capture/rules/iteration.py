@@ -351,7 +351,9 @@ class OrElse:
     called instead."""
 
     def __init__(self, kind: type[Any], then: Then, other: Any) -> None:
-        self.kind, self.then, self.other = kind, then, other
+        self.kind = kind
+        self.then = then
+        self.other = other
 
     def __call__(self, tracer: "CaptureTracer", var: Var) -> Any:
         return tracer.deliver(self.then, var)

@@ -133,6 +133,7 @@ def unset_local(t: "CaptureTracer", f: "CaptureFrame", number: int) -> None:
     t.fail(UnboundLocalError(text, name=name))
 
 
+op_LOAD_CLOSURE: Callable[..., None]
 op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 
 

@@ -61,7 +61,7 @@ class CaptureConfig:
         return f"CaptureConfig({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
 
 
-config = CaptureConfig()
+config: CaptureConfig = CaptureConfig()
 
 
 class CaptureCounters(dict):
@@ -74,4 +74,4 @@ class CaptureCounters(dict):
         self[name] = self[name] + count
 
 
-counters = CaptureCounters()
+counters: CaptureCounters = CaptureCounters()

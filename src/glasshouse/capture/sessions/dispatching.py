@@ -54,16 +54,18 @@ class Capture:
     """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
 
     instances: "list[Capture] | None" = None  # gets every Capture, if it is a list
-    name = "captured"
-    place = "", 0  # file and first line of the function
+    name: str = "captured"
+    place: tuple[str, int] = "", 0  # file and first line of the function
 
     def __init__(
         self, compiler: Any, front: "GlasshouseFront", nopython: bool = False, dynamic: bool = False
     ) -> None:
         if Capture.instances is not None:
             Capture.instances.append(self)
-        self.compiler, self.front = compiler, front
-        self.nopython, self.dynamic = nopython, dynamic
+        self.compiler = compiler
+        self.front = front
+        self.nopython = nopython
+        self.dynamic = dynamic
         self.exporting = False
         self.resumes: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.noted: list[weakref.ref[EntryInfo]] = []
@@ -73,7 +75,7 @@ class Capture:
         self.doubts: Counter[tuple[Any, ...]] = Counter()  # see Assumptions
         self.reproductions: set[str] = set()  # names of functions with a script
         captures.add(self)
-        self.warned = False
+        self.warned: bool = False
         self.faults: set[str] = set()  # places in our source with a reported error
         self.memory_plans: list[Any] = getattr(compiler, "plans", [])  # for a memory budget
 

@@ -16,8 +16,11 @@ class EntryInfo:
     def __init__(
         self, name: str, guards: list[Guard], about: list[Guard | None], owner: Any
     ) -> None:
-        self.name, self.guards, self.about, self.owner = name, guards, about, owner
-        self.is_bound = is_bound(guards)
+        self.name = name
+        self.guards = guards
+        self.about = about
+        self.owner = owner
+        self.is_bound: bool = is_bound(guards)
         self.graph: GraphModule | None = None
         self.source = ""
         self.reason = self.where = ""  # of the break that it ends with
@@ -37,7 +40,8 @@ class EntryRemover:
     __slots__ = ("dispatcher", "entry", "relied_on")
 
     def __init__(self, dispatcher: Any) -> None:
-        self.dispatcher, self.entry = weakref.ref(dispatcher), None
+        self.dispatcher: weakref.ref[Any] = weakref.ref(dispatcher)
+        self.entry: Any = None
         self.relied_on: list[tuple[WeakLink, str]] = []
 
     def __call__(self, link: WeakLink) -> None:

@@ -27,7 +27,9 @@ class ExportedTrace:
     ) -> None:
         self.graph: GraphModule = entry.graph
         self.guards: list[Guard] = entry.guards
-        self.inputs, self.arguments, self.outcome = inputs, arguments, outcome
+        self.inputs = inputs
+        self.arguments = arguments
+        self.outcome = outcome
 
 
 class ExportedGraph:
@@ -35,9 +37,12 @@ class ExportedGraph:
     the order of the signature, used or not. Other tensors belong to the module."""
 
     def __init__(self, trace: ExportedTrace, fn: Any, front: "GlasshouseFront") -> None:
-        self.trace, self.front = trace, front
-        self.graph = IRGraph()
-        self.constants = {name: x for name, x in trace.graph.__dict__.items() if front.is_tensor(x)}
+        self.trace = trace
+        self.front = front
+        self.graph: IRGraph = IRGraph()
+        self.constants: dict[str, Any] = {
+            name: x for name, x in trace.graph.__dict__.items() if front.is_tensor(x)
+        }
         self.new: dict[IRNode, IRNode] = {}
         self.arguments: dict[str, IRNode] = {}  # by source
         names = module_names(fn, trace.arguments) if isinstance(fn, Module) else {}

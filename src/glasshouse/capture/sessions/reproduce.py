@@ -90,14 +90,17 @@ class Reproduction:
     def __init__(
         self, module: GraphModule, inputs: list[Tensor], compiler: Callable[..., Any], name: str
     ) -> None:
-        self.module, self.name = module, name
-        self.label = getattr(compiler, "__name__", None) or repr(compiler)
-        self.compiler = compiler_text(compiler)
+        self.module = module
+        self.name = name
+        self.label: Any = getattr(compiler, "__name__", None) or repr(compiler)
+        self.compiler: list[str] = compiler_text(compiler)
         nodes = module.graph.nodes
         holes = [n for n in nodes if n.op == "placeholder"]
-        self.input_texts = {n: input_text(x) for n, x in zip(holes, inputs, strict=True)}
-        self.dynamic = any(n.meta.get("sizes") or n.meta.get("number") for n in holes)
-        self.calls = [n for n in nodes if n.op.startswith("call_")]
+        self.input_texts: dict[Any, str] = {
+            n: input_text(x) for n, x in zip(holes, inputs, strict=True)
+        }
+        self.dynamic: bool = any(n.meta.get("sizes") or n.meta.get("number") for n in holes)
+        self.calls: list[Any] = [n for n in nodes if n.op.startswith("call_")]
 
     def text(self, calls: list[IRNode], title: str = "") -> str:
         """The script with some of the calls; results of other calls that they read are inputs."""
@@ -157,7 +160,7 @@ class Reproduction:
                 return type(error).__qualname__
         return None
 
-    error = WRONG
+    error: str = WRONG
 
     def smallest(self) -> tuple[list[IRNode], str | None]:
         """(the calls that the failure needs, how it fails)."""

@@ -52,9 +52,9 @@ class CaptureSession(BreakContinuation):
         self.dispatcher, self.resumer = dispatcher, resumer
         capture, front = self.capture, self.front = resumer
         self.slots, self.callback = slots, callback
-        self.fn = dispatcher.fn
+        self.fn: Any = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars after a break, where they differ
-        self.tracer = CaptureTracer(front, config, capture.on_internal_error)
+        self.tracer: CaptureTracer = CaptureTracer(front, config, capture.on_internal_error)
         self.tracer.varying.sources = capture.varying
         self.tracer.guards.assumptions = Assumptions(capture.doubts)
         self.tracer.varying.is_all = capture.dynamic or config.dynamic
@@ -70,7 +70,7 @@ class CaptureSession(BreakContinuation):
                 if not self.begin():
                     return None
                 outcome = tracer.run()
-            self.capture_ns = perf_counter_ns() - begin_ns
+            self.capture_ns: int = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
                 return self.finish_raised(outcome)
             if tracer.guards.live:
@@ -105,7 +105,7 @@ class CaptureSession(BreakContinuation):
         self.capture.on_internal_error(error, code.co_filename, code.co_firstlineno)
         return f"{FAULT}: {error!r}"
 
-    failed = False  # whether the compiler raised
+    failed: bool = False  # whether the compiler raised
     redo: Any = None  # restores the trace's writes to tensors, while the graph runs
 
     def write_reproduction(self) -> None:
@@ -142,7 +142,7 @@ class CaptureSession(BreakContinuation):
                 if context.is_new:
                     context.value.__exit__(None, None, None)
 
-    is_in_python = False  # whether Python continues from here
+    is_in_python: bool = False  # whether Python continues from here
 
     def continue_plainly(self, outcome: Any) -> Callable[..., Any]:
         """A callable for the result where nothing was kept: it is there, or Python continues."""
@@ -333,13 +333,13 @@ class CaptureSession(BreakContinuation):
             for node, _ in tracer.operands.inputs:
                 node.meta["sizes"] = True
         tracer.graph.on_error = self.capture.on_compiler_error
-        self.module = GraphModule(tracer.operands.members, tracer.graph)
+        self.module: GraphModule = GraphModule(tracer.operands.members, tracer.graph)
         counters.add("graphs")
         counters.add("operations", len(work))
         if config.print_graphs:
             print(f"[capture] graph of {self.fn.__qualname__}")
             tracer.graph.print_tabular()
-        self.values = [var.value for _, var in tracer.operands.inputs]
+        self.values: list[Any] = [var.value for _, var in tracer.operands.inputs]
         begin_ns = perf_counter_ns()
         try:
             with let_through():
@@ -349,7 +349,7 @@ class CaptureSession(BreakContinuation):
             self.capture.on_compiler_error(error, stacklevel=8)
             return self.module.forward
         finally:
-            self.compile_ns = perf_counter_ns() - begin_ns
+            self.compile_ns: int = perf_counter_ns() - begin_ns
 
     def install(
         self,

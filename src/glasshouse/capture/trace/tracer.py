@@ -78,17 +78,35 @@ class CaptureTracer:
     Rules are functions of a trace. These of them are methods too: Python's protocols, by which a
     rule calls those of modules that import its own."""
 
-    call, call_own, call_function = calls.call, calls.call_own, calls.call_function
-    call_polyfill, real_call = polyfill_calls.call_polyfill, calls.real_call
-    instantiate, extend = class_calls.instantiate, container_methods.extend
-    get_attribute, set_attribute = attributes.get_attribute, attributes.set_attribute
-    truth, number = operators.truth, operators.number
-    get_iter, next_of, sequence = iteration.get_iter, iteration.next_of, containers.sequence
-    iterated, entries = containers.iterated, containers.entries
-    entry, store_item = containers.entry, containers.store_item
-    look_up, has = class_lookups.look_up, class_lookups.has
-    own_method, typed = class_lookups.own_method, constants.typed
-    concretize, foldable, varies = constants.concretize, constants.foldable, constants.varies
+    hands_over: bool
+    count: int
+    size: int
+
+    call: Any = calls.call
+    call_own: Callable[..., bool] = calls.call_own
+    call_function: Callable[..., Any] = calls.call_function
+    call_polyfill: Callable[..., Any] = polyfill_calls.call_polyfill
+    real_call: Callable[..., Var] = calls.real_call
+    instantiate: Callable[..., Any] = class_calls.instantiate
+    extend: Callable[..., Any] = container_methods.extend
+    get_attribute: Any = attributes.get_attribute
+    set_attribute: Any = attributes.set_attribute
+    truth: Any = operators.truth
+    number: Callable[..., Var] = operators.number
+    get_iter: Any = iteration.get_iter
+    next_of: Any = iteration.next_of
+    sequence = containers.sequence
+    iterated = containers.iterated
+    entries: Callable[..., list[tuple[Var, Var]]] = containers.entries
+    entry = containers.entry
+    store_item: Callable[..., None] = containers.store_item
+    look_up: Callable[..., Any] = class_lookups.look_up
+    has: Callable[..., bool] = class_lookups.has
+    own_method = class_lookups.own_method
+    typed: Callable[..., Any] = constants.typed
+    concretize: Callable[..., Any] = constants.concretize
+    foldable: Callable[..., bool] = constants.foldable
+    varies: Callable[..., bool] = constants.varies
 
     def __init__(
         self,
@@ -96,17 +114,18 @@ class CaptureTracer:
         config: "CaptureConfig",
         on_internal_error: Callable[..., Any] | None = None,
     ) -> None:
-        self.front, self.config = front, config
-        self.front_state = None  # result of the front end's `begin`
+        self.front = front
+        self.config = config
+        self.front_state: Any = None  # result of the front end's `begin`
         self.on_internal_error = on_internal_error  # called with errors inside the capture
         self.hands_over = on_internal_error is not None  # whether Python may continue, see `run`
-        self.graph = IRGraph()
-        self.operands = GraphOperands()
-        self.frames = FrameStack()
-        self.guards = GuardSet(self.frames, new_reads())
-        self.heap = TraceHeap(self.guards)
-        self.effects = Effects(self.guards)
-        self.varying = Varying(front)
+        self.graph: IRGraph = IRGraph()
+        self.operands: GraphOperands = GraphOperands()
+        self.frames: FrameStack = FrameStack()
+        self.guards: GuardSet = GuardSet(self.frames, new_reads())
+        self.heap: TraceHeap = TraceHeap(self.guards)
+        self.effects: Effects = Effects(self.guards)
+        self.varying: Varying = Varying(front)
         self.count, self.size = 0, -1  # of instructions, and of the graph's nodes when last seen
 
     @classmethod

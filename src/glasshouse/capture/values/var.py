@@ -27,7 +27,10 @@ class ValueSource:
     __slots__ = ("kind", "base", "key", "named")
 
     def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None) -> None:
-        self.kind, self.base, self.key, self.named = kind, base, key, named
+        self.kind = kind
+        self.base = base
+        self.key = key
+        self.named = named
 
     @property
     def text(self) -> str:
@@ -85,7 +88,8 @@ class Recipe:
     __slots__ = ("kind", "parts")
 
     def __init__(self, kind: str, *parts: Any) -> None:
-        self.kind, self.parts = kind, parts
+        self.kind = kind
+        self.parts: tuple[Any, ...] = parts
 
 
 class SymbolicNumber:
@@ -94,7 +98,8 @@ class SymbolicNumber:
     __slots__ = ("fn", "args")
 
     def __init__(self, fn: Callable[..., Any], args: tuple["Var", ...]) -> None:
-        self.fn, self.args = fn, args
+        self.fn = fn
+        self.args = args
 
 
 class Var:
@@ -107,7 +112,8 @@ class Var:
     __slots__ = ("value", "origin", "items", "log")
 
     def __init__(self, value: Any, origin: Any = None, items: Any = None) -> None:
-        self.value, self.origin = value, origin
+        self.value = value
+        self.origin = origin
         self.items: Any = items
         self.log: list[Any] | None = None
 
@@ -189,7 +195,7 @@ class Break(Exception):
     jump: tuple[Any, ...] | None = None
     loop: int | None = None
     discard = continuation_fixed = False
-    then = None
+    then: Any = None
 
     def __init__(
         self,
@@ -200,12 +206,16 @@ class Break(Exception):
         hint: str = "",
     ) -> None:
         super().__init__(reason)
-        self.reason, self.fn, self.hint = reason, fn, hint
-        self.args_, self.kwargs = args, kwargs or {}
+        self.reason = reason
+        self.fn = fn
+        self.hint = hint
+        self.args_ = args
+        self.kwargs: dict[str, Var] = kwargs or {}
 
     def fix_continuation(self) -> None:
         """Note that the instruction itself decides the use of the result."""
-        self.then, self.continuation_fixed = None, True
+        self.then = None
+        self.continuation_fixed: bool = True
 
 
 def discarded(tracer: "CaptureTracer", var: "Var") -> None:
@@ -256,4 +266,5 @@ class CannotRebuild(Exception):
 
     def __init__(self, what: str, site: tuple[Any, ...] | None = None) -> None:
         super().__init__(what)
-        self.what, self.site = what, site
+        self.what = what
+        self.site = site

@@ -104,7 +104,7 @@ class FolderLock:
     """Lock of a process on its own folder, for as long as it works there."""
 
     def __init__(self, folder: Path) -> None:
-        self.descriptor = os.open(folder, os.O_RDONLY)
+        self.descriptor: int = os.open(folder, os.O_RDONLY)
         fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.flags import flags
 from glasshouse.base.interpreter import KNOWN_VERSIONS, unknown_interpreter
@@ -41,6 +42,10 @@ from glasshouse.compile.building.disk_cache import (
     work_folder,
     write_entry,
 )
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
+
 
 NATIVE = Path(__file__).parents[2] / "native"
 OPTIONS = (
@@ -73,7 +78,7 @@ class CompilerFailed(CompileError):
 class UnknownInterpreter(CompileError):
     """An extension for a Python whose internals are not known."""
 
-    fix = f"Use CPython {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}."
+    fix: str = f"Use CPython {KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}."
 
 
 class DiskFull(CompileError):
@@ -81,7 +86,7 @@ class DiskFull(CompileError):
 
     def __init__(self, *folders: Path) -> None:
         super().__init__(f"no space is left on the disks of {' and '.join(map(str, folders))}")
-        self.fix = full_fix()
+        self.fix: str = full_fix()
 
 
 @functools.cache
@@ -276,12 +281,15 @@ def count_threads() -> int:
 class threads_used:
     """Inside, kernels of this thread use so many threads; 0 changes nothing."""
 
+    count: int
+    openmp: "CDLL | None"
+
     def __init__(self, count: int) -> None:
         self.count, self.openmp = count, share_openmp() if count else None
 
     def __enter__(self) -> None:
         if self.openmp is not None:
-            self.before = self.openmp.omp_get_max_threads()
+            self.before: Any = self.openmp.omp_get_max_threads()
             self.openmp.omp_set_num_threads(self.count)
 
     def __exit__(self, *exc_info: object) -> None:

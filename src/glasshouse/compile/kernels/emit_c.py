@@ -63,7 +63,7 @@ class KernelEmitter(ExprWriter):
         for root in self.kernel.roots:
             if not root.local:
                 self.pointer(root.store)
-        self.sweeps = sweeps_of(self.kernel)
+        self.sweeps: list[list[Root]] = sweeps_of(self.kernel)
         if self.kernel.axes is None:
             self.emit_map()
         elif not self.inner_reduced:

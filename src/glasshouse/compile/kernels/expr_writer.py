@@ -1,5 +1,7 @@
 """Expressions in C: the statements of a fused kernel for the values that it computes."""
 
+from typing import TYPE_CHECKING
+
 from glasshouse.base.dtype import DType
 from glasshouse.compile.kernels.c_text import (
     CardCall,
@@ -19,15 +21,23 @@ from glasshouse.compile.steps.expr import Expr, walk
 from glasshouse.compile.steps.steps import Root
 from glasshouse.compile.steps.view import View
 
+if TYPE_CHECKING:
+    from glasshouse.compile.kernels.loops import KernelLoops
+
 
 class ExprWriter(KernelWriter):
     """Writes expressions at the current position of some loops."""
+
+    loops: "KernelLoops"
+    kept: list[Loop]
+    summed: list[Loop]
+    inner: list[Loop]
 
     def __init__(self, pattern: KernelPattern) -> None:
         super().__init__(pattern)
         loops = self.loops = pattern.loops
         self.kept, self.summed, self.inner = loops.kept, loops.summed, loops.inner
-        self.inner_reduced = loops.inner_reduced
+        self.inner_reduced: bool = loops.inner_reduced
         self.inner_by_number: dict[int, bool] = {}  # results of `is_inner`
         self.helpers: dict[str, None] = {}  # C that the texts of cards need
 

@@ -15,7 +15,7 @@ import functools
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from glasshouse.compile.building import toolchain
@@ -27,6 +27,10 @@ from glasshouse.compile.building.disk_cache import (
     open_cache,
 )
 from glasshouse.compile.steps.emitted import CKernel, Dialect
+
+if TYPE_CHECKING:
+    pass
+
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 WHERE_ALL_MATTER = {"rows", "units", "n_p1", "n_q0"}  # of sums, and of nests of loops
@@ -77,10 +81,11 @@ class CompiledKernel:
     __slots__ = ("kernel", "library", "address", "__weakref__")
 
     def __init__(self, kernel: CKernel, library: ctypes.CDLL, name: str) -> None:
-        self.kernel, self.library = kernel, library
+        self.kernel = kernel
+        self.library = library
         # A cast would make a cycle, which keeps the library until the next collection.
         function = library[name]
-        self.address = ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
+        self.address: int = ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0
 
 
 Constants = tuple[tuple[str, int], ...]  # sizes by name, in the order of the text

@@ -36,15 +36,16 @@ class KernelPattern:
     to it. Strides of equal value are one size, so the key says which are equal."""
 
     def __init__(self, kernel: FusedKernel, loops: KernelLoops) -> None:
-        self.kernel, self.loops = kernel, loops
+        self.kernel = kernel
+        self.loops = loops
         self.pointers: dict[tuple[Any, ...], int] = {}
         self.scalars: dict[tuple[Any, ...], int] = {}
         self.distances: dict[int, int] = {}  # by value the order of their first use
         self.counts: dict[int, int] = {}
         self.tables: dict[int, int] = {}
         self.numbers: dict[int, int] = {}  # of expressions, in the key
-        self.axes = [loop.axes[-1] for loop in loops.all if loop.axes]
-        self.roots = {root.number: i for i, root in enumerate(kernel.roots)}
+        self.axes: list[int] = [loop.axes[-1] for loop in loops.all if loop.axes]
+        self.roots: dict[int, int] = {root.number: i for i, root in enumerate(kernel.roots)}
         self.words: list[Any] = [*self.cut(), len(kernel.roots)]
         for expr in loops.parts:
             if expr.args:
@@ -57,7 +58,7 @@ class KernelPattern:
                 self.add(root.expr)
             self.words += (self.numbers[root.expr.number], root.reduce, root.local)
             self.add_view(root.store)
-        self.key = tuple(self.words)
+        self.key: tuple[Any, ...] = tuple(self.words)
 
     def cut(self) -> tuple[Any, ...]:
         """Cuts of loops and rows, as part of the key."""

@@ -27,7 +27,7 @@ class KernelWriter:
         self.lines: list[str] = []
         self.names: dict[Any, str] = {}  # expression (or its row) -> C name
         self.scopes: list[list[Any]] = []
-        self.indent = 1
+        self.indent: int = 1
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.indent + text)

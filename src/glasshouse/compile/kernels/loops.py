@@ -21,7 +21,9 @@ class Loop:
     """One loop over neighbouring axes that every view of the kernel crosses evenly."""
 
     def __init__(self, axes: tuple[int, ...], size: int, name: str = "i") -> None:
-        self.axes, self.size, self.name = axes, size, name
+        self.axes = axes
+        self.size = size
+        self.name = name
 
     def stride(self, view: View) -> int:
         """Elements that a view moves per step of the loop, by its innermost axis."""
@@ -49,11 +51,16 @@ class KernelLoops:
     `summed` row by row, and the one along the `inner` axis, which is the vector loop. `parts` are
     all of the kernel's expressions."""
 
+    domain: tuple[int, ...]
+    kept: list[Loop]
+    summed: list[Loop]
+    inner: list[Loop]
+
     def __init__(self, kernel: FusedKernel) -> None:
         axes, self.domain = kernel.axes or (), kernel.domain
         order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
         reduced = [i for i in order if i in axes]
-        self.inner_reduced = kernel.axes is not None and (not reduced or order[-1] in axes)
+        self.inner_reduced: bool = kernel.axes is not None and (not reduced or order[-1] in axes)
         inside: list[int] = []
         if axes and not self.inner_reduced:
             inside = [i for i in order[order.index(reduced[0]) :] if i not in axes]
@@ -72,7 +79,7 @@ class KernelLoops:
         for name, loops in (("p", kept), ("q", summed)):
             for k, loop in enumerate(loops):
                 loop.name = f"{name}{k}"
-        self.work = prod(kernel.domain) * max([r.expr.cost for r in kernel.roots])
+        self.work: int = prod(kernel.domain) * max([r.expr.cost for r in kernel.roots])
 
     @property
     def all(self) -> list[Loop]:

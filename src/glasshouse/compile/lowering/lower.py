@@ -45,20 +45,24 @@ class Lowering:
     """Walks a graph once, and makes fused kernels and the lowerers' steps in its order."""
 
     def __init__(self, graph: Graph, target: Any) -> None:
-        self.graph, self.target, self.exprs = graph, target, Exprs()
+        self.graph = graph
+        self.target = target
+        self.exprs: Exprs = Exprs()
         self.buffers: list[PlannedBuffer] = []
         self.steps: list[FusedKernel | LoweredStep] = []
         self.expr: dict[int, Expr] = {}  # the expressions that users of a node compute
-        self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
+        self.uses: Counter[Any] = Counter(x.number for node in graph.nodes for x in node.inputs)
         moved = (node for node in graph.nodes if node.op in ("reshape", "permute"))
-        self.turned = {node.inputs[0].number: node for node in moved if node.host is None}
-        self.is_output = {node.number for node in graph.outputs}
-        self.is_row_major_output = {
+        self.turned: dict[Any, Node] = {
+            node.inputs[0].number: node for node in moved if node.host is None
+        }
+        self.is_output: set[int] = {node.number for node in graph.outputs}
+        self.is_row_major_output: set[int] = {
             node.number for i, node in enumerate(graph.outputs) if i not in target.free_outputs
         }
-        self.claims = claim_nodes(graph, target.lowerers)
-        self.in_memory = self.operands_in_memory() | graph.stored
-        self.is_summed = self.summed_later()
+        self.claims: dict[int, Claim] = claim_nodes(graph, target.lowerers)
+        self.in_memory: set[int] = self.operands_in_memory() | graph.stored
+        self.is_summed: set[int] = self.summed_later()
         self.outputs: list[View] = []
         self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
         self.row_reductions: set[PlannedBuffer] = set()  # along the innermost axis in memory

@@ -29,10 +29,13 @@ class GraphUsers:
     """A finished graph with the readers of each node: `users` by number, a reader once for each
     operand; `output_numbers` are those of the outputs."""
 
+    nodes: list[Node]
+    outputs: list[Node]
+
     def __init__(self, graph: Graph) -> None:
         self.nodes, self.outputs = graph.nodes, graph.outputs
         self.users: dict[int, list[Node]] = users_of(graph.nodes)
-        self.output_numbers = {node.number for node in graph.outputs}
+        self.output_numbers: set[int] = {node.number for node in graph.outputs}
         self.fusable: dict[Any, bool] = {}  # by call, whether fused kernels compute it
 
     @cached_property

@@ -234,7 +234,7 @@ def source_of(node: Node) -> Node:
 
 def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set[Any]]:
     """The views that a step reads, by their buffer."""
-    views: dict[Any, set] = {}
+    views: dict[Any, set[Any]] = {}
     for view in step.views():
         if view.base is not None:
             views.setdefault(view.base, set()).add(view)
@@ -265,10 +265,14 @@ def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
 class ReferenceSteps:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 
-    schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]
+    # type: ignore[var-annotated]
+    schedule: tuple[()] = ()
+    sources: dict[Any, Any] = {}
+    lines: dict[Any, Any] = {}
+    arena_bytes: int = 0
 
     def __init__(self, recording: Recording) -> None:
-        self.calls = calls_of(recording)
+        self.calls: list[Node] = calls_of(recording)
 
     def step_infos(self) -> list[StepInfo]:
         """As those of a Program."""

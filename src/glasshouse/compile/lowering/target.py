@@ -30,6 +30,9 @@ class Target:
     fused     makes fused kernels of elementwise primitives, movement and reductions
     host      computes anything with the cards' references"""
 
+    name: str
+    dialect: Any
+
     stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
     free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order
     # Of a recording: (output, leaf) where that leaf's memory is to be the output's, if it can be.
@@ -48,7 +51,8 @@ class Target:
         passes: tuple[Any, ...] = (),
     ) -> None:
         self.name, self.dialect = name, dialect or Dialect()
-        self.fused, self.host = fused, host
+        self.fused = fused
+        self.host = host
         self.lowerers: list[Lowerer] = [*lowerers, fused, host]
         # Over graphs, after the compiler's: the target's own, then a user's.
         self.passes: tuple[Callable[[Graph], Graph], ...] = tuple(passes)

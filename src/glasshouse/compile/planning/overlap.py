@@ -87,10 +87,10 @@ class Overlap:
             else:
                 start = starts[step.node.number]
                 self.flights.append(Flight(start, step, len(self.others)))
-        self.touches = Touches(self.others)
-        self.live = live_bytes(schedule)[positions]
+        self.touches: Touches = Touches(self.others)
+        self.live: np.ndarray = live_bytes(schedule)[positions]
         # Steps that do a whole collective, before which no later one may start.
-        self.fences = [i for i, step in enumerate(self.others) if is_collective(step)]
+        self.fences: list[int] = [i for i, step in enumerate(self.others) if is_collective(step)]
 
     def ordered(self) -> list[Step]:
         """The new schedule."""

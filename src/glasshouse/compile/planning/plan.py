@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse import memory
 from glasshouse.base.flags import flags
@@ -29,6 +29,10 @@ from glasshouse.graph.recompute.recompute import recompute
 from glasshouse.graph.simplify import PASSES as SIMPLER
 from glasshouse.graph.sums_at_origin import sum_at_origin
 
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+
+
 PASSES = (*SIMPLER, ("sum_at_origin", sum_at_origin), ("recompute", recompute))
 ARENA_TAG = memory.manager.ARENA_TAG
 SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more
@@ -42,23 +46,30 @@ class ProgramPlan:
     are set `apart`, and the `kept` ones: what the first `kept_steps` steps make of inputs that stay
     as they are, for later runs too."""
 
+    kept_steps: int
+    kept: list[Any]
+    owns: list[bool]
+
     apart: list[PlannedBuffer] = []
     sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted …
     sizes: dict[int, dict[str, int]] = {}  # … and the sizes that it takes as arguments
 
     def __init__(self, graph: Graph) -> None:
-        self.graph, self.target = graph, current_target()
-        self.lowering = Lowering(graph, self.target).run()
-        self.schedule = [step for step in fuse(self.lowering) if not step.is_empty()]
+        self.graph = graph
+        self.target: Target = current_target()
+        self.lowering: Lowering = Lowering(graph, self.target).run()
+        self.schedule: list[FusedKernel | LoweredStep] = [
+            step for step in fuse(self.lowering) if not step.is_empty()
+        ]
         self.schedule, self.kept_steps, self.kept = kept_steps_first(
             self.schedule, self.lowering, self.target.stable_inputs
         )
-        self.arena_bytes = self.place_buffers()
+        self.arena_bytes: int = self.place_buffers()
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
-        self.outputs = [(view.base, node.spec) for view, node in pairs]
+        self.outputs: list[tuple[Any, Any]] = [(view.base, node.spec) for view, node in pairs]
         numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
         buffers = [numbered[i] for i in range(len(numbered))]
-        self.output_buffers = [*buffers, *self.apart, *self.kept]
+        self.output_buffers: list[Any] = [*buffers, *self.apart, *self.kept]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None

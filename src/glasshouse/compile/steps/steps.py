@@ -30,9 +30,14 @@ class PlannedBuffer:
         order: tuple[int, ...] | None = None,
         node: Node | None = None,
     ) -> None:
-        self.number, self.spec, self.node = number, spec, node
-        self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
-        self.place, self.at = "arena", 0
+        self.number = number
+        self.spec = spec
+        self.node = node
+        self.order: tuple[int, ...] = (
+            tuple(range(len(spec.shape))) if order is None else tuple(order)
+        )
+        self.place: str = "arena"
+        self.at: int = 0
         self.host: PlannedBuffer | None = None
         self.source: PlannedBuffer | None = None  # the donated input whose memory this output takes
 

@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,12 @@ from glasshouse.ops.process import process
 from glasshouse.optim import SGD
 from glasshouse.tensor import eval
 
+if TYPE_CHECKING:
+    from threading import Thread
+
+    from glasshouse.distributed.checkpoints.boxes import Box
+
+
 INDEX, FORMAT, VERSION = "index.json", "glasshouse.ranks", 1
 WAIT_S = 120.0  # that ranks wait for each other's files
 POLL_S = 0.005
@@ -44,8 +50,10 @@ class Saving:
     rank, or raises the error of the write."""
 
     def __init__(self, work: Callable[[], Path]) -> None:
-        self.work, self.folder, self.error = work, None, None
-        self.thread = threading.Thread(target=self.run, name="glasshouse-checkpoint")
+        self.work = work
+        self.folder: Any = None
+        self.error: Any = None
+        self.thread: Thread = threading.Thread(target=self.run, name="glasshouse-checkpoint")
         self.thread.start()
 
     def run(self) -> None:
@@ -135,13 +143,20 @@ def state_of(x: Any) -> Any:
 class Writing:
     """One checkpoint as all ranks agreed on it: `rank_states` has the state of each."""
 
+    step: Any
+    token: Any
+    rank: int
+    size: int
+
     def __init__(self, folder: Path, rank_states: list[Any]) -> None:
         self.folder = folder
         (_, self.step), self.token, *_ = rank_states[0]
-        self.shares = writers_of([boxes for *_, boxes, _ in rank_states])
-        self.rest = {key: x for *_, rest in reversed(rank_states) for key, x in rest.items()}
+        self.shares: list[list[Box]] = writers_of([boxes for *_, boxes, _ in rank_states])
+        self.rest: dict[Any, Any] = {
+            key: x for *_, rest in reversed(rank_states) for key, x in rest.items()
+        }
         self.rank, self.size = process.rank, process.size
-        self.temporary = folder / f".{name_of(self.step)}.{self.token}"
+        self.temporary: Path = folder / f".{name_of(self.step)}.{self.token}"
 
     def write(self, state: Tensors, extra: dict[Any, Any], keep: int) -> Path:
         """Write this rank's file; the first rank then completes the checkpoint."""

@@ -57,7 +57,7 @@ def plain(x: Any, key: str) -> Any:
 
     Raises: CheckpointError where there are tensors in it
     """
-    tensors: dict = {}
+    tensors: dict[Any, Any] = {}
     data = encode(x, key, tensors)
     if tensors:
         fix = "Make numbers of them."
@@ -120,7 +120,7 @@ def state_dict_of(
     """Return the argument of `optimizer.load_state_dict`, from the state by names."""
     names, current = parameter_names(optimizer, model), optimizer.state_dict()
     number = {name: i for i, name in enumerate(names)}
-    state: dict[int, dict] = {}
+    state: dict[int, dict[Any, Any]] = {}
     saved = {**values, **{k: decode(x, {}) for k, x in rest.items()}}
     for key, x in saved.items():
         kind, _, path = key.partition(".")

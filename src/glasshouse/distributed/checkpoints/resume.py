@@ -95,7 +95,7 @@ class Reading:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.index = index_of(path / INDEX)
+        self.index: dict[Any, Any] = index_of(path / INDEX)
         self.saved: dict[str, list[Box]] = {}
         self.file_of: dict[Box, str] = {}
         for file, boxes in self.index["files"].items():

@@ -25,7 +25,7 @@ class DeviceMesh:
         if any(not isinstance(n, int) or n < 1 for n in axes.values()) or count != process.size:
             expected = f"axes whose product is the number of ranks, {process.size}"
             raise OptionError("mesh", expected, axes, f"Start {count} ranks, or change an axis.")
-        self.axes = dict(axes)
+        self.axes: dict[str, int] = dict(axes)
         self.groups: dict[tuple[str, ...], ProcessGroup] = {}
         for name in axes:
             self.group(name)

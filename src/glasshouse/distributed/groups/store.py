@@ -14,10 +14,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from glasshouse.base.errors import CollectiveError
+
+if TYPE_CHECKING:
+    from threading import Condition
+
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5e-3, 50e-3  # between looks into a folder
 TCP = "tcp://"
@@ -45,7 +49,7 @@ class FolderStore(Store):
     """A file for each key, in a folder that all ranks see."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
 
     def path(self, key: str) -> Path:
         return self.folder / ("key-" + quote(key, safe=""))
@@ -82,9 +86,12 @@ class TCPStore(Store):
     """A store that the launcher at "tcp://host:port" serves; each request is a connection, and a
     line of JSON in each direction."""
 
+    place: str
+
     def __init__(self, place: str) -> None:
         self.place, parts = place, urlsplit(place)
-        self.address, self.patience_s = (parts.hostname, parts.port), CONNECT_S
+        self.address: tuple[str | None, int | None] = (parts.hostname, parts.port)
+        self.patience_s: float = CONNECT_S
 
     def set(self, key: str, value: bytes) -> bool:
         return self.ask(key=key, value=value.decode("latin-1"))
@@ -137,7 +144,7 @@ class StoreServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.values: dict[str, str] = {}
-        self.changed = threading.Condition()
+        self.changed: Condition = threading.Condition()
         super().__init__(address, StoreRequest)
 
     def answer(self, key: str, value: str | None = None, timeout_s: float = 0.0) -> Any:

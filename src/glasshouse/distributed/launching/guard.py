@@ -22,7 +22,7 @@ class ProcessGuard:
 
     def __enter__(self) -> Self:
         shared = SHARED if Path(SHARED).is_dir() else None
-        self.folder = tempfile.mkdtemp(prefix="glasshouse-", dir=shared)
+        self.folder: str = tempfile.mkdtemp(prefix="glasshouse-", dir=shared)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, self.folder],
             stdin=subprocess.PIPE,

@@ -28,10 +28,14 @@ class NodePlace:
 class NodeLink(ExitStack):
     """Context in which a launcher reports its failure to the others, and learns of theirs."""
 
+    node: NodePlace
+    place: str
+    asked_at: float
+
     def __init__(self, node: NodePlace, folder: str) -> None:
         super().__init__()
         self.node, self.place, self.asked_at = node, TCP + node.master, 0.0
-        self.store = TCPStore(self.place)
+        self.store: TCPStore = TCPStore(self.place)
         if node.number == 0:
             parts = urlsplit(self.place)
             self.enter_context(serve(parts.hostname, parts.port))

@@ -12,7 +12,10 @@ class RankOutput:
     any."""
 
     def __init__(self, file: Any, prefix: str, screen: Any, log: Path | None) -> None:
-        self.file, self.prefix, self.screen, self.rest = file, prefix, screen, b""
+        self.file = file
+        self.prefix = prefix
+        self.screen = screen
+        self.rest: bytes = b""
         self.log = None if log is None else open(log, "ab", 0)  # noqa: SIM115  closed in finish
         os.set_blocking(file.fileno(), False)
 

@@ -84,22 +84,30 @@ def say(text: str) -> None:
 class Attempt:
     """One start of all ranks, until the last has ended."""
 
+    first_rank: int
+    total: int
+    ask_at: float
+    kill_at: float
+
     def __init__(self, plan: LaunchPlan, size: int, restart: int, signals: list[int]) -> None:
-        self.plan, self.size, self.restart, self.signals = plan, size, restart, signals
+        self.plan = plan
+        self.size = size
+        self.restart = restart
+        self.signals = signals
         self.first_rank, self.total = plan.node.number * size, plan.node.count * size
         self.link: NodeLink | None = None
         self.running: dict[int, subprocess.Popen] = {}  # by rank
         self.outputs: list[RankOutput] = []
         self.failures: list[RankFailure] = []  # in the order in which they came
         self.codes: dict[int, int] = {}  # of those that did not end well, by rank
-        self.forwarded = 0
+        self.forwarded: int = 0
         self.ask_at = self.kill_at = float("inf")  # time at which the remaining ranks are to end
 
     def run(self) -> None:
         with ExitStack() as stack:
-            self.guard = stack.enter_context(ProcessGuard())
+            self.guard: ProcessGuard = stack.enter_context(ProcessGuard())
             self.selector = stack.enter_context(selectors.DefaultSelector())
-            self.place = self.guard.folder
+            self.place: str = self.guard.folder
             self.store: Store = FolderStore(self.place)
             if self.plan.node.count > 1:
                 self.link = stack.enter_context(NodeLink(self.plan.node, self.place))

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.analyze.meta import meta_backend, placed, specs_in
 from glasshouse.analyze.step import TrainingStep, own_steps
@@ -24,6 +24,10 @@ from glasshouse.ops.checks import check_integer, check_type
 from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, concat, zeros, zeros_like
 from glasshouse.tensor.gradients import clip_grads_with_norm_, total_norm
+
+if TYPE_CHECKING:
+    from glasshouse.distributed.pipelines.stages import PipelineStage
+    from glasshouse.ir.graph_module import GraphModule
 
 
 def pipeline(
@@ -99,10 +103,13 @@ class StagePlan:
 
     def __init__(self, model: Module, specs: list[Spec], split: list[str], numbers: range) -> None:
         traced = symbolic_trace(model, specs)
-        self.traced, self.stages = traced, cut(traced, split)
-        self.modules = {i: self.stages[i].module_of(traced) for i in numbers}
+        self.traced: Any = traced
+        self.stages: list[PipelineStage] = cut(traced, split)
+        self.modules: dict[int, GraphModule] = {
+            i: self.stages[i].module_of(traced) for i in numbers
+        }
         out = traced.graph.nodes[-1].args[0]
-        self.result = getattr(out, "meta", {}).get("spec")  # of the whole model
+        self.result: Any = getattr(out, "meta", {}).get("spec")  # of the whole model
 
     def part_for(self, stages: range) -> Module:
         """The members that stages read, under their names in the undivided model."""
@@ -126,9 +133,12 @@ class Pipeline(Module):
         super().__init__()
         self.__dict__.update(undivided=model, links=Links(group), plans={})
         weakref.finalize(self, self.links.close)
-        self.group, self.data, self.split, self.schedule = group, data, split, schedule
+        self.group = group
+        self.data = data
+        self.split = split
+        self.schedule = schedule
         self.reducer: CoalescingReducer | None = None
-        self.stage_numbers = range(group.rank, schedule.stages, group.size)
+        self.stage_numbers: range = range(group.rank, schedule.stages, group.size)
         plan = self.plan(specs)
         part = plan.part_for(self.stage_numbers)
         for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -137,7 +147,7 @@ class Pipeline(Module):
         if data is not None and data.size > 1:
             share(self, data)
             self.reducer = CoalescingReducer([*self.parameters()], data)
-        self.shared = self.find_shared(plan)
+        self.shared: dict[Any, Any] = self.find_shared(plan)
         self.release()
 
     def plan(self, specs: list[Spec]) -> StagePlan:

@@ -34,7 +34,8 @@ class Links:
     pass, with (verb, peer, bytes)."""
 
     def __init__(self, group: ProcessGroup) -> None:
-        self.group, self.channels = group, dict[tuple[str, int], Channel]()
+        self.group = group
+        self.channels: dict[tuple[str, int], Channel] = dict[tuple[str, int], Channel]()
         self.started: list[tuple[str, int, int, Request]] = []
 
     def start(self, verb: str, peer: int, array: np.ndarray) -> Request:
@@ -112,8 +113,11 @@ class PipelineRun:
     and links those of the pipeline."""
 
     def __init__(self, plan: "StagePlan", links: Links, parts: list[tuple[Any, ...]]) -> None:
-        self.plan, self.parts = plan, parts
-        self.links = links if backends.current().computes else PlannedLinks(links.group)
+        self.plan = plan
+        self.parts = parts
+        self.links: Links | PlannedLinks = (
+            links if backends.current().computes else PlannedLinks(links.group)
+        )
         self.loss: Callable[..., Any] | None = None
         self.targets: list[Any] = []
         self.scores: dict[int, Any] = {}  # the model's result for a microbatch

@@ -36,10 +36,12 @@ class Schedule:
     def __init__(
         self, name: str, orders: list[list[Action]], stages: int, microbatches: int
     ) -> None:
-        self.name, self.stages, self.microbatches = name, stages, microbatches
-        self.ranks = len(orders)
-        self.actions = with_transfers(orders, stages)
-        self.simulation = ScheduleSimulation(self.actions, stages, microbatches)
+        self.name = name
+        self.stages = stages
+        self.microbatches = microbatches
+        self.ranks: int = len(orders)
+        self.actions: list[list[Action]] = with_transfers(orders, stages)
+        self.simulation: ScheduleSimulation = ScheduleSimulation(self.actions, stages, microbatches)
 
     def __str__(self) -> str:
         share = f"{100 * self.simulation.bubble_share:.1f} %"
@@ -151,7 +153,9 @@ def forwards_only(ranks: int, stages: int, microbatches: int) -> list[list[Actio
 def with_transfers(orders: list[list[Action]], stages: int) -> list[list[Action]]:
     """Add sends and receives between ranks. A rank receives from another in the order in which that
     one sends, one forward or backward ahead."""
-    sent: dict[tuple[int, int], list[tuple]] = {}  # by channel (from, to): results in order
+    sent: dict[
+        tuple[int, int], list[tuple[Any, ...]]
+    ] = {}  # by channel (from, to): results in order
     for rank, order in enumerate(orders):
         for action in order:
             to = peer_of(action.reader(stages), len(orders), rank)

@@ -58,10 +58,11 @@ class ScheduleSimulation:
         self, actions: list[list[Action]], stages: int, microbatches: int,
         forward: float = 1.0, backward: float = 2.0, transfer: float = 0.0,
     ) -> None:  # fmt: skip
-        self.stages, self.transfer = stages, transfer
-        self.seconds = {FORWARD: forward, BACKWARD: backward}
+        self.stages = stages
+        self.transfer = transfer
+        self.seconds: dict[str, float] = {FORWARD: forward, BACKWARD: backward}
         self.spans: list[list[Span]] = [[] for _ in actions]
-        self.now = [0.0] * len(actions)
+        self.now: list[float] = [0.0] * len(actions)
         self.arrived: list[dict[tuple[Any, ...], float]] = [
             {} for _ in actions
         ]  # results, and since when
@@ -74,7 +75,7 @@ class ScheduleSimulation:
 
     def run(self, actions: list[list[Action]]) -> None:
         """Run all lists as far as possible."""
-        self.rest = [list(reversed(order)) for order in actions]
+        self.rest: list[list[Action]] = [list(reversed(order)) for order in actions]
         moved = True
         while moved:
             moved = False

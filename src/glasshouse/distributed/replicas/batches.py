@@ -60,8 +60,10 @@ class RowDraws(KeyedMode):
     """Random bits whose first axis has this rank's rows of the bits for all."""
 
     def __init__(self, rows: int, begin: int, total: int) -> None:
-        self.rows, self.begin, self.total = rows, begin, total
-        self.key = f"rows {begin} to {begin + rows} of {total}"
+        self.rows = rows
+        self.begin = begin
+        self.total = total
+        self.key: str = f"rows {begin} to {begin + rows} of {total}"
 
     def process(self, primitive: Any, args: Any, attrs: dict[str, Any], below: Any) -> Any:
         shape = attrs.get("shape", ())
@@ -90,12 +92,12 @@ class RankBatchSampler(BatchSampler):
 
     def __init__(self, batches: Any, rank: int | None = None, size: int | None = None) -> None:
         self.batches = batches
-        self.rank = process.rank if rank is None else rank
-        self.size = process.size if size is None else size
+        self.rank: int = process.rank if rank is None else rank
+        self.size: int = process.size if size is None else size
         if not 0 <= self.rank < self.size:
             expected = f"a rank below {self.size}"
             raise CollectiveError("RankBatchSampler", expected, self.rank, "Ranks count from 0.")
-        self.sampler = getattr(batches, "sampler", batches)
+        self.sampler: Any = getattr(batches, "sampler", batches)
 
     def read_from(self, start: int) -> Any:
         whole = self.batches

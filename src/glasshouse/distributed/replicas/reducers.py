@@ -26,6 +26,8 @@ class Reducer(abc.ABC):
     if None: bfloat16 halves the bytes, and each of n ranks' gradients and each of the n - 1 sums is
     rounded to 8 bits, so the mean is off by at most n · 2⁻⁸ of the mean of the |g|."""
 
+    names: dict[Tensor, str]
+
     trains_along = True  # an analysis of a step leaves it unchanged
     is_ordered = True  # whether ranks know the order in which they reduce
     sums_first = True  # whether it waits for the sum of a pipeline's microbatches
@@ -41,12 +43,14 @@ class Reducer(abc.ABC):
             if sent_as is not None and not p.dtype.is_floating:
                 fix = "Leave compress out."
                 raise DTypeError("replicate", "real gradients to compress", p.dtype.name, fix)
-        self.parameters, self.group = parameters, group
+        self.parameters = parameters
+        self.group = group
         self.names = {p: str(i) for i, p in enumerate(parameters)}  # for ranks to compare
         self.groups: dict[
             tuple[Any, ...], ProcessGroup
         ] = {}  # by names: the group, labelled with them
-        self.bucket_bytes, self.sent_as = bucket_bytes, sent_as
+        self.bucket_bytes = bucket_bytes
+        self.sent_as = sent_as
 
     @abc.abstractmethod
     def add(self, parameter: Tensor) -> None:
@@ -113,14 +117,15 @@ class OverlappedReducer(Reducer):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.buckets = buckets_of(self.parameters[::-1], self.bucket_bytes)
-        self.is_ordered = False
+        self.buckets: list[list[Tensor]] = buckets_of(self.parameters[::-1], self.bucket_bytes)
+        self.is_ordered: bool = False
         self.begin()
 
     def begin(self) -> None:
         """Wait for a backward pass."""
         self.ready: dict[Tensor, None] = {}  # in the order in which they came
-        self.under_way, self.late = 0, []
+        self.under_way: int = 0
+        self.late: list[Any] = []
 
     def add(self, parameter: Any) -> None:
         if parameter in self.ready:  # again, through a recomputed region

@@ -33,12 +33,15 @@ class Replica:
     trains_along = True
 
     def __init__(self, reducer: Reducer, find_unused: bool = False) -> None:
-        self.reducer, self.find_unused = reducer, find_unused
+        self.reducer = reducer
+        self.find_unused = find_unused
         self.syncs = True
         for p in reducer.parameters:
             p.register_post_accumulate_grad_hook(self.add)
         is_free = reducer.is_ordered and not find_unused
-        self.ends = self.to_call_at_end(self.finish if is_free else self.finish_in_python)
+        self.ends: list[Any] = self.to_call_at_end(
+            self.finish if is_free else self.finish_in_python
+        )
 
     def to_call_at_end(self, method: Callable[..., Any]) -> list[Any]:
         """Call a method at the end of each backward pass; returns handles."""
@@ -140,7 +143,7 @@ class no_sync:
 
     def __init__(self, module: Module) -> None:
         replicas = [m.__dict__.get(ATTRIBUTE) for m in module.modules()]
-        self.replicas = [replica for replica in replicas if replica is not None]
+        self.replicas: list[Any] = [replica for replica in replicas if replica is not None]
         self.before: list[list[bool]] = []
 
     def __enter__(self) -> None:

@@ -125,8 +125,12 @@ class Style(abc.ABC):
     ) -> None:
         where = type(self).__name__
         self.axis = axis
-        self.input = check_layout(where, self.default_input() if input is None else input)
-        self.output = check_layout(where, self.default_output() if output is None else output)
+        self.input: Placement = check_layout(
+            where, self.default_input() if input is None else input
+        )
+        self.output: Placement = check_layout(
+            where, self.default_output() if output is None else output
+        )
 
     def default_input(self) -> Placement:
         return Replicate()

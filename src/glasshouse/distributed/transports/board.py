@@ -11,12 +11,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.transports.shared_memory import POLL_S, share
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
 
 ABSENT, HERE, LEFT = range(3)
 HEAD_BYTES = 64  # the first number is 1 + the rank that reported a failure
@@ -64,22 +68,24 @@ class Board:
     """
 
     def __init__(self, folder: str, rank: int, size: int, timeout_s: float = 30.0) -> None:
-        self.rank, self.size, self.timeout_s = rank, size, timeout_s
+        self.rank = rank
+        self.size = size
+        self.timeout_s = timeout_s
         self.waiting: dict[int, str] = {}  # by thread
         self.started: list[Any] = []  # requests that may be under way
         self.transports: list[Any] = []  # that this process has
-        self.owner = os.getpid()
+        self.owner: int = os.getpid()
         everyone = tuple(range(size))
         nbytes = HEAD_BYTES + size * RECORD.itemsize
-        self.memory = share(folder, "board", nbytes, rank, everyone, timeout_s)
-        self.failed = np.frombuffer(self.memory, np.int32, 1)
-        self.records = np.frombuffer(self.memory, RECORD, size, HEAD_BYTES)
-        self.record = self.records[rank]
+        self.memory: mmap = share(folder, "board", nbytes, rank, everyone, timeout_s)
+        self.failed: np.ndarray = np.frombuffer(self.memory, np.int32, 1)
+        self.records: np.ndarray = np.frombuffer(self.memory, RECORD, size, HEAD_BYTES)
+        self.record: Any = self.records[rank]
         self.record["process"], self.record["born"] = self.owner, process_state(self.owner)[1]
         self.record["state"] = HERE
         self.wait_for("state", range(size), timeout_s)
         # Processes of other namespaces cannot be seen: then only the limit tells that one died.
-        self.is_seen = [self.lives(r) for r in everyone]
+        self.is_seen: list[bool] = [self.lives(r) for r in everyone]
 
     def wait_for(self, field: str, ranks: Iterable[int], timeout_s: float) -> None:
         end, ranks = time.monotonic() + timeout_s, list(ranks)

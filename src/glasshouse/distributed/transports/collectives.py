@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from glasshouse.base.errors import check_known, user_line
 from glasshouse.ops.asked import Asked, asking, current
 from glasshouse.ops.exchange import EXCHANGES, Exchange
 from glasshouse.ops.process import ProcessGroup
+
+if TYPE_CHECKING:
+    from threading import Event, Thread
+
 
 NOTHING = np.empty(0, np.uint8)  # data of a barrier
 
@@ -31,7 +35,7 @@ class UnderWay(threading.local):
     place = ""
 
 
-under_way = UnderWay()
+under_way: UnderWay = UnderWay()
 
 
 def place_of_call() -> str:
@@ -44,10 +48,16 @@ class Request:
     """A collective under way. `wait()` returns when it is done, or raises its error; after that
     `begin_ns` and `end_ns` bound the work on it."""
 
+    place: str
+    asked: Asked | None
+    begin_ns: int
+
     begin_ns = end_ns = 0
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self.call, self.done, self.error = call, threading.Event(), None
+        self.call = call
+        self.done: Event = threading.Event()
+        self.error: Any = None
         self.place, self.asked = user_line(), current.asked
 
     def run(self) -> None:
@@ -58,7 +68,7 @@ class Request:
         except BaseException as error:  # raised in wait()
             self.error = error
         under_way.place = ""
-        self.end_ns = perf_counter_ns()
+        self.end_ns: int = perf_counter_ns()
         del self.call  # and with it the arrays, whose memory others may need
         self.done.set()
 
@@ -78,7 +88,7 @@ class Channel:
     def __init__(self, name: str) -> None:
         self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         options = {"args": (self.waiting,), "name": name, "daemon": True}
-        self.thread = threading.Thread(target=run_in_order, **options)
+        self.thread: Thread = threading.Thread(target=run_in_order, **options)
         self.thread.start()
 
     def put(self, request: Request) -> None:
@@ -135,6 +145,10 @@ def method_of(way: Exchange) -> Callable[..., Any]:
 class Collectives(abc.ABC):
     """The collectives of one group; `rank` is this process's number within it. It sends the bytes
     that the table says of the transport that it `counts_as`."""
+
+    group: ProcessGroup
+    rank: int
+    size: int
 
     counts_as = "local"
 
@@ -241,6 +255,9 @@ for name, way in METHODS.items():
 class WrappedCollectives(Collectives):
     """Another transport's collectives. A subclass changes some of them: `init(wrap=Subclass)` puts
     it around the transport of the world, and of each group made from it."""
+
+    inner: Collectives
+    counts_as: str
 
     def __init__(self, inner: Collectives) -> None:
         self.inner, self.counts_as = inner, inner.counts_as

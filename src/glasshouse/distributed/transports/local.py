@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -53,6 +53,11 @@ from glasshouse.ops.collective_card import packed
 from glasshouse.ops.exchange import REDUCTIONS
 from glasshouse.ops.process import ProcessGroup
 
+if TYPE_CHECKING:
+    from ctypes import CDLL
+    from mmap import mmap
+
+
 SPINS = 4000  # about 40 µs: the cost of a wait on the cores; less where ranks share one
 SPINS_CROWDED = 20
 AGREE_S = 1.0  # time in which ranks that called different things report their calls
@@ -83,26 +88,28 @@ class Local(Collectives):
     """Collectives of one group, over its own memory and the world's status board."""
 
     def __init__(self, group: ProcessGroup, rank: int, folder: str, board: Board) -> None:
-        self.state = GroupState()
+        self.state: GroupState = GroupState()
         super().__init__(group, rank)
-        self.folder, self.board, self.library = folder, board, library()
-        self.timeout_s = board.timeout_s
+        self.folder = folder
+        self.board = board
+        self.library: CDLL = library()
+        self.timeout_s: float = board.timeout_s
         nbytes = self.library.gh_group_bytes(self.size)
         name = f"group-{'-'.join(map(str, group.ranks))}"
-        self.memory = share(folder, name, nbytes, rank, group.ranks, self.timeout_s)
+        self.memory: mmap = share(folder, name, nbytes, rank, group.ranks, self.timeout_s)
         crowded = self.size > count_cores()
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         spins = SPINS_CROWDED if crowded else SPINS
         failed = board.failed.ctypes.data
         self.state.__init__(address, failed, rank, self.size, spins, SMALL_BYTES)
-        self.place = ctypes.addressof(self.state)
-        self.queue = self.library.gh_queue(self.place)
+        self.place: int = ctypes.addressof(self.state)
+        self.queue: Any = self.library.gh_queue(self.place)
         # The calls of Programs, by address.
         self.started: WeakValueDictionary[int, CallInC] = WeakValueDictionary()
-        self.direct = StartedCall(queue=self.queue)
-        self.calling = threading.Lock()
-        self.sending = [threading.Lock() for _ in range(self.size)]
-        self.receiving = [threading.Lock() for _ in range(self.size)]
+        self.direct: StartedCall = StartedCall(queue=self.queue)
+        self.calling: threading.Lock = threading.Lock()
+        self.sending: list[threading.Lock] = [threading.Lock() for _ in range(self.size)]
+        self.receiving: list[threading.Lock] = [threading.Lock() for _ in range(self.size)]
         board.transports.append(self)
         self.early: dict[
             tuple[int, int], list[Any]

@@ -50,6 +50,9 @@ SEGMENTS = ("mpich_shm_", "sm_segment.")  # names of MPICH's and Open MPI's file
 class Mpi(Collectives):
     """Collectives over a communicator; without one, over the world of `mpiexec`."""
 
+    digest: np.ndarray
+    digests: np.ndarray
+
     needs_one_machine = False
 
     def __init__(
@@ -63,11 +66,13 @@ class Mpi(Collectives):
         board: MpiBoard | None = None,
     ) -> None:
         super().__init__(group, rank)
-        self.timeout_s, self.lost, self.board = timeout_s, [], board
+        self.timeout_s = timeout_s
+        self.lost: list[Any] = []
+        self.board = board
         self.digest, self.digests = np.empty(1, np.int64), np.empty(self.size, np.int64)
         self.MPI = begin_mpi(timeout_s)
-        self.threads = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
-        self.comm = self.MPI.COMM_WORLD if within is None else within
+        self.threads: Any = self.MPI.Query_thread() == self.MPI.THREAD_MULTIPLE
+        self.comm: Any = self.MPI.COMM_WORLD if within is None else within
         if (self.comm.rank, self.comm.size) != (rank, self.size):
             expected = f"rank {rank} of {self.size} in MPI"
             got = f"rank {self.comm.rank} of {self.comm.size}"
@@ -375,6 +380,6 @@ def numbers(array: np.ndarray) -> np.ndarray:
     return flat.view(np.uint8) if flat.dtype == bool else flat
 
 
-def in_parts(dtype: np.dtype, reduce: str) -> bool:
+def in_parts(dtype: np.dtype[Any], reduce: str) -> bool:
     """Whether MPI lacks the reduction, or computes it otherwise than the card."""
     return dtype.name in NARROW or (reduce in ("max", "min") and dtype.kind == "f")

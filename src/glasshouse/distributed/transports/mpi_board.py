@@ -18,8 +18,9 @@ class MpiBoard:
     """Failures of a world. `comm` is a communicator of all ranks for these messages alone."""
 
     def __init__(self, MPI: Any, comm: Any) -> None:
-        self.MPI, self.comm = MPI, comm
-        self.has_told = False
+        self.MPI = MPI
+        self.comm = comm
+        self.has_told: bool = False
         self.sent: list[Any] = []  # requests and their buffers
         self.heard: dict[int, str] = {}  # by rank
 

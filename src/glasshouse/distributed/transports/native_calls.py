@@ -122,16 +122,19 @@ class CallInC:
 
     def __init__(self, transport: Any, call: Any, asked: Asked) -> None:
         (spec,), attrs = call.specs, call.attrs
-        self.transport, self.asked = transport, asked
+        self.transport = transport
+        self.asked = asked
         way = COLLECTIVES[call.name]
         argument = way.number(attrs.get(way.option, way.default))
         dtype, item_bytes = DTYPES[spec.dtype.np]
         digest = digest_of(call.name, spec.dtype.np, spec.shape, argument, asked)
         numbers = {"kind": KIND[call.name], "dtype": dtype, "argument": argument, "digest": digest}
         numbers |= {"count": spec.size, "item_bytes": item_bytes, "is_done": 1}
-        self.started = StartedCall(queue=transport.queue, **numbers)
-        self.address = ctypes.addressof(self.started)
-        self.functions = {part: step_of(part) for part in ("start", "wait", "")}
+        self.started: StartedCall = StartedCall(queue=transport.queue, **numbers)
+        self.address: int = ctypes.addressof(self.started)
+        self.functions: dict[str, int | None] = {
+            part: step_of(part) for part in ("start", "wait", "")
+        }
         transport.started[self.address] = self
 
     @property

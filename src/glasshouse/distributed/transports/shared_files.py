@@ -38,19 +38,22 @@ class SharedFiles(Collectives):
         self, group: ProcessGroup, rank: int, folder: str, timeout_s: float = 30.0
     ) -> None:
         super().__init__(group, rank)
-        self.folder, self.timeout_s, self.phase = folder, timeout_s, 0
+        self.folder = folder
+        self.timeout_s = timeout_s
+        self.phase: int = 0
         name = "-".join(map(str, group.ranks))
         path = Path(folder, f"group-{name}")
         head = -(-3 * 8 * group.size // mmap.PAGESIZE) * mmap.PAGESIZE
         size = head + group.size * SLOT_BYTES
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(descriptor, size)
-        self.memory = mmap.mmap(descriptor, size)
+        self.memory: mmap = mmap.mmap(descriptor, size)
         os.close(descriptor)
-        self.counters = np.frombuffer(self.memory, np.int64, group.size)
+        self.counters: np.ndarray = np.frombuffer(self.memory, np.int64, group.size)
         digests = np.frombuffer(self.memory, np.int64, 2 * group.size, offset=8 * group.size)
-        self.digests, self.calls = digests.reshape(2, group.size), 0
-        self.slots = np.frombuffer(self.memory, np.uint8, offset=head)
+        self.digests: np.ndarray = digests.reshape(2, group.size)
+        self.calls: int = 0
+        self.slots: np.ndarray = np.frombuffer(self.memory, np.uint8, offset=head)
         self.slots = self.slots.reshape(group.size, SLOT_BYTES)
         self.boxes: dict[tuple[int, int], Collectives] = {}
 

@@ -1,6 +1,6 @@
 """A world without other processes, in which programs are planned as one rank of many runs them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,9 @@ from glasshouse.ops.process import ProcessGroup, process
 
 class Simulated(Collectives):
     """Collectives without any other rank."""
+
+    send: Callable[..., None]
+    receive: Callable[..., None]
 
     def __init__(self, group: ProcessGroup, rank: int, counts_as: str) -> None:
         super().__init__(group, rank)

@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END, CallEntry, TapeEntry, attach, run_hooks
@@ -29,6 +29,10 @@ from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, zeros
 from glasshouse.tensor.handle import add_hook
 
+if TYPE_CHECKING:
+    from glasshouse.base.shape import Shape
+
+
 DERIVED = {"cast", "expand", "permute", "reshape", "slice"}  # cheap to make again
 
 
@@ -39,7 +43,9 @@ class Remade:
     __slots__ = ("gathering", "number", "calls")
 
     def __init__(self, gathering: "Gathering", number: int, calls: list[Any]) -> None:
-        self.gathering, self.number, self.calls = gathering, number, calls
+        self.gathering = gathering
+        self.number = number
+        self.calls = calls
         gathering.uses += 1
 
     def value(self) -> Tensor:
@@ -54,8 +60,9 @@ class Gathering:
     of the next unit, for as long as saved values need them."""
 
     def __init__(self, unit: "Unit", before: "Gathering | None") -> None:
-        self.unit, self.before = unit, before
-        self.uses = 0
+        self.unit = unit
+        self.before = before
+        self.uses: int = 0
         self.flats: list[Tensor] | None = None
 
     def once_more(self) -> list[Tensor]:
@@ -90,7 +97,9 @@ class GatherEntry(TapeEntry):
         return [(parent, row) for parent, row in pairs if parent is not None]
 
     def release(self) -> None:
-        self.freed, self.gathering, self.parents = True, None, ()
+        self.freed: bool = True
+        self.gathering: Any = None
+        self.parents: tuple[Any, ...] = ()
 
 
 class Trail:
@@ -141,18 +150,21 @@ class Unit:
     unit within it. `places` are, for each of them, the tables and names where modules keep it.
     Large ones are gathered to where they stay, the others of a dtype as one tensor."""
 
+    beside: Any
+
     trains_along = True
 
     def __init__(
         self, module: Module, places: dict[Tensor, list[Any]], trail: Trail, groups: tuple[Any, ...]
     ) -> None:
-        self.places, self.trail = places, trail
+        self.places = places
+        self.trail = trail
         group, self.beside = groups
-        self.group = group._replace(label=f"unit {len(trail.units)}, {type(module).__name__}")
-        self.group_again = self.group._replace(name=f"{group.name} again")
-        self.buckets = buckets_of(list(places), sys.maxsize)
-        self.shapes = [[p.shape for p in bucket] for bucket in self.buckets]
-        self.is_first = not trail.units
+        self.group: Any = group._replace(label=f"unit {len(trail.units)}, {type(module).__name__}")
+        self.group_again: Any = self.group._replace(name=f"{group.name} again")
+        self.buckets: list[list[Tensor]] = buckets_of(list(places), sys.maxsize)
+        self.shapes: list[list[Shape]] = [[p.shape for p in bucket] for bucket in self.buckets]
+        self.is_first: bool = not trail.units
         self.following: Unit | None = None
         self.ready: list[Tensor] | None = None  # gathered before it is called
         self.outer: list[tuple[Any, ...]] = []  # while it is open, the state before
@@ -327,7 +339,7 @@ def remade_or(outer: Any) -> tuple[Callable[..., Any], ...]:
 
 def origin_of(entry: CallEntry | None) -> Remade | None:
     """Recipe for an entry's result, if gathered parameters alone make it cheaply."""
-    calls: list = []
+    calls: list[Any] = []
     while type(entry) is CallEntry:
         if len(entry.parents) != 1 or entry.call.primitive.name not in DERIVED:
             return None
@@ -381,7 +393,7 @@ def owners_of(
 ) -> dict[Tensor, tuple[Any, ...]]:
     """Unit of each parameter, and the tables and names that have it; one that is part of several
     units belongs to the whole."""
-    owners: dict[Tensor, tuple] = {}
+    owners: dict[Tensor, tuple[Any, ...]] = {}
 
     def visit(module: Module, unit: Module) -> None:
         unit = module if module in units else unit

@@ -5,7 +5,7 @@ In stages 1 and 2 a step of the optimizer sees this rank's rows of each paramete
 whole ones, in the memory of those before. Stage 3 is in units.py."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, as_dtype
@@ -34,6 +34,10 @@ from glasshouse.optim.optimizer import evaluate_step
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
 
+if TYPE_CHECKING:
+    from glasshouse.base.shape import Shape
+
+
 Plan = dict[Tensor, Sharding]  # cuts of the parameters while the optimizer steps
 
 
@@ -54,7 +58,9 @@ class ScatterReducer(OverlappedReducer):
         **options: Any,
     ) -> None:
         super().__init__(parameters, group, **options)
-        self.plan, self.cutting, self.beside = plan, cutting, beside
+        self.plan = plan
+        self.cutting = cutting
+        self.beside = beside
         self.earlier: dict[Tensor, Tensor] = {}  # rows of the mean of earlier backward passes
         for p in parameters:
             if p in plan:
@@ -90,8 +96,10 @@ class ZeroOptimizer(OptimizerWrapper):
         self, optimizer: Optimizer, plan: Plan, group: ProcessGroup, bucket_bytes: int
     ) -> None:
         super().__init__(optimizer)
-        self.plan, self.group, self.bucket_bytes = plan, group, bucket_bytes
-        self.wholes = {p: (p.shape, p.sharding) for p in plan}
+        self.plan = plan
+        self.group = group
+        self.bucket_bytes = bucket_bytes
+        self.wholes: dict[Tensor, tuple[Shape, Any]] = {p: (p.shape, p.sharding) for p in plan}
 
     def own_state(self) -> Any:
         return {}

@@ -83,11 +83,15 @@ class DropSearch:
     def __init__(
         self, graph: Graph, nodes: Any, users: Any, request: RecomputeRequest, light: set[int]
     ) -> None:
-        self.nodes, self.users, self.light = nodes, users, light
-        self.outputs = {node.number for node in graph.outputs}
+        self.nodes = nodes
+        self.users = users
+        self.light = light
+        self.outputs: set[int] = {node.number for node in graph.outputs}
         paths = tuple(work.module for work in request.elementwise)
-        self.requested = {n.number for n in nodes if is_within(n.origin.module, paths)}
-        self.read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
+        self.requested: set[Any] = {n.number for n in nodes if is_within(n.origin.module, paths)}
+        self.read: set[Any] = {
+            n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))
+        }
         for node in reversed(nodes):  # who reads a view reads what it is a view of
             is_forward_view = not is_backward(node) and is_cheap(node) and is_view(node)
             if node.number in self.read and is_forward_view:
@@ -132,7 +136,9 @@ class Cone:
     requested, it passes light products too and keeps small reductions. Values in `fixed` stay."""
 
     def __init__(self, search: DropSearch, top: Node, fixed: set[int], is_requested: bool) -> None:
-        self.search, self.top, self.fixed = search, top, fixed
+        self.search = search
+        self.top = top
+        self.fixed = fixed
         self.is_requested = is_requested
         self.visited: dict[int, set[int] | None] = {}
 
@@ -183,7 +189,10 @@ class Remaking:
     remade   the same of what is made again"""
 
     def __init__(self, graph: Graph, nodes: list[Node], choice: DropChoice) -> None:
-        self.old, self.nodes, self.choice, self.new = graph, nodes, choice, Graph()
+        self.old = graph
+        self.nodes = nodes
+        self.choice = choice
+        self.new: Graph = Graph()
         self.copies: dict[int, Node] = {}
         self.remade: dict[int, Node] = {}
 

@@ -26,7 +26,9 @@ class ModuleRerun:
     order      the modules that have begun to run a second time, numbered from 1"""
 
     def __init__(self, graph: Graph, paths: tuple[str, ...]) -> None:
-        self.old, self.new, self.paths = graph, Graph(), paths
+        self.old = graph
+        self.new: Graph = Graph()
+        self.paths = paths
         self.copies: dict[int, Node] = {}
         self.second: dict[int, Node] = {}
         self.order: dict[str, int] = {}

@@ -507,11 +507,11 @@ def running(name: str, compute: Callable[..., Any], about: str) -> Any:
     return function
 
 
-cumsum = running("cumsum", numbers.cumsum, "sum")
-cumprod = running("cumprod", numbers.cumprod, "product")
-cummax = running("cummax", lambda x, axis: g.cummax(x, axis=axis)[0], "maximum")
-cummin = running("cummin", lambda x, axis: g.cummin(x, axis=axis)[0], "minimum")
-cumlogsumexp = running("cumlogsumexp", lambda x, axis: g.logcumsumexp(x, axis), "log-sum-exp")
+cumsum: Any = running("cumsum", numbers.cumsum, "sum")
+cumprod: Any = running("cumprod", numbers.cumprod, "product")
+cummax: Any = running("cummax", lambda x, axis: g.cummax(x, axis=axis)[0], "maximum")
+cummin: Any = running("cummin", lambda x, axis: g.cummin(x, axis=axis)[0], "minimum")
+cumlogsumexp: Any = running("cumlogsumexp", lambda x, axis: g.logcumsumexp(x, axis), "log-sum-exp")
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = "int32") -> Tensor:
@@ -535,13 +535,13 @@ def reducing(name: str, compute: Callable[..., Any], about: str) -> Any:
     return function
 
 
-reduce_sum = reducing("reduce_sum", lambda x, axis: numbers.sum(x, axis), "sum")
-reduce_prod = reducing("reduce_prod", lambda x, axis: numbers.prod(x, axis), "product")
-reduce_max = reducing("reduce_max", lambda x, axis: numbers.max(x, axis), "maximum")
-reduce_min = reducing("reduce_min", lambda x, axis: numbers.min(x, axis), "minimum")
-reduce_and = reducing("reduce_and", lambda x, axis: g.all(x, axis=axis), "conjunction")
-reduce_or = reducing("reduce_or", lambda x, axis: g.any(x, axis=axis), "disjunction")
-reduce_xor = reducing(
+reduce_sum: Any = reducing("reduce_sum", lambda x, axis: numbers.sum(x, axis), "sum")
+reduce_prod: Any = reducing("reduce_prod", lambda x, axis: numbers.prod(x, axis), "product")
+reduce_max: Any = reducing("reduce_max", lambda x, axis: numbers.max(x, axis), "maximum")
+reduce_min: Any = reducing("reduce_min", lambda x, axis: numbers.min(x, axis), "minimum")
+reduce_and: Any = reducing("reduce_and", lambda x, axis: g.all(x, axis=axis), "conjunction")
+reduce_or: Any = reducing("reduce_or", lambda x, axis: g.any(x, axis=axis), "disjunction")
+reduce_xor: Any = reducing(
     "reduce_xor", lambda x, axis: numbers.count_nonzero(x, axis) % 2 == 1, "parity"
 )
 

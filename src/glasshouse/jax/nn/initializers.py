@@ -105,14 +105,16 @@ def scaled(scale: float, mode: str, distribution: str, about: str) -> Any:
     return initializer
 
 
-glorot_uniform = scaled(1.0, "fan_avg", "uniform", "Glorot's, uniform")
-glorot_normal = scaled(1.0, "fan_avg", "truncated_normal", "Glorot's, normal")
-lecun_uniform = scaled(1.0, "fan_in", "uniform", "LeCun's, uniform")
-lecun_normal = scaled(1.0, "fan_in", "truncated_normal", "LeCun's, normal")
-he_uniform = scaled(2.0, "fan_in", "uniform", "He's, uniform")
-he_normal = scaled(2.0, "fan_in", "truncated_normal", "He's, normal")
-xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
-kaiming_uniform, kaiming_normal = he_uniform, he_normal
+glorot_uniform: Any = scaled(1.0, "fan_avg", "uniform", "Glorot's, uniform")
+glorot_normal: Any = scaled(1.0, "fan_avg", "truncated_normal", "Glorot's, normal")
+lecun_uniform: Any = scaled(1.0, "fan_in", "uniform", "LeCun's, uniform")
+lecun_normal: Any = scaled(1.0, "fan_in", "truncated_normal", "LeCun's, normal")
+he_uniform: Any = scaled(2.0, "fan_in", "uniform", "He's, uniform")
+he_normal: Any = scaled(2.0, "fan_in", "truncated_normal", "He's, normal")
+xavier_uniform: Any = glorot_uniform
+xavier_normal: Any = glorot_normal
+kaiming_uniform: Any = he_uniform
+kaiming_normal: Any = he_normal
 
 
 def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = "float32") -> Initializer:

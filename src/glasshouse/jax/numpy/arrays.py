@@ -140,11 +140,13 @@ def in_three_axes(x: Tensor) -> Tensor:
     return g.reshape(x, {0: (1, 1, 1), 1: (1, *x.shape, 1), 2: (*x.shape, 1)}.get(x.ndim, x.shape))
 
 
-atleast_1d = with_axes("atleast_1d", 1, lambda x: g.reshape(x, x.shape or (1,)), "an axis or more")
-atleast_2d = with_axes(
+atleast_1d: Any = with_axes(
+    "atleast_1d", 1, lambda x: g.reshape(x, x.shape or (1,)), "an axis or more"
+)
+atleast_2d: Any = with_axes(
     "atleast_2d", 2, lambda x: g.reshape(x, (1,) * (2 - x.ndim) + x.shape), "two axes or more"
 )
-atleast_3d = with_axes("atleast_3d", 3, in_three_axes, "three axes or more")
+atleast_3d: Any = with_axes("atleast_3d", 3, in_three_axes, "three axes or more")
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
@@ -396,8 +398,8 @@ def triangle(name: str, make: Callable[..., Any]) -> Any:
     return function
 
 
-tril_indices_from = triangle("tril_indices_from", np.tril_indices)
-triu_indices_from = triangle("triu_indices_from", np.triu_indices)
+tril_indices_from: Any = triangle("tril_indices_from", np.tril_indices)
+triu_indices_from: Any = triangle("triu_indices_from", np.triu_indices)
 
 
 def diag_indices_from(arr: Any) -> tuple[Tensor, ...]:

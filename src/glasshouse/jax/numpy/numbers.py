@@ -21,7 +21,7 @@ __all__ = ["amax", "amin", "average", "bincount", "bitwise_count", "cbrt", "clip
            "nansum", "nanvar", "percentile", "power", "prod", "ptp", "quantile",
            "rint", "sinc", "spacing", "std", "sum", "var"]  # fmt: skip
 
-euler_gamma = 0.57721566490153286  # of Euler and Mascheroni
+euler_gamma: float = 0.57721566490153286  # of Euler and Mascheroni
 
 
 def as_float(x: Any) -> Tensor:
@@ -151,8 +151,8 @@ def whole(x: Tensor, compute: Callable[..., Any], **options: Any) -> Tensor:
     return compute(cast(x, "int32") if x.dtype.is_bool else x, **options)
 
 
-sum = reduction("sum", lambda x, **o: whole(x, g.sum, **o), "sum")
-prod = reduction("prod", lambda x, **o: whole(x, g.prod, **o), "product")
+sum: Any = reduction("sum", lambda x, **o: whole(x, g.sum, **o), "sum")
+prod: Any = reduction("prod", lambda x, **o: whole(x, g.prod, **o), "product")
 
 
 def extreme(name: str, compute: Callable[..., Any], about: str) -> Any:
@@ -170,9 +170,10 @@ def extreme(name: str, compute: Callable[..., Any], about: str) -> Any:
     return function
 
 
-max = extreme("max", lambda x, **o: g.max(x, **o), "largest element")
-min = extreme("min", lambda x, **o: g.min(x, **o), "smallest element")
-amax, amin = max, min
+max: Any = extreme("max", lambda x, **o: g.max(x, **o), "largest element")
+min: Any = extreme("min", lambda x, **o: g.min(x, **o), "smallest element")
+amax: Any = max
+amin: Any = min
 
 
 def counted(x: Tensor, axis: Any, keepdims: bool, where: Any) -> Any:
@@ -254,8 +255,8 @@ def cumulated(name: str, compute: Callable[..., Any], about: str) -> Any:
     return function
 
 
-cumsum = cumulated("cumsum", lambda x, axis: g.cumulative_sum(x, axis=axis), "sum")
-cumprod = cumulated("cumprod", lambda x, axis: g.cumulative_prod(x, axis=axis), "product")
+cumsum: Any = cumulated("cumsum", lambda x, axis: g.cumulative_sum(x, axis=axis), "sum")
+cumprod: Any = cumulated("cumprod", lambda x, axis: g.cumulative_prod(x, axis=axis), "product")
 
 
 def filled(x: Any, value: Any) -> Tensor:

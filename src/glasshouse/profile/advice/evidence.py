@@ -79,11 +79,12 @@ class Evidence:
     right after the other. Memory covers the whole `recording`."""
 
     def __init__(self, recording: Trace, spans: Spans | None = None) -> None:
-        self.recording, self.steps = recording, LoopSteps(recording)
-        self.spans = self.steps.steady if spans is None else spans
-        self.plain = excerpt(recording, self.spans) if len(self.steps) else recording
-        self.trace = with_kernels(self.plain)
-        self.breakdown = Breakdown(self.plain)
+        self.recording = recording
+        self.steps: LoopSteps = LoopSteps(recording)
+        self.spans: Spans = self.steps.steady if spans is None else spans
+        self.plain: Trace = excerpt(recording, self.spans) if len(self.steps) else recording
+        self.trace: Trace = with_kernels(self.plain)
+        self.breakdown: Breakdown = Breakdown(self.plain)
 
     @cached_property
     def limits(self) -> Limits:

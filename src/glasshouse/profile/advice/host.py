@@ -247,7 +247,7 @@ def cost_of_sizes(e: Evidence, numbers: set[int], part: float) -> float:
 
 def host_steps(e: Evidence) -> Iterator[Advice]:
     """Advice on steps that stop the native runner for Python, but for collectives."""
-    groups: dict[tuple, list] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for r in e.rows:
         info = e.trace.info(r.program, r.step)
         if info.step_kind.is_host and not info.group and not is_double(info):

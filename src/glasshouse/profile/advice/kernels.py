@@ -290,7 +290,7 @@ def unfused(e: Evidence) -> Iterator[Advice]:
     trace = e.plain
     groups = {g.order: g for g in e.groups if g.at_once}
     order = sorted(groups)
-    chains: dict[tuple, list[CallGroup]] = defaultdict(list)
+    chains: dict[tuple[Any, ...], list[CallGroup]] = defaultdict(list)
     for before, after in pairwise(order):
         a, b = groups[before], groups[after]
         if (

@@ -58,7 +58,8 @@ class Breakdown(Tabular):
     """
 
     def __init__(self, trace: Trace) -> None:
-        self.plain, self.trace = trace, with_kernels(trace)
+        self.plain = trace
+        self.trace: Trace = with_kernels(trace)
 
     @cached_property
     def steps(self) -> LoopSteps:

@@ -27,8 +27,8 @@ class LoopSteps:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         steps = np.array(trace.loop_steps(), np.int64).reshape(-1, 3)
-        self.spans = Spans(steps[:, 1], steps[:, 2])
-        self.is_marked = len(trace.marks) > 0
+        self.spans: Spans = Spans(steps[:, 1], steps[:, 2])
+        self.is_marked: bool = len(trace.marks) > 0
 
     def __len__(self) -> int:
         return len(self.spans.begins)

@@ -3,7 +3,7 @@
 All shares are of the median steady step, as those of `Breakdown` are."""
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from glasshouse.profile.steps.breakdown import (
 from glasshouse.profile.steps.steady import LOST
 from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
+
+if TYPE_CHECKING:
+    from glasshouse.profile.steps.steady import LoopSteps
+
 
 MOST_STEPS = 1_000  # of a series in the report
 BOUND = 0.05  # of a step: from here on the input pipeline is worth a look
@@ -47,9 +51,9 @@ class StepTimes(Tabular):
     """
 
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
-        self.breakdown = breakdown or Breakdown(trace)
-        self.steps = self.breakdown.steps
-        self.number = [number for number, _, _ in trace.loop_steps()]
+        self.breakdown: Breakdown = breakdown or Breakdown(trace)
+        self.steps: LoopSteps = self.breakdown.steps
+        self.number: list[int] = [number for number, _, _ in trace.loop_steps()]
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -112,8 +116,8 @@ class InputPipeline(Tabular):
     """
 
     def __init__(self, trace: Trace, breakdown: Breakdown | None = None) -> None:
-        self.breakdown = breakdown or Breakdown(trace)
-        self.steps = self.breakdown.steps
+        self.breakdown: Breakdown = breakdown or Breakdown(trace)
+        self.steps: LoopSteps = self.breakdown.steps
 
     @property
     def step_ns(self) -> float:

@@ -55,13 +55,13 @@ class Utilisation(Tabular):
 
     def __init__(self, trace: Trace, slices: int = 60, steady: bool = False) -> None:
         check_least("utilisation", "slices", slices, 1, "Give a count of slices.")
-        self.trace = with_kernels(with_transfers(trace))
+        self.trace: Trace = with_kernels(with_transfers(trace))
         spans = LoopSteps(trace).steady
         first, last = trace.begin_ns, trace.end_ns
         if steady:
             first, last = int(spans.begins[0]), int(spans.ends[-1])
-        self.edges = np.rint(np.linspace(first, last, slices + 1)).astype(np.int64)
-        self.edges_ns = self.edges - trace.begin_ns
+        self.edges: np.ndarray = np.rint(np.linspace(first, last, slices + 1)).astype(np.int64)
+        self.edges_ns: np.ndarray = self.edges - trace.begin_ns
 
     @cached_property
     def lanes(self) -> list[Lane]:

@@ -60,11 +60,11 @@ class KernelSlice(NamedTuple):
 class Exporter:
     def __init__(self, trace: Trace, shapes: bool) -> None:
         self.recording, self.trace, self.shapes = trace, with_transfers(trace), shapes
-        self.pid = trace.pid
+        self.pid: int = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
         self.args_of_step: dict[tuple[int, int], dict[str, Any]] = {}
-        self.flows = 0
+        self.flows: int = 0
 
     def name_of_call(self, name: str) -> str:
         return name
@@ -105,7 +105,7 @@ class Exporter:
         trace, slices = self.trace, []
         for i, e in enumerate(trace.events):
             name, category, args = self.event_text(e)
-            numbers: dict = {"External id": i + 1}
+            numbers: dict[Any, Any] = {"External id": i + 1}
             if (seq := int(e["seq"])) >= 0:
                 thread = self.forward_thread.get(seq, 0)
                 numbers |= {"Sequence number": seq, "Fwd thread id": thread}
@@ -151,7 +151,7 @@ class Exporter:
         for thread in np.unique(events["thread"]).tolist():
             thread_events = events[events["thread"] == thread]
             thread_events = thread_events[np.argsort(thread_events["begin"], kind="stable")]
-            opened: list[tuple] = []  # (code, name, begin)
+            opened: list[tuple[Any, ...]] = []  # (code, name, begin)
             last = 0
             columns = (thread_events[name].tolist() for name in ("begin", "end", "stack"))
             for since_start, until, stack in zip(*columns, strict=True):
@@ -186,7 +186,7 @@ class Exporter:
                 continue
             program = self.trace.number_of[id(run.program)]
             begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
-            args: dict = {"steps": len(run.ends_ns)}
+            args: dict[Any, Any] = {"steps": len(run.ends_ns)}
             if self.trace.with_stack and run.stack:
                 args["stack"] = self.trace.frames(run.stack)
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
@@ -201,7 +201,7 @@ class Exporter:
     @cached_property
     def shares_of_step(self) -> dict[tuple[int, int], list[Any]]:
         """Calls that each step of each Program works for."""
-        shares: dict[tuple[int, int], list] = {}
+        shares: dict[tuple[int, int], list[Any]] = {}
         for share in self.trace.shares:
             shares.setdefault((share.program, share.step), []).append(share)
         return shares

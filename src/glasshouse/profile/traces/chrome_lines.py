@@ -5,7 +5,7 @@ equal events and kernels are encoded once, and only numbers are put in between: 
 about ten times as fast."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ class LineExporter(Exporter):
         super().__init__(trace, shapes)
         self.texts: list[tuple[str, str]] = []  # in front of the track, at the end of a line
         self.place_of_text: dict[tuple[Any, ...], int] = {}
-        self.encode = json.JSONEncoder().encode
+        self.encode: Callable[..., str] = json.JSONEncoder().encode
 
     def lines(self) -> Iterator[str]:
         """The lines of all records, in the order of `records`."""

@@ -44,7 +44,7 @@ class HtaExporter(Exporter):
         super().__init__(with_kernels(trace), shapes)
         self.recording = trace
         trace = self.trace
-        self.has_device = bool((trace.steps.device >= 0).any())
+        self.has_device: bool = bool((trace.steps.device >= 0).any())
 
     def time(self, ns: int) -> int:
         return int(ns) // US

@@ -114,8 +114,8 @@ class HtaLineExporter(HtaExporter, LineExporter):
         parts = [self.event_columns(), kernels[0], self.columns_of(others)]
         parts += [self.launch_columns(), regions[0]]
         counts = [len(part.track) for part in parts]
-        self.device_of = np.full(sum(counts), -1, np.int64)
-        self.stream_of = self.device_of.copy()
+        self.device_of: np.ndarray = np.full(sum(counts), -1, np.int64)
+        self.stream_of: np.ndarray = self.device_of.copy()
         for place, pair in ((counts[0], kernels[1:]), (sum(counts[:-1]), regions[1:])):
             self.device_of[place : place + len(pair[0])] = pair[0]
             self.stream_of[place : place + len(pair[0])] = pair[1]
@@ -238,7 +238,7 @@ class HtaLineExporter(HtaExporter, LineExporter):
 
     def counter_lines(self) -> Iterator[str]:
         steps, slices, group = self.trace.steps, *self.groups
-        heads: dict[int, tuple] = {}
+        heads: dict[int, tuple[Any, ...]] = {}
         columns = (x.tolist() for x in (self.rows, group[self.rows], steps.time_ns[self.rows]))
         begins, ends, _ = (np.array(x, np.int64) for x in self.launches)
         times = self.microseconds(begins).tolist(), self.lengths(begins, ends).tolist()

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,10 @@ from glasshouse.profile.traces.recording_data import (
     ReadThreads,
     trace_of,
 )
+
+if TYPE_CHECKING:
+    from glasshouse.profile.record import Numbers
+
 
 ENGINE = "autograd::engine::evaluate_function: "
 OPTIMIZER = "Optimizer.step#"
@@ -120,40 +124,46 @@ class Running(NamedTuple):
 class ReadRecording:
     """Recording that a file of another profiler holds, in a recorder's form, for a `Trace`."""
 
+    room: int
+    count: int
+
     dropped_memory = dropped_runs = begin_ns = existing_bytes = 0
-    bytes_before = 0, 0
+    bytes_before: tuple[int, ...] = 0, 0
 
     def __init__(self, data: dict[Any, Any]) -> None:
         records = [e for e in data["traceEvents"] if "ts" in e and e.get("ph") in ("X", "i")]
         start_us = min((e["ts"] for e in records), default=0)
-        self.began_at_ns = data.get("baseTimeNanoseconds", 0)
-        self.met_at_ns = data.get("metTimeNanoseconds", 0)
+        self.began_at_ns: Any = data.get("baseTimeNanoseconds", 0)
+        self.met_at_ns: Any = data.get("metTimeNanoseconds", 0)
         slices = sorted((slice_of(e, start_us) for e in records), key=lambda s: (s.begin, -s.end))
-        self.end_ns = max((s.end for s in slices), default=0)
+        self.end_ns: int = max((s.end for s in slices), default=0)
         self.rows: list[tuple[Any, ...]] = []
-        self.names, self.tags, self.thread_numbers = (
-            recorded.Numbers(),
-            recorded.Numbers(),
-            recorded.Numbers(),
-        )
-        self.stack_numbers = recorded.Numbers({(): 0})
+        self.names: Numbers = recorded.Numbers()
+        self.tags: Numbers = recorded.Numbers()
+        self.thread_numbers: Numbers = recorded.Numbers()
+        self.stack_numbers: Numbers = recorded.Numbers({(): 0})
         self.runs: list[recorded.RecordedRun] = []
         self.messages: list[Any] = []
         self.live: dict[Any, Any] = {}
-        self.functions, self.function_names = np.zeros(0, TIMED_CALL), []
+        self.functions: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.function_names: list[Any] = []
         self.with_functions = False
-        self.inner_operators, self.inner_names = self.functions, []
-        self.fallbacks, self.backend = FallbackCounter(), ReadBackend("torch.profiler")
-        self.script, self.threads_of_kernels = "", 0
-        self.memory_limit, self.call_costs = None, {}
-        self.with_stack = any(s.category == "python_function" for s in slices)
+        self.inner_operators: np.ndarray = self.functions
+        self.inner_names: list[Any] = []
+        self.fallbacks: FallbackCounter = FallbackCounter()
+        self.backend: ReadBackend = ReadBackend("torch.profiler")
+        self.script: str = ""
+        self.threads_of_kernels: int = 0
+        self.memory_limit: Any = None
+        self.call_costs: dict[Any, Any] = {}
+        self.with_stack: bool = any(s.category == "python_function" for s in slices)
         self.read_host(slices)
         self.read_device(slices)
-        self.memory_rows = self.read_memory(slices)
-        self.wants_allocations = bool(len(self.memory_rows))
+        self.memory_rows: np.ndarray = self.read_memory(slices)
+        self.wants_allocations: bool = bool(len(self.memory_rows))
         self.room = self.count = len(self.rows)
-        self.threads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
-        self.stacks = ReadStacks([list(stack) for stack in self.stack_numbers])
+        self.threads: ReadThreads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
+        self.stacks: ReadStacks = ReadStacks([list(stack) for stack in self.stack_numbers])
 
     def events(self) -> np.ndarray:
         """The events of the host, as records."""
@@ -273,7 +283,7 @@ class ReadRecording:
             for s in slices
             if s.category in LAUNCH_CATEGORIES and "correlation" in s.args
         }
-        programs: dict[tuple, SingleCall] = {}
+        programs: dict[tuple[Any, ...], SingleCall] = {}
         first: dict[int, int] = {}  # the kernel that gets an operator's FLOPs: its longest
         kernels = [s for s in slices if s.category in DEVICE_KINDS]
         owners = [self.event_of.get(s.args.get("External id", -1), -1) for s in kernels]

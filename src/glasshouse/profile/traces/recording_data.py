@@ -6,6 +6,7 @@ refer to their places."""
 
 import base64
 import zlib
+from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -56,7 +57,7 @@ def unpack(data: dict[Any, Any]) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def records_of(data: dict[Any, Any], dtype: np.dtype) -> np.ndarray:
+def records_of(data: dict[Any, Any], dtype: np.dtype[Any]) -> np.ndarray:
     """Records from packed columns; no records where there are no columns."""
     columns = {name: unpack(column) for name, column in data.items()}
     rows = np.zeros(max(map(len, columns.values()), default=0), dtype)
@@ -70,7 +71,9 @@ class WrittenOnce(dict):
 
     def __init__(self, describe: Any) -> None:
         super().__init__()
-        self.describe, self.entries, self.alive = describe, [], []
+        self.describe = describe
+        self.entries: list[Any] = []
+        self.alive: list[Any] = []
 
     def of(self, thing: Any) -> int:
         """Return the place of an object, which is described at its first use."""
@@ -232,14 +235,15 @@ class ShownValue(str):
     """A value of which only the text was written; prints as it."""
 
     __slots__ = ()
-    __repr__ = str.__str__
+    __repr__: Callable[..., str] = str.__str__
 
 
 class StoredKind(StepKind):
     """A kind of step from a file: only the label of its lowerer is known."""
 
     def __init__(self, label: str, is_host: bool) -> None:
-        self.label, self.is_host = label, is_host
+        self.label = label
+        self.is_host = is_host
 
 
 class StoredCode(NamedTuple):
@@ -266,10 +270,13 @@ class StoredText(NamedTuple):
 class StoredProgram:
     """A Program that was read."""
 
+    arena_bytes: Any
+    lines: dict[Any, Any]
+
     def __init__(self, data: dict[Any, Any], calls: list[Call]) -> None:
         self.arena_bytes, self.lines = data["arena_bytes"], dict(data["lines"])
-        self.sources = {i: StoredText(text) for i, text in data["sources"]}
-        self.infos = [step_of(step, calls) for step in data["steps"]]
+        self.sources: dict[Any, StoredText] = {i: StoredText(text) for i, text in data["sources"]}
+        self.infos: list[StepInfo] = [step_of(step, calls) for step in data["steps"]]
 
     def step_infos(self) -> list[StepInfo]:
         """As those of a Program."""
@@ -297,34 +304,55 @@ class ReadStacks(NamedTuple):
 class StoredRecording:
     """Recording that was read back from a file, in a recorder's form, for a `Trace`."""
 
+    begin_ns: Any
+    end_ns: Any
+    began_at_ns: Any
+    count: Any
+    dropped_memory: Any
+    dropped_runs: Any
+    names: Any
+    tags: list[Tag]
+    with_stack: Any
+    wants_allocations: Any
+    backend: ReadBackend
+    memory_limit: Any
+    call_costs: Any
+    script: Any
+
     room = existing_bytes = 0
 
     def __init__(self, data: dict[Any, Any]) -> None:
         self.data = data
         calls = [call_of(call) for call in data["calls"]]
         recorded.calls.update({call.number: call for call in calls})
-        self.table = self.read_events(calls)
+        self.table: np.ndarray = self.read_events(calls)
         self.begin_ns, self.end_ns = data["begin_ns"], data["end_ns"]
         self.began_at_ns, self.count = data["began_at_ns"], data["dropped"]
         self.dropped_memory, self.dropped_runs = data["dropped_memory"], data["dropped_runs"]
         self.names, self.tags = data["names"], [Tag(*tag) for tag in data["tags"]]
-        self.threads, self.stacks = ReadThreads(data["threads"]), ReadStacks(stacks_of(data))
+        self.threads: ReadThreads = ReadThreads(data["threads"])
+        self.stacks: ReadStacks = ReadStacks(stacks_of(data))
         programs = [StoredProgram(program, calls) for program in data["programs"]]
-        self.runs = runs_of(data["runs"], programs)
-        self.holders = holders_of(data["holders"], programs)
-        self.messages = [MessageTimes(*message_of(message)) for message in data["messages"]]
-        self.live = {address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]}
+        self.runs: list[RecordedRun] = runs_of(data["runs"], programs)
+        self.holders: Holders = holders_of(data["holders"], programs)
+        self.messages: list[MessageTimes] = [
+            MessageTimes(*message_of(message)) for message in data["messages"]
+        ]
+        self.live: dict[Any, tuple[Any, Tag]] = {
+            address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]
+        }
         self.with_stack, self.wants_allocations = data["with_stack"], data["with_memory"]
-        self.bytes_before, self.fallbacks = tuple(data["before_bytes"]), fallbacks_of(data)
+        self.bytes_before: tuple[Any, ...] = tuple(data["before_bytes"])
+        self.fallbacks: FallbackCounter = fallbacks_of(data)
         self.backend, self.memory_limit = ReadBackend(data["backend"]), data["memory_limit"]
         self.call_costs, self.script = data["call_costs"], data["script"]
-        self.threads_of_kernels = data["threads_of_kernels"]
-        self.unwatched_threads = data["unwatched_threads"]
-        self.functions = records_of(data.get("functions", {}), TIMED_CALL)
-        self.function_names = data.get("function_names", [])
-        self.with_functions = data.get("with_functions", False)
-        self.inner_operators = records_of(data.get("inner_operators", {}), TIMED_CALL)
-        self.inner_names = data.get("inner_names", [])
+        self.threads_of_kernels: Any = data["threads_of_kernels"]
+        self.unwatched_threads: Any = data["unwatched_threads"]
+        self.functions: np.ndarray = records_of(data.get("functions", {}), TIMED_CALL)
+        self.function_names: Any = data.get("function_names", [])
+        self.with_functions: Any = data.get("with_functions", False)
+        self.inner_operators: np.ndarray = records_of(data.get("inner_operators", {}), TIMED_CALL)
+        self.inner_names: Any = data.get("inner_names", [])
 
     def read_events(self, calls: list[Call]) -> np.ndarray:
         events = records_of(self.data["events"], recorded.EVENT)

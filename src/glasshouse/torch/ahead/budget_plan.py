@@ -32,16 +32,21 @@ class TorchPlan(StepWithinBudget):
     fits as it is, and the `analysis` of the step with these."""
 
     def __init__(self, step: CompiledStep, machine: MachineProfile, budget: MemoryBudget) -> None:
-        self.step, self.machine, self.budget = step, machine, budget
+        self.step = step
+        self.machine = machine
+        self.budget = budget
         self.trials: list[Trial] = []
         plain = step.analyse(STEPS, machine)
-        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.predicted_ns
-        self.budget_bytes = budget.bytes_of(self.plain_bytes)
+        self.plain_bytes: int = plain.peak_bytes
+        self.plain_ns: float = plain.predicted_ns
+        self.budget_bytes: int = budget.bytes_of(self.plain_bytes)
         chosen = None if plain.peak_bytes <= self.budget_bytes else self.search()
-        self.analysis = plain if chosen is None else chosen.analysis
-        self.options = None if chosen is None else {"memory_budget": chosen.part}
-        self.peak_bytes = self.analysis.peak_bytes
-        self.extra_ns = self.analysis.predicted_ns - self.plain_ns
+        self.analysis: StepAnalysis = plain if chosen is None else chosen.analysis
+        self.options: dict[str, float] | None = (
+            None if chosen is None else {"memory_budget": chosen.part}
+        )
+        self.peak_bytes: int = self.analysis.peak_bytes
+        self.extra_ns: float = self.analysis.predicted_ns - self.plain_ns
 
     def search(self) -> Trial:
         """The largest part that fits.

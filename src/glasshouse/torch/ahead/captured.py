@@ -35,14 +35,14 @@ class WholeStep(CompiledStep):
 
     convention = "captured"
     capture: Capture
-    captured = None
+    captured: Any = None
 
     @contextmanager
     def running(
         self, mode: ContentlessMode, optimizer: torch.optim.Optimizer, inputs: list[Any]
     ) -> Iterator[None]:
         """Inside, the step has been captured, and its Programs are planned."""
-        self.simulation = Simulation(mode)
+        self.simulation: Simulation = Simulation(mode)
         self.capture = Capture(compile_to_program, front)
         self.captured = OptimizeDecorator(self.capture)(EagerStep.run)
         with simulating(self.simulation):

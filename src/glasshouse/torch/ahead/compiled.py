@@ -5,7 +5,7 @@ backward pass are Programs, the loss function and the optimizer are PyTorch's. I
 without contents through TorchDynamo, AOTAutograd and our lowering as in a real run. Each Program is
 planned, takes its arena and results from a simulated manager, and computes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -44,7 +44,9 @@ class CompiledStep(EagerStep):
             stack.enter_context(mode)
             stack.enter_context(simulating(self.simulation))
             stack.enter_context(own_entries())
-            self.forward = torch.compile(model, backend="glasshouse", options=self.options)
+            self.forward: Callable[..., Any] = torch.compile(
+                model, backend="glasshouse", options=self.options
+            )
             try:
                 yield
             finally:

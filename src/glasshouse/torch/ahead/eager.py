@@ -7,7 +7,7 @@ and frees, so each storage lives as long as in eager."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from traceback import extract_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,6 +30,9 @@ from glasshouse.torch.observe.observer import observe, thread_mode
 from glasshouse.torch.patches.fakes import UnsupportedOperator
 from glasshouse.torch.patches.trees import tree_leaves
 
+if TYPE_CHECKING:
+    pass
+
 
 class EagerStep:
     """A model of PyTorch's with its loss, optimizer and inputs, to run without contents."""
@@ -50,7 +53,10 @@ class EagerStep:
         if not callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
             fix = "Pass torch.optim.SGD(model.parameters(), …), or a function that makes it."
             raise OptionError("step", "an optimizer of torch.optim", type_name(optimizer), fix)
-        self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+        self.model = model
+        self.loss = loss
+        self.optimizer = optimizer
+        self.autocast = autocast
         self.forward = model  # what is called
         is_alone = isinstance(inputs, (torch.Tensor, dict))
         self.inputs = [inputs] if is_alone else list(inputs)

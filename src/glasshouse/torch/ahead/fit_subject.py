@@ -4,7 +4,7 @@ ZeRO is not run. A second pass through the ledger of an analysed step divides sh
 number of ranks, and adds gathered ones."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -42,7 +42,11 @@ GATHERED_BLOCKS = 2  # the running one, and the next
 class TorchSubject(StepSubject):
     """A torch.nn.Module with its optimizer, loss and inputs."""
 
-    optimizers = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    optimizers: dict[str, Callable[..., Any]] = {
+        "sgd": torch.optim.SGD,
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
     checkpoint_code = "torch.utils.checkpoint around each block"
     autocast_code = 'with torch.autocast("cpu", torch.bfloat16):'
     zero_code = "stage {stage} of ZeRO, as FSDP or DeepSpeed"
@@ -51,7 +55,7 @@ class TorchSubject(StepSubject):
         model = uncompiled(model)
         inputs = [inputs] if isinstance(inputs, (torch.Tensor, dict)) else list(inputs)
         super().__init__(model, loss, optimizer, inputs, options)
-        self.blocks = candidates_of(model, CONTAINERS)
+        self.blocks: list[str] = candidates_of(model, CONTAINERS)
         self.analysed: dict[StepVariant, StepAnalysis] = {}
 
     def engine(self) -> str:
@@ -116,8 +120,9 @@ class SharedLedger:
     added   extra bytes of a rank while a pass runs, by kind"""
 
     def __init__(self, ledger: Ledger, stage: int, ranks: int) -> None:
-        self.ledger, self.ranks = ledger, ranks
-        self.kinds = ("optimizer state", "gradients", "parameters")[:stage]
+        self.ledger = ledger
+        self.ranks = ranks
+        self.kinds: tuple[str, ...] = ("optimizer state", "gradients", "parameters")[:stage]
         self.added: dict[str, Counter[str]] = defaultdict(Counter)
 
     def bytes_of(self, allocation: Allocation) -> int:

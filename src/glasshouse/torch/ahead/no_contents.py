@@ -5,7 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,7 +26,13 @@ from glasshouse.torch.patches.operators import GROUPED_PRODUCT, schema_of
 from glasshouse.torch.patches.tensors import copy_hooks, storage_address
 from glasshouse.torch.patches.trees import tree_map
 
-Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Parameter
+    from glasshouse.tensor.handle import Tensor
+
+
+Tensor: "type[Tensor]" = torch.Tensor
+Parameter: "type[Parameter]" = torch.nn.Parameter
 NEEDS_CONTENTS = (DataDependentOutput, DynamicOutputShape)
 KNOWN_BYTES = 1 << 26  # the largest tensor of whole numbers that is computed
 aten = torch.ops.aten
@@ -51,7 +57,7 @@ class ContentlessMode(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self.failed: tuple[str, str] = "", ""
         self.error: Exception | None = None
-        self.remembered = RememberedResults(self)
+        self.remembered: RememberedResults = RememberedResults(self)
 
     def dispatch(
         self,

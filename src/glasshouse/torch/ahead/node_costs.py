@@ -48,7 +48,7 @@ class ColossalMode(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.total = 0
+        self.total: int = 0
 
     def __torch_dispatch__(
         self,
@@ -138,17 +138,20 @@ FORMER = (
 class TorchGraph(ProfiledGraph, Interpreter):
     """A graph of torch.fx that runs on tensors without contents."""
 
-    parameter_type = torch.nn.Parameter
-    unknown = ()  # nodes of which only the shape is known
+    is_colossal: bool
+    profiler: NodeProfiler
+
+    parameter_type: type[Any] = torch.nn.Parameter
+    unknown: tuple[()] = ()  # nodes of which only the shape is known
 
     def __init__(
         self, module: torch.fx.GraphModule, is_colossal: bool, machine: MachineProfile
     ) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
-        self.keeps_results = not is_colossal
+        self.keeps_results: bool = not is_colossal
         members = (*module.parameters(), *module.buffers())
-        self.member_storages = set(map(storage, members))  # of parameters and buffers
+        self.member_storages: set[int] = set(map(storage, members))  # of parameters and buffers
         self.saved: list[torch.Tensor] = []  # by autograd; keeps the storages in use
 
     @staticmethod

@@ -106,9 +106,11 @@ class ForwardTracer(torch.fx.Tracer):
         self, inputs: dict[str, Any], is_leaf: Callable[..., Any] | None, mode: ContentlessMode
     ) -> None:
         super().__init__()
-        self.inputs, self.is_leaf, self.mode = inputs, is_leaf, mode
-        self.is_inside = False  # whether a node's call runs
-        self.paths = [""]  # of the running modules
+        self.inputs = inputs
+        self.is_leaf = is_leaf
+        self.mode = mode
+        self.is_inside: bool = False  # whether a node's call runs
+        self.paths: list[str] = [""]  # of the running modules
 
     # -- what torch.fx calls -------------------------------------------------------------------
 

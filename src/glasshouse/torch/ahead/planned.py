@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -37,19 +37,35 @@ from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.tensors.dtypes import TO_TORCH
 from glasshouse.torch.tensors.layout import lying
 
+if TYPE_CHECKING:
+    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+    from glasshouse.memory.manager import MemoryManager
+
 
 class PlannedProgram:
     """The plan of a Program that is not built, with a Program's attributes."""
 
+    kept: int
+    kept_steps: int
+    arena_bytes: int
+    count: int
+    input_ends: dict[int, int]
+    output_begins: dict[int, int]
+    output_ends: dict[int, int]
+
     def __init__(self, recording: Recording) -> None:
         with no_collection():
-            self.plan = ProgramPlan(rewritten(graph_of(recording)))
-        self.outputs = outputs_of(self.plan)
-        self.output_specs = [described_output(output) for output in output_specs_of(self.plan)]
+            self.plan: ProgramPlan = ProgramPlan(rewritten(graph_of(recording)))
+        self.outputs: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = outputs_of(self.plan)
+        self.output_specs: list[tuple[Any, ...]] = [
+            described_output(output) for output in output_specs_of(self.plan)
+        ]
         self.kept, self.kept_steps = len(self.plan.kept), self.plan.kept_steps
         self.arena_bytes, self.count = self.plan.arena_bytes, len(self.plan.schedule)
         self.input_ends, self.output_begins, self.output_ends = uses_of(self.plan)
-        self.hosts = [step for step in self.plan.schedule if step.lowerer.is_host]
+        self.hosts: list[FusedKernel | LoweredStep] = [
+            step for step in self.plan.schedule if step.lowerer.is_host
+        ]
 
 
 class PlannedRun(NamedTuple):
@@ -64,7 +80,8 @@ class Simulation:
     allocations and frees."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self.mode, self.manager = mode, memory.current().simulate()
+        self.mode = mode
+        self.manager: MemoryManager = memory.current().simulate()
         self.runs: list[PlannedRun] = []
         self.storages: list[StorageWatch] = []
 
@@ -127,7 +144,7 @@ class CurrentSimulation(threading.local):
     simulation: Simulation | None = None
 
 
-current = CurrentSimulation()
+current: CurrentSimulation = CurrentSimulation()
 
 
 @contextmanager
@@ -213,7 +230,7 @@ class PlannedVariant(ProgramVariant):
         """Take the memory of what the first run makes for later ones."""
         if self.stable and not self.kept_buffers:
             specs = self.program.output_specs[self.count_results() :]
-            self.kept_buffers = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
+            self.kept_buffers: list[Any] = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
 
 
 def simulation_of(args: Any) -> Simulation:

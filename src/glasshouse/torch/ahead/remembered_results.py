@@ -15,7 +15,7 @@ from glasshouse.torch.patches.tensors import storage_address
 
 PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.layout, torch.memory_format}
 MOST_KINDS = 1 << 16  # the most kinds of calls in the cache
-COMPOSITE = DispatchKey.CompositeImplicitAutograd
+COMPOSITE: Any = DispatchKey.CompositeImplicitAutograd
 UNKNOWN = object()  # for a kind of call that is not in the cache
 
 
@@ -24,7 +24,7 @@ class RememberedResults:
     function that makes its result; None where PyTorch must compute it."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self.mode = mode
+        self.mode: Any = mode
         self.makers: dict[tuple[Any, ...], Any] = {}
 
     def result(

@@ -19,7 +19,8 @@ class KeyInputs(Generator):
 
     def __init__(self, make_input: Any) -> None:
         super().__init__(0)
-        self.make_input, self.keys = make_input, []
+        self.make_input = make_input
+        self.keys: list[Any] = []
 
     def key(self) -> Value:
         """A new input for one draw."""
@@ -33,7 +34,7 @@ class OneKey(Generator):
 
     def __init__(self, key: Value) -> None:
         super().__init__(0)
-        self.keys = [key]
+        self.keys: list[Value] = [key]
 
     def key(self) -> Value:
         """The only key.

@@ -28,7 +28,8 @@ class Subgraph:
     """A graph among the arguments of an operator, with a unique repr."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
-        self.call, self.number = call, next(numbers)
+        self.call = call
+        self.number: int = next(numbers)
 
     def __call__(self, *args: Any) -> Any:
         return self.call(*args)

@@ -1,7 +1,7 @@
 """Operators that read or write at indices: gather, scatter, advanced indexing, embedding."""
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
@@ -12,6 +12,10 @@ from glasshouse.ops.movement import permute
 from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.aten.table import aten
+
+if TYPE_CHECKING:
+    from glasshouse.base.shape import Shape
+
 
 INT64 = as_dtype("int64")
 
@@ -104,21 +108,21 @@ class Places:
     def __init__(self, x: Value, indices: Any, is_checked: bool = True) -> None:
         self.x = x
         indices = [*indices, *[None] * (x.ndim - len(indices))]
-        self.axes = [i for i, index in enumerate(indices) if index is not None]
-        self.others = [i for i in range(x.ndim) if i not in self.axes]
+        self.axes: list[int] = [i for i, index in enumerate(indices) if index is not None]
+        self.others: list[int] = [i for i in range(x.ndim) if i not in self.axes]
         index_arrays = gh.broadcast_arrays(*[indices[i] for i in self.axes])
-        self.shape = index_arrays[0].shape
-        self.count = prod(x.shape[i] for i in self.axes)
-        self.rest = tuple(x.shape[i] for i in self.others)
+        self.shape: Shape = index_arrays[0].shape
+        self.count: int = prod(x.shape[i] for i in self.axes)
+        self.rest: tuple[int, ...] = tuple(x.shape[i] for i in self.others)
         flat = full((), 0, INT64)
         for axis, index in zip(self.axes, index_arrays):
             size = x.shape[axis]
             along = from_front(index, size)
             along = refusable(along, size, self.count) if is_checked else along
             flat = flat * size + along
-        self.rows = reshape(gh.broadcast_to(flat, self.shape), (prod(self.shape),))
+        self.rows: Value = reshape(gh.broadcast_to(flat, self.shape), (prod(self.shape),))
         together = self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
-        self.begin = self.axes[0] if together else 0
+        self.begin: int = self.axes[0] if together else 0
 
     @property
     def result_shape(self) -> tuple[int, ...]:

@@ -21,12 +21,10 @@ from glasshouse.torch.patches.operators import (
 )
 from glasshouse.torch.tensors.dtypes import FROM_TORCH
 
-DEFAULT, TO_FLOAT, TO_BOOL = (
-    PromotionKind.DEFAULT,
-    PromotionKind.INT_TO_FLOAT,
-    PromotionKind.ALWAYS_BOOL,
-)
-KEEP = PromotionKind.NO_OPMATH
+DEFAULT: Any = PromotionKind.DEFAULT
+TO_FLOAT: Any = PromotionKind.INT_TO_FLOAT
+TO_BOOL: Any = PromotionKind.ALWAYS_BOOL
+KEEP: Any = PromotionKind.NO_OPMATH
 
 
 class TableEntry(NamedTuple):

@@ -4,7 +4,7 @@ A compiled graph writes to its inputs at its end. Eager writes as it runs, so be
 raises, the earlier writes are done. Where a compiled graph raises, PyTorch runs its calls again."""
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,10 @@ from glasshouse.base.errors import Explained, raised_at
 from glasshouse.base.flags import flags
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.torch.patches.guards import TracingContext
+
+if TYPE_CHECKING:
+    pass
+
 
 FOUND = "glasshouse_found_writing"  # the attribute of a context of TorchDynamo's
 OURS = Explained, CompileError  # errors of the compiler, not of values
@@ -23,8 +27,10 @@ class RaisesAsEager:
     nothing, the error is our fault: the first call warns, and with `strict` each call raises."""
 
     def __init__(self, compiled: Any, calls: torch.fx.GraphModule, strict: bool = False) -> None:
-        self.compiled, self.calls, self.strict = compiled, calls, strict
-        self.warned = False
+        self.compiled = compiled
+        self.calls = calls
+        self.strict = strict
+        self.warned: bool = False
 
     def __call__(self, *args: Any) -> list[torch.Tensor]:
         fault = None

@@ -125,12 +125,14 @@ class CachedGraph(OutputCode):
         self, graph: torch.fx.GraphModule, phase: str, options: TorchOptions, keeps: bool
     ) -> None:
         super().__init__()
-        self.phase, self.options = phase, options
-        self.visible = visible_results(phase)
-        self.stable = static_inputs() if keeps else ()
-        self.writes = phase == "forward" and writes_inputs()
+        self.phase = phase
+        self.options = options
+        self.visible: int = visible_results(phase)
+        self.stable: tuple[int, ...] | tuple[()] = static_inputs() if keeps else ()
+        self.writes: bool = phase == "forward" and writes_inputs()
         self.program: TorchGraphProgram | None = self.program_of(GraphSource(graph))
-        self.bytes, self.digest = b"", ""
+        self.bytes: bytes = b""
+        self.digest: str = ""
         take_list(self)
 
     def program_of(self, source: GraphSource) -> TorchGraphProgram:

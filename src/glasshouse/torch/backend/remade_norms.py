@@ -33,7 +33,8 @@ class NodeWriter:
     """Adds calls to a graph, in order before `place`, in the pass and module of `like`."""
 
     def __init__(self, place: Node, like: Node) -> None:
-        self.place, self.like = place, like
+        self.place = place
+        self.like = like
 
     def __call__(self, target: Callable[..., Any], *args: Any) -> Node:
         """The node of a call of an operator."""

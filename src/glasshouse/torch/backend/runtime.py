@@ -34,7 +34,9 @@ from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.scopes.passes import place
 from glasshouse.torch.tensors.layout import turned
 
-one_at_a_time = threading.RLock()  # of traces: TorchDynamo's callers may have several threads
+one_at_a_time: "threading.RLock" = (
+    threading.RLock()
+)  # of traces: TorchDynamo's callers may have several threads
 MOST_VARIANTS = 64  # sets of sizes that one graph keeps Programs for
 AT_ONCE = 2  # sets of sizes that are compiled when they are first met
 
@@ -86,14 +88,17 @@ class TorchGraphProgram:
         visible: int = ALL,
         stable: tuple[int, ...] = (),
     ) -> None:
-        self.source = source if isinstance(source, GraphSource) else GraphSource(source)
-        self.phase, self.options = phase, options
+        self.source: GraphSource = (
+            source if isinstance(source, GraphSource) else GraphSource(source)
+        )
+        self.phase = phase
+        self.options = options
         self.visible = visible
         self.stable = stable
-        self.advised = False
+        self.advised: bool = False
         self.variants: OrderedDict[tuple[Any, ...], object] = OrderedDict()
         self.latest: CompiledVariant | None = None  # the variant that ran last
-        self.sizes = NewSizes(AT_ONCE)
+        self.sizes: NewSizes = NewSizes(AT_ONCE)
         self.eager: EagerVariant | None = None  # runs sizes that are not compiled yet
         take_list(self)
 

@@ -8,13 +8,16 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.torch.aten.recurrent_operators import recurrent_layers_captured
 from glasshouse.torch.backend.lean_trace import lean
 from glasshouse.torch.patches.dynamo import backend_within, callbacks
 from glasshouse.torch.patches.names import are_found
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
 
 
 @contextlib.contextmanager
@@ -31,7 +34,7 @@ class Heap:
     """The objects that the garbage collector looks through."""
 
     def __init__(self) -> None:
-        self.has_frozen = False  # seen once: counting frozen objects goes through all of them
+        self.has_frozen: bool = False  # seen once: counting frozen objects goes through all of them
 
     def make_old(self) -> None:
         """Count all live objects as old. After so many new objects Python would look through all
@@ -42,11 +45,11 @@ class Heap:
             gc.unfreeze()
 
 
-heap = Heap()
+heap: Heap = Heap()
 
 
 CONTEXTS = (garbage_waits, lean, recurrent_layers_captured)
-entered = contextlib.ExitStack()  # what ends with the trace
+entered: "ExitStack[bool | None]" = contextlib.ExitStack()  # what ends with the trace
 
 
 def traced_for() -> Any:

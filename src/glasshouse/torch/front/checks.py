@@ -49,7 +49,9 @@ class LeafBefore:
 
     def __init__(self, leaf: torch.Tensor) -> None:
         self.leaf = leaf
-        self.gradient = None if leaf.grad is None else weakref.ref(leaf.grad)
+        self.gradient: weakref.ref[Any] | None = (
+            None if leaf.grad is None else weakref.ref(leaf.grad)
+        )
 
     def restore_gradient(self) -> None:
         """Restore the gradient; zeros without memory replace one that is gone."""

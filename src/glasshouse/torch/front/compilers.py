@@ -84,7 +84,7 @@ class AliasedInputs:
 
     def __init__(self, compiled: Any, plain: Callable[..., Any], example_inputs: list[Any]) -> None:
         self.compiled, self.plain = compiled, plain
-        self.pattern = aliases(example_inputs)
+        self.pattern: list[tuple[int, int]] | None = aliases(example_inputs)
         self.shares: bytes | None = None  # the same pattern, as C reads it
 
     def __call__(self, *args: Any) -> Any:

@@ -69,7 +69,7 @@ class UsersFrames:
 
     def __enter__(self) -> "UsersFrames":
         self.before = sys.getprofile()
-        self.is_alone = self.before is None or isinstance(self.before, kind_of_functions())
+        self.is_alone: bool = self.before is None or isinstance(self.before, kind_of_functions())
         if self.is_alone:
             sys.setprofile(self)
         return self

@@ -1,7 +1,7 @@
 """Guards on PyTorch's modes, and on tensors, that a captured call relies on."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,6 +23,10 @@ from glasshouse.torch.patches.tensors import dispatch_keys, hooks_of_accumulatio
 from glasshouse.torch.scopes.mode_readers import reader_of
 from glasshouse.torch.scopes.passes import count_other_modes
 from glasshouse.torch.tensors.guard import native
+
+if TYPE_CHECKING:
+    from glasshouse.tensor.handle import Tensor
+
 
 NO_OTHERS = (  # readers of modes that see each operation: (function, argument, usual result)
     (function_modes, None, 0),
@@ -93,10 +97,10 @@ def others_watch() -> bool:
 class StateCheck:
     """A guard: functions that read PyTorch's modes return the expected results."""
 
-    native = None
+    native: Any = None
 
     def __init__(self, calls: list[Any]) -> None:
-        self.calls = tuple(calls)
+        self.calls: tuple[Any, ...] = tuple(calls)
         module = native()
         if module is not None:
             readers = tuple(reader_of(fn, argument) for fn, argument, _ in self.calls)
@@ -119,14 +123,20 @@ def modes_check() -> StateCheck:
 class TensorCheck:
     """A guard: a tensor with these metadata."""
 
+    kind: "type[Tensor]"
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    requires_grad: bool
+    is_leaf: bool
+
     def __init__(self, tensor: torch.Tensor) -> None:
         self.kind, self.dtype = type(tensor), tensor.dtype
         self.shape, self.strides = tuple(tensor.shape), tensor.stride()
         self.requires_grad, self.is_leaf = tensor.requires_grad, tensor.is_leaf
-        self.keys = dispatch_keys(tensor).raw_repr()
+        self.keys: Any = dispatch_keys(tensor).raw_repr()
         module = native()
-        self.native = None if module is None else module.TensorGuard(tensor)
-        self.is_unhooked = False
+        self.native: Any = None if module is None else module.TensorGuard(tensor)
+        self.is_unhooked: bool = False
 
     def forbid_hooks(self) -> None:
         """From now on hold only for tensors without hooks."""

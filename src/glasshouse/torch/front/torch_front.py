@@ -59,9 +59,9 @@ class TorchFront(
 
     name = "torch"
     computes_for_real = True
-    left_to_python = (*names.LEFT_TO_PYTHON, *names.OURS)
-    looked_into = frozenset(names.LOOKED_INTO)
-    in_place = frozenset({operator.setitem})
+    left_to_python: tuple[str, ...] = (*names.LEFT_TO_PYTHON, *names.OURS)
+    looked_into: frozenset[str] = frozenset(names.LOOKED_INTO)
+    in_place: frozenset[Any] = frozenset({operator.setitem})
 
     def __init__(self) -> None:
         skip_all(miss.__code__)

@@ -1,7 +1,7 @@
 """The state of PyTorch's front end for one trace: a TorchTrace is the tracer's `front_state`."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,9 @@ from glasshouse.ir.node import IRNode
 from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.front.state import state_now
 from glasshouse.torch.scopes.state_modes import StateModes
+
+if TYPE_CHECKING:
+    from types import CodeType
 
 
 @dataclass
@@ -60,12 +63,14 @@ class InputMemory:
 class TorchTrace:
     """The state of PyTorch's front end for one trace."""
 
+    plain_codes: "set[CodeType]"
+
     def __init__(self) -> None:
-        self.place_before = state.scope, state.phase
-        self.modes = ContextModes()
-        self.gradients = TraceGradients()
-        self.writes = InputWrites()
-        self.input_memory = InputMemory()
+        self.place_before: tuple[Any, str] = state.scope, state.phase
+        self.modes: ContextModes = ContextModes()
+        self.gradients: TraceGradients = TraceGradients()
+        self.writes: InputWrites = InputWrites()
+        self.input_memory: InputMemory = InputMemory()
         self.tensor_checks: dict[int, Any] = {}  # by the identity of their sources
         self.read_tensors: dict[IRNode, Var] = {}  # by the node of the number that was read
         self.plain_codes = {ContentlessMode.dispatch.__code__}  # of Python without effects

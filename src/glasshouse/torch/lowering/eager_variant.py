@@ -1,12 +1,16 @@
 """The fallback of a graph: PyTorch itself computes it, in place of a Program."""
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from glasshouse.torch.aten.checkpoint_draws import for_pytorch
 from glasshouse.torch.tensors.sizes import SizeValues
+
+if TYPE_CHECKING:
+    from glasshouse.ir.graph_module import GraphModule
+
 
 aten = torch.ops.aten
 POOLING = {  # gradient: the operator that makes its places
@@ -20,8 +24,9 @@ class EagerVariant:
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         find_places(module)
-        self.module, self.unknown = for_pytorch(module), {"the whole graph": 1}
-        self.inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self.module: GraphModule = for_pytorch(module)
+        self.unknown: dict[str, int] = {"the whole graph": 1}
+        self.inputs: list[Any] = [node for node in module.graph.nodes if node.op == "placeholder"]
 
     def run(self, args: Any) -> list[Any]:
         """The results, as of a compiled graph."""

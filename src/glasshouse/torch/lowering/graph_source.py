@@ -14,7 +14,9 @@ class GraphSource:
 
     def __init__(self, module: torch.fx.GraphModule | None = None) -> None:
         self.graph = module
-        self.data, self.digest = b"", ""  # of the graph as PyTorch's cache keeps it
+        # of the graph as PyTorch's cache keeps it
+        self.data: bytes = b""
+        self.digest: str = ""
         self.unpack: Callable[[bytes], torch.fx.GraphModule] | None = None
 
     def keep(self, data: bytes, unpack: Callable[[bytes], torch.fx.GraphModule]) -> None:

@@ -8,7 +8,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.fx import Node as FxNode
@@ -41,6 +41,10 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.tensors.layout import layout_of
 from glasshouse.torch.tensors.sizes import SizeValues
 
+if TYPE_CHECKING:
+    pass
+
+
 TORCH = str(Path(torch.__file__).parent)
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
 
@@ -63,7 +67,7 @@ class TraceBackend(RecordingBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recorder = record.Recorder()
+        self.recorder: Recorder = record.Recorder()
 
     def execute(self, recording: Any) -> None:
         raise BackendError(
@@ -78,7 +82,7 @@ class TraceBackend(RecordingBackend):
         return box(record.computed(InputArray(spec), spec, owned=False), spec, self)
 
 
-trace_backend = TraceBackend()  # one for all: each thread has its own recorder there
+trace_backend: TraceBackend = TraceBackend()  # one for all: each thread has its own recorder there
 
 
 class ModuleScope(Scope):
@@ -156,15 +160,15 @@ class GraphLowering:
     ) -> None:
         self.module, self.arguments, self.phase, self.visible = module, inputs, phase, visible
         self.nested = nested  # makes a function that runs a graph among an operator's arguments
-        self.backend = trace_backend
+        self.backend: TraceBackend = trace_backend
         self.values: dict[FxNode, Any] = {}
         self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
         self.constants: dict[int, Any] = {}
         self.leaf_of: dict[int, Value] = {}
-        self.keys = KeyInputs(self.backend.input)
+        self.keys: KeyInputs = KeyInputs(self.backend.input)
         self.unknown: dict[str, int] = {}  # operators without an entry, and how often
         self.input_number: dict[FxNode, int] = {}
-        self.sizes = SizeValues()
+        self.sizes: SizeValues = SizeValues()
         self.scopes: dict[str, ModuleScope] = {}
         self.stable = stable  # numbers of inputs that are seldom written to
         self.line_of: dict[int, str] = {}  # the user's, by the identity of what is recorded

@@ -63,8 +63,10 @@ class ResultKind(Enum):
         self, words: str, is_computed: bool, is_fixed: bool, is_whole: bool, is_shared: bool
     ) -> None:
         self.words = words
-        self.is_computed, self.is_fixed = is_computed, is_fixed
-        self.is_whole, self.is_shared = is_whole, is_shared
+        self.is_computed = is_computed
+        self.is_fixed = is_fixed
+        self.is_whole = is_whole
+        self.is_shared = is_shared
 
 
 # Module variables, since a lookup in an Enum is slower, and a call needs one for each result.
@@ -126,8 +128,10 @@ class GraphResults:
     def __init__(
         self, values: dict[Any, Any], input_number: dict[Any, Any], sizes: SizeValues, visible: int
     ) -> None:
-        self.values, self.input_number = values, input_number
-        self.sizes, self.visible = sizes, visible
+        self.values = values
+        self.input_number = input_number
+        self.sizes = sizes
+        self.visible = visible
         self.wholes: dict[FxNode, Value] = {}  # the bases of parts
 
     def outputs(self, results: list[Any]) -> list[Output]:

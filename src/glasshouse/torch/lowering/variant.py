@@ -6,8 +6,9 @@ memory of our manager, which gets it back when PyTorch releases them."""
 import ctypes
 import functools
 from collections import Counter
+from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,6 +46,10 @@ from glasshouse.torch.tensors.dtypes import from_array, to_array
 from glasshouse.torch.tensors.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
 from glasshouse.torch.tensors.storage_parts import make_resizable
 
+if TYPE_CHECKING:
+    from glasshouse.graph.record import Recording
+
+
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 ALIGNMENT = 64
 SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
@@ -54,10 +59,10 @@ class OwnArena:
     """A small arena that no manager hands out."""
 
     def __init__(self, nbytes: int) -> None:
-        self.memory = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        self.memory: np.ndarray = np.zeros(nbytes + ALIGNMENT, np.uint8)
         begin = self.memory.ctypes.data
         self.first, self.nbytes = -begin % ALIGNMENT, nbytes
-        self.address = begin + self.first
+        self.address: int = begin + self.first
 
     def numpy(self) -> np.ndarray:
         """The bytes of the arena."""
@@ -71,12 +76,12 @@ class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
     in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
-    view = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
+    view: ClassVar[Callable[..., Any]] = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph) -> None:
         self.source, self.unknown = source, lowered.unknown
         self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
-        self.writes = lowered.writes
+        self.writes: list[int] = lowered.writes
         self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
 
     def results(self, args: Any, tensors: Any) -> list[Any]:
@@ -136,7 +141,7 @@ class ReferenceVariant(GraphVariant):
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs: Any) -> None:
         super().__init__(source, lowered)
-        self.recording = lowered.recording
+        self.recording: Recording | None = lowered.recording
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
         self.places = [out.what if out.kind.is_computed else None for out in self.outputs]
 
@@ -179,9 +184,9 @@ class ProgramVariant(GraphVariant):
         self, source: GraphSource, lowered: LoweredGraph, inputs: list[torch.Tensor]
     ) -> None:
         super().__init__(source, lowered)
-        self.facts = lowered.facts or RecordingFacts.of(lowered.recording)
-        self.threads = current_target().threads  # that its Program is made for
-        self.numbers = {x: at for at, x in self.leaves_of(SourceKind.INPUT)}
+        self.facts: RecordingFacts = lowered.facts or RecordingFacts.of(lowered.recording)
+        self.threads: Any = current_target().threads  # that its Program is made for
+        self.numbers: dict[Any, int] = {x: at for at, x in self.leaves_of(SourceKind.INPUT)}
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         read_only = self.numbers.keys() - self.writes
         stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in read_only]
@@ -189,18 +194,18 @@ class ProgramVariant(GraphVariant):
         backward = lowered.phase == "backward"
         with target_of(leaves, free_outputs(self.outputs), self.written_leaves(), backward):
             self.program = self.program_of(lowered)
-        self.outputs = [self.in_order(out) for out in self.outputs]
-        self.tally = Tally(self.facts.counts)
-        self.specs_out = self.program.output_specs[: self.count_results()]
-        self.large = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
-        self.stable = tuple(stable) if self.program.kept_steps else ()
+        self.outputs: list[Output] = [self.in_order(out) for out in self.outputs]
+        self.tally: Tally = Tally(self.facts.counts)
+        self.specs_out: Any = self.program.output_specs[: self.count_results()]
+        self.large: list[Any] = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
+        self.stable: tuple[int, ...] | tuple[()] = tuple(stable) if self.program.kept_steps else ()
         self.kept_buffers: list[Any] = []  # memory of values that depend on parameters alone
         self.set_results()
         is_cut = backward and not self.program.hosts
-        self.segments = self.find_segments(inputs) if is_cut else []
+        self.segments: list[BackwardSegment] = self.find_segments(inputs) if is_cut else []
         may_end = self.program.hosts or self.facts.indexes
         if not may_end and not self.segments:
-            self.in_place = self.find_in_place(inputs)
+            self.in_place: dict[int, int] = self.find_in_place(inputs)
 
     def leaves_of(self, kind: SourceKind) -> list[tuple[int, Any]]:
         """(number, what it gets its value from) of the leaves with a source of this kind."""
@@ -241,12 +246,12 @@ class ProgramVariant(GraphVariant):
 
     def set_results(self) -> None:
         """Set the place of each result, and `plain`: results are just the Program's outputs."""
-        self.places = [
+        self.places: list[Any] = [
             self.program.outputs[out.what][0] if out.kind.is_computed else None
             for out in self.outputs
         ]
         plain = not self.writes and all(out.kind.is_whole for out in self.outputs)
-        self.plain = plain and len(set(self.places)) == len(self.places)
+        self.plain: bool = plain and len(set(self.places)) == len(self.places)
         counts = Counter(self.places)
         for i, (out, place) in enumerate(zip(self.outputs, self.places)):
             if out.kind.is_whole and counts[place] == 1:
@@ -295,20 +300,20 @@ class CompiledVariant(ProgramVariant):
         self.program.lines |= lowered.lines
         self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
         self.table.set_scalars(facts.scalars)
-        self.keys = np.zeros((self.draws, 4), np.uint32)
+        self.keys: np.ndarray = np.zeros((self.draws, 4), np.uint32)
         self.keys[:, 2] = np.arange(self.draws)
-        self.constants = dict(self.leaves_of(SourceKind.CONSTANT))
+        self.constants: dict[int, Any] = dict(self.leaves_of(SourceKind.CONSTANT))
         self.constants |= {at: self.keys[x] for at, x in self.leaves_of(SourceKind.KEY)}
         for at, array in self.constants.items():
             self.table.table[1 + at] = array.ctypes.data
         expected = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
-        self.call = make_call(address, expected, results)
+        self.call: Any = make_call(address, expected, results)
         self.calls = [
             make_call(address, [], [results[at] for at in x.new_outputs]) for x in self.segments
         ]
         is_small = self.program.arena_bytes <= OWN_ARENA_BYTES
-        self.arena = OwnArena(self.program.arena_bytes) if is_small else None
+        self.arena: OwnArena | None = OwnArena(self.program.arena_bytes) if is_small else None
         self.stamp: int | None = None  # of the parameters that kept memory is made of
         self.set_host_places()
 
@@ -346,8 +351,8 @@ class CompiledVariant(ProgramVariant):
             for step in self.program.hosts.values()
             for place in (*step.sources, *step.results)
         ]
-        self.host_inputs = {at for kind, at in places if kind == "input"}
-        self.host_outputs = {at for kind, at in places if kind == "output"}
+        self.host_inputs: set[Any] = {at for kind, at in places if kind == "input"}
+        self.host_outputs: set[Any] = {at for kind, at in places if kind == "output"}
 
     # -- a call --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Each storage is one `Allocation`, with the operator that made it and its module.
 the peak as it grows. A second pass through its events finds the storages alive at the peak."""
 
 from collections import Counter
+from typing import Any
 
 import torch
 
@@ -21,11 +22,18 @@ class Allocation:
 
     __slots__ = ("nbytes", "tag", "kind", "module", "name", "freed", "new_bytes", "place")
 
+    nbytes: int
+    tag: Tag
+    module: str
+
     def __init__(self, nbytes: int, tag: Tag) -> None:
         self.nbytes, self.tag, self.module = nbytes, tag, tag.module
-        self.kind, self.name = "", tag.primitive  # of KINDS, where an owner is known
-        self.freed = ""  # "" while it lives
-        self.new_bytes, self.place = 0, None
+        # of KINDS, where an owner is known
+        self.kind: str = ""
+        self.name: str = tag.primitive
+        self.freed: str = ""  # "" while it lives
+        self.new_bytes: int = 0
+        self.place: Any = None
 
     @property
     def is_torchs(self) -> bool:
@@ -45,11 +53,16 @@ class Allocation:
 class Ledger(Watcher):
     """A watcher of storages that records their allocations and frees in order."""
 
-    wants_begin, wants_allocations = False, True
+    now: int
+    peak: int
+    peak_place: int
+
+    wants_begin: bool = False
+    wants_allocations: bool = True
 
     def __init__(self) -> None:
         self.live: dict[int, Allocation] = {}  # by address
-        self.heap = SystemHeap()
+        self.heap: SystemHeap = SystemHeap()
         self.now = self.peak = self.peak_place = 0
         self.began: tuple[Allocation, ...] = ()
         self.events: list[tuple[Allocation, int]] = []  # bytes that came, or went

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -44,9 +44,16 @@ from glasshouse.torch.patches.operators import (
 from glasshouse.torch.scopes import passes
 from glasshouse.torch.scopes.passes import PassHooks, next_number, place, region_begins, region_ends
 
+if TYPE_CHECKING:
+    from glasshouse.nn.module import Parameter
+    from glasshouse.tensor.handle import Tensor
+    from glasshouse.torch.scopes.passes import NodeScopes
+
+
 MOST_KINDS = 1 << 15  # of calls that are kept
 OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on belong to nodes that accumulate gradients
-Tensor, Parameter = torch.Tensor, torch.nn.Parameter
+Tensor: "type[Tensor]" = torch.Tensor
+Parameter: "type[Parameter]" = torch.nn.Parameter
 PLAIN = (int, bool, type(None), str, torch.dtype, torch.memory_format)
 NOTHING: dict[Any, Any] = {}
 DEVICE, META = torch.ops.prim.device.default, torch.device("meta")
@@ -73,6 +80,10 @@ class ResultView:
 
     __slots__ = ("tape_entry", "payload", "seq")
 
+    payload: Any
+    tape_entry: Any
+    seq: int
+
     def __init__(self) -> None:
         self.payload, self.tape_entry, self.seq = None, None, -1
 
@@ -85,8 +96,12 @@ class PulledNode:
     def __init__(
         self, name: str, scope: Scope | None, seq: int, begin_ns: int, before: tuple[Any, ...]
     ) -> None:
-        self.call, self.name, self.scope, self.seq = self, name, scope, seq
-        self.begin_ns, self.before = begin_ns, before
+        self.call: Any = self
+        self.name = name
+        self.scope = scope
+        self.seq = seq
+        self.begin_ns = begin_ns
+        self.before = before
 
 
 def operator_of(func: Any) -> Operator | None:
@@ -143,9 +158,10 @@ class WatchingMode(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.thread = state.thread
-        self.nodes = place.nodes
-        self.view, self.last_number = ResultView(), next_number()
+        self.thread: int = state.thread
+        self.nodes: NodeScopes = place.nodes
+        self.view: ResultView = ResultView()
+        self.last_number: Any = next_number()
         self.node: Any = None  # that the engine is in
         self.pulled: PulledNode | None = None
         self.storages: dict[Watcher, StorageWatch] = {}  # for watchers of memory
@@ -335,10 +351,11 @@ class ThreadMode(threading.local):
 
     def __init__(self) -> None:
         self.mode: WatchingMode | None = None
-        self.users, self.has_hooks = 0, False
+        self.users: int = 0
+        self.has_hooks: bool = False
 
 
-thread_mode = ThreadMode()
+thread_mode: ThreadMode = ThreadMode()
 
 
 def observe(watcher: Watcher, model: Any = None, *, hooks: bool = True) -> Callable[..., Any]:

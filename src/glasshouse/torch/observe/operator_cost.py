@@ -40,19 +40,22 @@ UNTOUCHED = re.compile(r"::(_unsafe_view|(new_)?empty(_like|_strided|_permuted)?
 class Operator(NamedPrimitive):
     """One of PyTorch's operators, as calls name their primitive: "aten::addmm"."""
 
+    overload: Any
+    name: str
+
     library = "torch"
     only_calls = takes_functions = False
-    is_fresh = False  # whether its operand is a new tensor that no operator has returned
-    by_contents = False  # whether more than shapes decides its cost; see `contents_of`
+    is_fresh: bool = False  # whether its operand is a new tensor that no operator has returned
+    by_contents: bool = False  # whether more than shapes decides its cost; see `contents_of`
 
     def __init__(self, overload: Any) -> None:
         namespace, _, name = schema_of(overload).name.partition("::")
         self.overload, self.name = overload, f"{namespace}::{name}"
         self.is_fresh = overload is torch.ops.aten.lift_fresh.default
         self.kind = "movement" if is_view(overload) and not self.is_fresh else "torch"
-        self.call = kernel_of(overload)  # what its own __call__ calls
-        self.silent = namespace in ("profiler", "prim")
-        self.composite = not self.silent and is_made_of_others(overload)
+        self.call: Any = kernel_of(overload)  # what its own __call__ calls
+        self.silent: bool = namespace in ("profiler", "prim")
+        self.composite: bool = not self.silent and is_made_of_others(overload)
         self.by_contents = SPARSE + lookup_name(overload) in FORMULAS or takes_packed(overload)
 
     def __repr__(self) -> str:
@@ -63,11 +66,17 @@ class FunctionOperator(Operator):
     """A higher-order operator: "higher_order::flex_attention". One that only calls its functions
     counts nothing itself; the operators in them are reported."""
 
+    call: Any
+    name: str
+    kind: str
+
     def __init__(self, operator: Any) -> None:
         self.overload = self.call = operator
         self.name, self.kind = f"higher_order::{operator.name()}", "torch"
-        self.silent, self.composite, self.takes_functions = False, False, True
-        self.only_calls = operator.name() in CALLING
+        self.silent: bool = False
+        self.composite: bool = False
+        self.takes_functions: bool = True
+        self.only_calls: bool = operator.name() in CALLING
 
 
 def is_made_of_others(overload: Any) -> bool:
@@ -113,6 +122,9 @@ class CostSum(Watcher):
     """Sums of the costs of calls: [FLOPs, of products, exact, exact of products], with a separate
     sum for recomputation."""
 
+    once: list[int]
+    repeated: list[int]
+
     wants_begin = False
 
     def __init__(self) -> None:
@@ -145,7 +157,7 @@ class CostMode(DispatchMode):
         return func(*args, **named)
 
 
-cost_backend = TraceBackend()  # its recordings are never computed
+cost_backend: TraceBackend = TraceBackend()  # its recordings are never computed
 
 
 def work_of(operator: Operator, args: tuple[Any, ...], named: dict[Any, Any]) -> OperatorWork:

@@ -24,7 +24,7 @@ class StorageWatch:
     """Reports the storages of operands and results to a watcher."""
 
     def __init__(self, watcher: Watcher) -> None:
-        self.tell = watcher.library_memory
+        self.tell: Any = watcher.library_memory
         self.references: dict[int, weakref.ref[Any]] = {}  # by address
 
     def operands(self, args: Any) -> None:

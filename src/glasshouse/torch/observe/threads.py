@@ -15,7 +15,7 @@ from glasshouse.base.errors import PACKAGE
 from glasshouse.torch.patches.dynamo import skip_code
 
 POOLS = "concurrent.futures.thread"
-start = threading.Thread.start
+start: Callable[..., None] = threading.Thread.start
 watched: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 

@@ -9,13 +9,13 @@ from glasshouse.torch.patches.names import private, settings
 FUNCTORCH = "torch._functorch"
 WRAPPERS = f"{FUNCTORCH}._aot_autograd.runtime_wrappers"  # where nodes of its graphs are defined
 
-aot_autograd = private(
+aot_autograd: Any = private(
     "torch._dynamo.backends.common:aot_autograd", "2.6", "compile graphs with their gradients"
 )
-cut_without_budget = private(
+cut_without_budget: Any = private(
     f"{FUNCTORCH}.partitioners:default_partition", "2.6", "cut graphs of both passes in two"
 )
-cut_within_budget = private(
+cut_within_budget: Any = private(
     f"{FUNCTORCH}.partitioners:min_cut_rematerialization_partition", "2.6", "keep memory budgets"
 )
 within_budget = settings(

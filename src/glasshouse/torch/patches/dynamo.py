@@ -1,42 +1,48 @@
 """TorchDynamo: its compiled entries, its current backend, and functions that it skips."""
 
+from collections.abc import Callable
 from types import CodeType, SimpleNamespace
+from typing import Any
 
 import torch
 
 from glasshouse.torch.patches.names import are_found, attribute, private, settings, slot
 
-OptimizedModule = private(
+OptimizedModule: Any = private(
     "torch._dynamo.eval_frame:OptimizedModule", "2.6", "know compiled modules"
 )
-BackendFailed = private("torch._dynamo.exc:BackendCompilerFailed", "2.6", "plan memory budgets")
-skip_code = private(
+BackendFailed: Any = private(
+    "torch._dynamo.exc:BackendCompilerFailed", "2.6", "plan memory budgets"
+)
+skip_code: Any = private(
     "torch._dynamo.eval_frame:skip_code",
     "2.6",
     "keep TorchDynamo from compiling our observers",
     without=lambda code: None,
 )
-callbacks = private(
+callbacks: Any = private(
     "torch._dynamo.callback:callback_handler", "2.6", "notice when TorchDynamo works"
 )
-backend_within = private(
+backend_within: Any = private(
     "torch._dynamo.eval_frame:innermost_backend", "2.11", "know the backend that a trace is for"
 )
-InstructionTranslator = private(
+InstructionTranslator: Any = private(
     "torch._dynamo.symbolic_convert:InstructionTranslator", "2.6", "name the outermost module"
 )
-on_bytecode = private(
+on_bytecode: Any = private(
     "torch._dynamo.convert_frame:register_bytecode_hook", "2.6", "forget analysed steps"
 )
 NATIVE = "torch._C._dynamo.eval_frame"
-entries_of = private(f"{NATIVE}:_debug_get_cache_entry_list", "2.6", "forget analysed steps")
-forget_entries = private(f"{NATIVE}:reset_code", "2.6", "forget analysed steps")
-set_strategy = private(f"{NATIVE}:set_code_exec_strategy", "2.7", "keep capture from TorchDynamo")
-FrameAction = private(f"{NATIVE}:_FrameAction", "2.7", "keep capture from TorchDynamo")
-FrameStrategy = private(f"{NATIVE}:_FrameExecStrategy", "2.7", "keep capture from TorchDynamo")
-find_backend = private("torch._dynamo:lookup_backend", "2.6", "take compilers by their names")
+entries_of: Any = private(f"{NATIVE}:_debug_get_cache_entry_list", "2.6", "forget analysed steps")
+forget_entries: Any = private(f"{NATIVE}:reset_code", "2.6", "forget analysed steps")
+set_strategy: Any = private(
+    f"{NATIVE}:set_code_exec_strategy", "2.7", "keep capture from TorchDynamo"
+)
+FrameAction: Any = private(f"{NATIVE}:_FrameAction", "2.7", "keep capture from TorchDynamo")
+FrameStrategy: Any = private(f"{NATIVE}:_FrameExecStrategy", "2.7", "keep capture from TorchDynamo")
+find_backend: Any = private("torch._dynamo:lookup_backend", "2.6", "take compilers by their names")
 ATTRIBUTES = "_opt_mod_attributes"  # of the class: the names of instance attributes
-inner_module = attribute(
+inner_module: Callable[..., Any] = attribute(
     "torch._dynamo.eval_frame:OptimizedModule._orig_mod",
     "2.6",
     "compile compiled modules again",

@@ -1,19 +1,21 @@
 """The cache of graphs that AOTAutograd keeps on disk."""
 
+from typing import Any
+
 from glasshouse.torch.patches.names import are_found, private, settings, slot
 
 KEEPING = "keep graphs on disk"
 FUNCTORCH, INDUCTOR = "torch._functorch", "torch._inductor"
 
-Unkeepable = private(
+Unkeepable: Any = private(
     f"{FUNCTORCH}._aot_autograd.autograd_cache:BypassAOTAutogradCache", "2.6", KEEPING
 )
-SerializableCompiler = private(
+SerializableCompiler: Any = private(
     f"{FUNCTORCH}._aot_autograd.schemas:SerializableAOTDispatchCompiler", "2.9", KEEPING
 )
-OutputCode = private(f"{INDUCTOR}.output_code:OutputCode", "2.6", KEEPING)
-GraphPickler = private("torch.fx._graph_pickler:GraphPickler", "2.7", KEEPING)
-PicklerOptions = private("torch.fx._graph_pickler:Options", "2.7", KEEPING)
+OutputCode: Any = private(f"{INDUCTOR}.output_code:OutputCode", "2.6", KEEPING)
+GraphPickler: Any = private("torch.fx._graph_pickler:GraphPickler", "2.7", KEEPING)
+PicklerOptions: Any = private("torch.fx._graph_pickler:Options", "2.7", KEEPING)
 keeping = settings(
     f"{FUNCTORCH}.config",
     "2.10",

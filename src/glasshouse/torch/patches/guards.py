@@ -4,8 +4,8 @@ from typing import Any
 
 from glasshouse.torch.patches.names import private
 
-TracingContext = private("torch._guards:TracingContext", "2.6", "know results of graphs")
-tracing = private("torch._guards:tracing", "2.6", "have AOTAutograd note facts of results")
+TracingContext: Any = private("torch._guards:TracingContext", "2.6", "know results of graphs")
+tracing: Any = private("torch._guards:tracing", "2.6", "have AOTAutograd note facts of results")
 
 
 def metadata_now() -> Any:

@@ -1,5 +1,8 @@
 """PyTorch's modules: their calls, children and hooks."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from glasshouse.torch.patches.names import are_found, attribute, private, slot
@@ -7,7 +10,7 @@ from glasshouse.torch.patches.names import are_found, attribute, private, slot
 EMPTY = torch.nn.Module()
 CALL = slot("torch.nn:Module._call_impl", "2.6", "see calls of modules")
 CHILDREN = "_modules"
-children_of = attribute(
+children_of: Callable[..., Any] = attribute(
     f"torch.nn:Module.{CHILDREN}",
     "2.6",
     "name modules by their parents",
@@ -15,16 +18,16 @@ children_of = attribute(
     without=lambda module: dict(module.named_children()),
 )
 COMPILED_CALL = slot("torch.nn:Module._compiled_call_impl", "2.6", "leave compiled modules alone")
-compiled_call = attribute(
+compiled_call: Callable[..., Any] = attribute(
     "torch.nn:Module._compiled_call_impl",
     "2.6",
     "leave compiled modules alone",
     without=lambda module: None,
 )
-call_traced = private(
+call_traced: Any = private(
     "torch.fx._symbolic_trace:_orig_module_call", "2.6", "run modules within symbolic_trace"
 )
-write_constants_as = private(
+write_constants_as: Any = private(
     "torch.fx.graph:_register_custom_builtin",
     "2.6",
     "write NumPy's numbers into graphs",

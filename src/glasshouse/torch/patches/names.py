@@ -35,6 +35,9 @@ class MissingKind(type):
     """The class of `missing`'s classes: using one raises an error that names what is missing."""
 
     private_name: PrivateName
+    __iter__: Callable[..., Any]
+    __getitem__: Callable[..., Any]
+    __contains__: Callable[..., Any]
 
     def fail(cls, *_args: Any, **_named: Any) -> Any:
         path, use = cls.private_name.path.replace(":", "."), cls.private_name.use

@@ -1,50 +1,55 @@
 """PyTorch's operators: their classes, schemas and kernels, and those with private names."""
 
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse.torch.patches.names import attribute, private
 
-OpOverload = private("torch._ops:OpOverload", "2.6", "know the operators of graphs")
-OpOverloadPacket = private("torch._ops:OpOverloadPacket", "2.6", "know operators in programs")
-HigherOrderOperator = private(
+OpOverload: Any = private("torch._ops:OpOverload", "2.6", "know the operators of graphs")
+OpOverloadPacket: Any = private("torch._ops:OpOverloadPacket", "2.6", "know operators in programs")
+HigherOrderOperator: Any = private(
     "torch._ops:HigherOrderOperator", "2.6", "know operators on functions"
 )
 
 ADD = "torch:ops.aten.add.Tensor"
-schema_of = attribute(f"{ADD}._schema", "2.6", "read what an operator takes, gives and writes to")
-overload_name = attribute(f"{ADD}._overloadname", "2.6", "find operators in the table")
-kernel_of = attribute(
+schema_of: Callable[..., Any] = attribute(
+    f"{ADD}._schema", "2.6", "read what an operator takes, gives and writes to"
+)
+overload_name: Callable[..., Any] = attribute(
+    f"{ADD}._overloadname", "2.6", "find operators in the table"
+)
+kernel_of: Callable[..., Any] = attribute(
     f"{ADD}._op", "2.6", "call operators without a way through Python", without=lambda op: op
 )
-dispatch_cache = attribute(
+dispatch_cache: Callable[..., Any] = attribute(
     f"{ADD}._dispatch_cache", "2.6", "have operators find kernels again", without=lambda op: {}
 )
-can_decompose = private(
+can_decompose: Any = private(
     "torch._ops:OpOverload._can_decompose",
     "2.6",
     "count operators that PyTorch takes apart",
     without=lambda op: False,
 )
-decompositions = private(
+decompositions: Any = private(
     "torch._decomp:decomposition_table", "2.6", "count operators by their parts", without={}
 )
-core_decompositions = private(
+core_decompositions: Any = private(
     "torch._decomp:core_aten_decompositions", "2.6", "take operators without an entry apart"
 )
-all_schemas = private(
+all_schemas: Any = private(
     "torch._C:_jit_get_all_schemas", "2.6", "list the operators of the Core ATen IR"
 )
-has_kernel = private(
+has_kernel: Any = private(
     "torch._C:_dispatch_has_kernel_for_dispatch_key",
     "2.6",
     "see which operators are made of others",
 )
-DispatchKey = private("torch._C:DispatchKey", "2.6", "name kernels of operators")
-PromotionKind = private(
+DispatchKey: Any = private("torch._C:DispatchKey", "2.6", "name kernels of operators")
+PromotionKind: Any = private(
     "torch._prims_common:ELEMENTWISE_TYPE_PROMOTION_KIND", "2.6", "promote as operators do"
 )
-promoted = private("torch._prims_common:elementwise_dtypes", "2.6", "promote as operators do")
-raise_if_zero = private("torch:_assert_async", "2.6", "check a condition within a graph")
+promoted: Any = private("torch._prims_common:elementwise_dtypes", "2.6", "promote as operators do")
+raise_if_zero: Any = private("torch:_assert_async", "2.6", "check a condition within a graph")
 
 
 def of_aten(name: str, use: str, since: str = "2.6") -> Any:

@@ -35,7 +35,7 @@ class TorchScope(Scope):
         if self.full_name is None:
             parent = self.parent
             if parent is None:
-                self.full_name = self.kind
+                self.full_name: str = self.kind
             else:
                 name = name_inside(parent.module(), self.module()) or self.kind
                 self.full_name = name if parent.parent is None else f"{parent.path}.{name}"

@@ -57,7 +57,7 @@ class Place(threading.local):
 
     def __init__(self) -> None:
         self.looking = False
-        self.nodes = NodeScopes()
+        self.nodes: NodeScopes = NodeScopes()
         self.regions: list[str] = []  # of record_function, that are open
         self.running: list[tuple[Any, Scope | None, str, int]] = []
         self.models: list[Any] = []  # the roots of paths
@@ -65,7 +65,7 @@ class Place(threading.local):
         self.mode: Any = None  # a WatchingMode, which knows the engine's node
 
 
-place = Place()
+place: Place = Place()
 
 
 def count_other_modes() -> int:
@@ -111,7 +111,8 @@ def outer_scope(module: torch.nn.Module) -> Scope | None:
     return None
 
 
-call_module, is_compiling = CALL.original, torch.compiler.is_compiling
+call_module: Any = CALL.original
+is_compiling: Callable[..., bool] = torch.compiler.is_compiling
 
 
 def told_call(module: torch.nn.Module, *args: Any, **named: Any) -> Any:
@@ -181,12 +182,16 @@ def told_backward(*args: Any, **named: Any) -> tuple[torch.Tensor, ...]:
 # -- checkpoints ------------------------------------------------------------------------------
 
 Reentrant = checkpoint.CheckpointFunction
-make_frame, make_recomputation = CheckpointFrame.__init__, Recomputation.__init__
+make_frame: Any = CheckpointFrame.__init__
+make_recomputation: Any = Recomputation.__init__
+end_recomputation: Any
+begin_recomputation: Any
 begin_recomputation, end_recomputation = (
     getattr(Recomputation, name, None)  # None for a missing name
     for name in ("__enter__", "__exit__")
 )
-forward_reentrant, backward_reentrant = Reentrant.forward, Reentrant.backward
+forward_reentrant: Callable[..., Any] = Reentrant.forward
+backward_reentrant: Callable[..., tuple[Any, ...]] = Reentrant.backward
 
 
 def told_frame(self: Any, *args: Any, **named: Any) -> None:
@@ -265,8 +270,8 @@ REPLACED = [
 class PassHooks:
     """All replacements, active while any thread is observed."""
 
-    lock = threading.Lock()
-    users = 0
+    lock: "threading.Lock" = threading.Lock()
+    users: int = 0
     undo: list[Any] = []
 
     @classmethod

@@ -29,10 +29,10 @@ class StateModes:
     """A snapshot of the PyTorch modes that a captured function may change."""
 
     def __init__(self) -> None:
-        self.grad = torch.is_grad_enabled()
+        self.grad: bool = torch.is_grad_enabled()
         self.autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
-        self.cache = torch.is_autocast_cache_enabled()
-        self.nesting = autocast_nesting()
+        self.cache: bool = torch.is_autocast_cache_enabled()
+        self.nesting: int = autocast_nesting()
 
     def set(self, nesting: int | None = None) -> None:
         """Restore the modes. `nesting` is the number of open regions of autocast, by default that
@@ -48,7 +48,8 @@ class ModesKept:
     """A graph that changes modes: where it raises, the earlier modes are restored."""
 
     def __init__(self, run: Any, before: StateModes) -> None:
-        self.inside, self.before = run, before
+        self.inside = run
+        self.before = before
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         nesting = autocast_nesting()  # it may differ between calls of one entry

@@ -195,7 +195,8 @@ class PythonTensorCall:
     ) -> None:
         places = [x[0] for x in (*inputs, *outputs) if len(x) > 1]
         self.table = (ctypes.c_int64 * (max(places, default=0) + 1)).from_address(table)
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs = inputs
+        self.outputs = outputs
 
     def fill(self, args: list[Any]) -> bool:
         """Whether the arguments are as expected; the table then has their addresses."""

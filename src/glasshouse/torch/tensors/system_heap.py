@@ -21,8 +21,8 @@ class SystemHeap:
     It models a new process: one that has freed more memory keeps more, and less is new."""
 
     def __init__(self) -> None:
-        self.threshold = FIRST_THRESHOLD
-        self.end = 0
+        self.threshold: int = FIRST_THRESHOLD
+        self.end: int = 0
         self.holes: list[tuple[int, int]] = []  # (begin, end), ascending, none beside another
 
     def allocate(self, nbytes: int) -> tuple[int | None, int]:

@@ -1,7 +1,7 @@
 """DETR: a detector whose queries attend to the image, each to become one box or none."""
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from glasshouse.vision.boxes import (
 from glasshouse.vision.matching import assignment
 from glasshouse.vision.models.resnet import ResNetBody
 from glasshouse.vision.models.swin import named
+
+if TYPE_CHECKING:
+    from glasshouse.nn.linear import Linear
+    from glasshouse.nn.norm import LayerNorm
+
 
 WEIGHTS = {"loss_ce": 1.0, "loss_bbox": 5.0, "loss_giou": 2.0}  # of the loss, and of matching
 
@@ -69,12 +74,14 @@ class PlacedLayer(nn.Module):
     def __init__(self, sizes: tuple[int, int, int], rate: float, is_decoder: bool) -> None:
         super().__init__()
         dim, heads, hidden = sizes
-        self.attentions = ["self_attn", "encoder_attn"] if is_decoder else ["self_attn"]
+        self.attentions: list[str] = ["self_attn", "encoder_attn"] if is_decoder else ["self_attn"]
         for name in self.attentions:
             self.add_module(name, PlacedAttention(dim, heads))
             self.add_module(f"{name}_layer_norm", nn.LayerNorm(dim))
-        self.fc1, self.fc2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-        self.final_layer_norm, self.rate = nn.LayerNorm(dim), rate
+        self.fc1: Linear = nn.Linear(dim, hidden)
+        self.fc2: Linear = nn.Linear(hidden, dim)
+        self.final_layer_norm: LayerNorm = nn.LayerNorm(dim)
+        self.rate = rate
 
     def forward(self, x: Tensor, at: Tensor, memory: tuple[Any, Any, Any]) -> Tensor:
         sources = {"self_attn": (x, at, None), "encoder_attn": memory}
@@ -123,7 +130,8 @@ class DETR(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.num_classes, self.dim = num_classes, dim
+        self.num_classes = num_classes
+        self.dim = dim
         body = ResNetBody(backbone, frozen, **options)
         projection = nn.Conv2d(body.channels[-1], dim, 1)
         stacks = {
@@ -141,7 +149,7 @@ class DETR(nn.Module):
                 "decoder": nn.ModuleDict(decoder),
             }
         )
-        self.class_labels_classifier = nn.Linear(dim, num_classes + 1)
+        self.class_labels_classifier: Linear = nn.Linear(dim, num_classes + 1)
         maps = [nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, 4)]
         self.bbox_predictor: Any = nn.ModuleDict({"layers": nn.ModuleList(maps)})
         for name, p in self.named_parameters():

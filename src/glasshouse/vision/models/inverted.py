@@ -2,11 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.tensor import Tensor
 from glasshouse.vision.models.sizes import divisible, sized
+
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import Sequential
+    from glasshouse.nn.layers import DropPath
+
 
 Layers = Callable[..., Module]
 
@@ -55,8 +61,9 @@ class InvertedResidual(nn.Module):
         parts += [] if gate is None else [gate]
         last = conv_act(expanded, out, 1, norm, None)
         self.add_module(place, nn.Sequential(*parts, *(last if place == "conv" else [last])))
-        self.place, self.is_added = place, stride == 1 and channels == out
-        self.stochastic_depth = nn.DropPath(drop)
+        self.place = place
+        self.is_added: bool = stride == 1 and channels == out
+        self.stochastic_depth: DropPath = nn.DropPath(drop)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.get_submodule(self.place)(x)
@@ -71,9 +78,9 @@ class MobileNet(nn.Module):
 
     def __init__(self, features: list[Module], classifier: list[Module]) -> None:
         super().__init__()
-        self.features = nn.Sequential(*features)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Sequential(*classifier)
+        self.features: Sequential = nn.Sequential(*features)
+        self.avgpool: Any = nn.AdaptiveAvgPool2d(1)
+        self.classifier: Sequential = nn.Sequential(*classifier)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
@@ -203,9 +210,9 @@ class EfficientNet(MobileNet):
         super().__init__(parts, [nn.Dropout(dropout), nn.Linear(4 * channels, num_classes)])
 
 
-mobilenet_v2 = sized("mobilenet_v2", MobileNetV2)
-mobilenet_v3_large = sized("mobilenet_v3_large", MobileNetV3, "large")
-mobilenet_v3_small = sized("mobilenet_v3_small", MobileNetV3, "small")
+mobilenet_v2: Callable[..., MobileNetV2] = sized("mobilenet_v2", MobileNetV2)
+mobilenet_v3_large: Callable[..., MobileNetV3] = sized("mobilenet_v3_large", MobileNetV3, "large")
+mobilenet_v3_small: Callable[..., MobileNetV3] = sized("mobilenet_v3_small", MobileNetV3, "small")
 
 
 def efficientnet(
@@ -217,11 +224,11 @@ def efficientnet(
     return sized(f"efficientnet_b{number}", EfficientNet, **sizes, **options)
 
 
-efficientnet_b0 = efficientnet(0, 1.0, 1.0, 0.2)
-efficientnet_b1 = efficientnet(1, 1.0, 1.1, 0.2)
-efficientnet_b2 = efficientnet(2, 1.1, 1.2, 0.3)
-efficientnet_b3 = efficientnet(3, 1.2, 1.4, 0.3)
-efficientnet_b4 = efficientnet(4, 1.4, 1.8, 0.4)
-efficientnet_b5 = efficientnet(5, 1.6, 2.2, 0.4)
-efficientnet_b6 = efficientnet(6, 1.8, 2.6, 0.5)
-efficientnet_b7 = efficientnet(7, 2.0, 3.1, 0.5)
+efficientnet_b0: Callable[..., EfficientNet] = efficientnet(0, 1.0, 1.0, 0.2)
+efficientnet_b1: Callable[..., EfficientNet] = efficientnet(1, 1.0, 1.1, 0.2)
+efficientnet_b2: Callable[..., EfficientNet] = efficientnet(2, 1.1, 1.2, 0.3)
+efficientnet_b3: Callable[..., EfficientNet] = efficientnet(3, 1.2, 1.4, 0.3)
+efficientnet_b4: Callable[..., EfficientNet] = efficientnet(4, 1.4, 1.8, 0.4)
+efficientnet_b5: Callable[..., EfficientNet] = efficientnet(5, 1.6, 2.2, 0.4)
+efficientnet_b6: Callable[..., EfficientNet] = efficientnet(6, 1.8, 2.6, 0.5)
+efficientnet_b7: Callable[..., EfficientNet] = efficientnet(7, 2.0, 3.1, 0.5)

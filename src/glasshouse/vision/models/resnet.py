@@ -1,7 +1,7 @@
 """Residual networks."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
@@ -9,6 +9,10 @@ from glasshouse.nn.functional import relu
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, ones, sqrt, zeros
 from glasshouse.vision.models.sizes import sized
+
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import Sequential
+    from glasshouse.nn.linear import Identity, Linear
 
 
 def conv_norm(
@@ -49,7 +53,9 @@ class ResidualBlock(nn.Module):
         is_identity = stride == 1 and channels == out
         shortcut = () if is_identity else conv_norm(channels, out, 1, stride)
         self.out_channels = out
-        self.downsample = nn.Identity() if is_identity else nn.Sequential(*shortcut)
+        self.downsample: Identity | Sequential = (
+            nn.Identity() if is_identity else nn.Sequential(*shortcut)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = x
@@ -66,7 +72,7 @@ class BasicBlock(ResidualBlock):
     Shapes: (N, C, H, W) -> (N, width, H / stride, W / stride)
     """
 
-    kernels = (3, 3)
+    kernels: tuple[int, ...] = (3, 3)
 
 
 class Bottleneck(ResidualBlock):
@@ -76,7 +82,7 @@ class Bottleneck(ResidualBlock):
     """
 
     expansion = 4
-    kernels = (1, 3, 1)
+    kernels: tuple[int, ...] = (1, 3, 1)
     strided = 2
 
 
@@ -102,9 +108,9 @@ class ResNet(nn.Module):
         **groups: int,
     ) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.conv1: Any = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False)
+        self.bn1: Any = nn.BatchNorm2d(width)
+        self.maxpool: Any = nn.MaxPool2d(3, stride=2, padding=1)
         channels = width
         for i, count in enumerate(layers):
             blocks = []
@@ -112,8 +118,8 @@ class ResNet(nn.Module):
                 blocks.append(block(channels, width << i, 2 if i and not j else 1, **groups))
                 channels = (width << i) * block.expansion
             self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
-        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc = nn.Linear(channels, num_classes)
+        self.avgpool: Any = nn.AdaptiveAvgPool2d((1, 1))
+        self.fc: Linear = nn.Linear(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -141,7 +147,8 @@ class FrozenBatchNorm2d(nn.Module):
 
     def __init__(self, num_features: int, eps: float = 1e-5) -> None:
         super().__init__()
-        self.num_features, self.eps = num_features, eps
+        self.num_features = num_features
+        self.eps = eps
         values = {"weight": ones, "bias": zeros, "running_mean": zeros, "running_var": ones}
         for name, make in values.items():
             self.register_buffer(name, make((num_features,)))
@@ -166,7 +173,7 @@ class ResNetBody(ResNet):
         super().__init__(block, tuple(layers), **options)
         del self.fc
         blocks = [self.layer1, self.layer2, self.layer3, self.layer4]
-        self.channels = [layer[-1].out_channels for layer in blocks]
+        self.channels: list[Any] = [layer[-1].out_channels for layer in blocks]
         if frozen:
             self.apply(freeze)
 
@@ -195,9 +202,18 @@ def resnet(name: str, of: str | None = None, **groups: int) -> Callable[..., Res
     return sized(name, ResNet, block, layers=tuple(layers), **groups)
 
 
-resnet18, resnet34, resnet50 = resnet("resnet18"), resnet("resnet34"), resnet("resnet50")
-resnet101, resnet152 = resnet("resnet101"), resnet("resnet152")
-resnext50_32x4d = resnet("resnext50_32x4d", "resnet50", groups=32, width_per_group=4)
-resnext101_32x8d = resnet("resnext101_32x8d", "resnet101", groups=32, width_per_group=8)
-wide_resnet50_2 = resnet("wide_resnet50_2", "resnet50", width_per_group=128)
-wide_resnet101_2 = resnet("wide_resnet101_2", "resnet101", width_per_group=128)
+resnet18: Callable[..., ResNet] = resnet("resnet18")
+resnet34: Callable[..., ResNet] = resnet("resnet34")
+resnet50: Callable[..., ResNet] = resnet("resnet50")
+resnet101: Callable[..., ResNet] = resnet("resnet101")
+resnet152: Callable[..., ResNet] = resnet("resnet152")
+resnext50_32x4d: Callable[..., ResNet] = resnet(
+    "resnext50_32x4d", "resnet50", groups=32, width_per_group=4
+)
+resnext101_32x8d: Callable[..., ResNet] = resnet(
+    "resnext101_32x8d", "resnet101", groups=32, width_per_group=8
+)
+wide_resnet50_2: Callable[..., ResNet] = resnet("wide_resnet50_2", "resnet50", width_per_group=128)
+wide_resnet101_2: Callable[..., ResNet] = resnet(
+    "wide_resnet101_2", "resnet101", width_per_group=128
+)

@@ -2,8 +2,9 @@
 attends in windows."""
 
 import math
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from glasshouse.nn.functional import pad, scaled_dot_product_attention
 from glasshouse.tensor import Tensor, asarray, broadcast_to, concat, roll, zeros
 from glasshouse.vision.models.convnext import Permute, reset
 from glasshouse.vision.models.sizes import sized
+
+if TYPE_CHECKING:
+    from glasshouse.nn.containers import Sequential
+    from glasshouse.nn.layers import DropPath
+    from glasshouse.nn.linear import Linear
+    from glasshouse.nn.module import Parameter
+    from glasshouse.nn.norm import LayerNorm
 
 
 class PackedAttention(nn.Module):
@@ -27,7 +35,9 @@ class PackedAttention(nn.Module):
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
         check_divides("PackedAttention", "dim", dim, "heads", heads)
-        self.heads, self.qkv, self.proj = heads, nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.heads = heads
+        self.qkv: Linear = nn.Linear(dim, 3 * dim)
+        self.proj: Linear = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attend(x, None)
@@ -48,9 +58,11 @@ class PackedBlock(nn.Module):
 
     def __init__(self, dim: int, attention: Module, mlp: Module, drop: float, eps: float) -> None:
         super().__init__()
-        self.norm1, self.attn = nn.LayerNorm(dim, eps=eps), attention
-        self.stochastic_depth = nn.DropPath(drop)
-        self.norm2, self.mlp = nn.LayerNorm(dim, eps=eps), mlp
+        self.norm1: LayerNorm = nn.LayerNorm(dim, eps=eps)
+        self.attn = attention
+        self.stochastic_depth: DropPath = nn.DropPath(drop)
+        self.norm2: LayerNorm = nn.LayerNorm(dim, eps=eps)
+        self.mlp = mlp
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.stochastic_depth(self.attn(self.norm1(x)))
@@ -92,16 +104,17 @@ class DeiT(nn.Module):
         super().__init__()
         check_divides("DeiT", "image_size", image_size, "patch_size", patch_size)
         length = (image_size // patch_size) ** 2 + 1 + distilled
-        self.cls_token = nn.Parameter(zeros((1, 1, dim)))
-        self.pos_embed = nn.Parameter(zeros((1, length, dim)))
-        self.patch_embed = named(proj=nn.Conv2d(3, dim, patch_size, stride=patch_size))
+        self.cls_token: Parameter = nn.Parameter(zeros((1, 1, dim)))
+        self.pos_embed: Parameter = nn.Parameter(zeros((1, length, dim)))
+        self.patch_embed: Sequential = named(proj=nn.Conv2d(3, dim, patch_size, stride=patch_size))
         drops = np.linspace(0, stochastic_depth, layers).tolist()
-        self.blocks = nn.Sequential(*[self.block(dim, heads, drop) for drop in drops])
-        self.norm, self.head = nn.LayerNorm(dim, eps=1e-6), nn.Linear(dim, num_classes)
+        self.blocks: Sequential = nn.Sequential(*[self.block(dim, heads, drop) for drop in drops])
+        self.norm: LayerNorm = nn.LayerNorm(dim, eps=1e-6)
+        self.head: Linear = nn.Linear(dim, num_classes)
         self.distilled = distilled
         if distilled:
-            self.dist_token = nn.Parameter(zeros((1, 1, dim)))
-            self.head_dist = nn.Linear(dim, num_classes)
+            self.dist_token: Parameter = nn.Parameter(zeros((1, 1, dim)))
+            self.head_dist: Linear = nn.Linear(dim, num_classes)
         self.apply(reset)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
@@ -138,8 +151,11 @@ class WindowAttention(PackedAttention):
 
     def __init__(self, dim: int, heads: int, window: int = 7, shift: int = 0) -> None:
         super().__init__(dim, heads)
-        self.window, self.shift = window, shift
-        self.relative_position_bias_table = nn.Parameter(zeros(((2 * window - 1) ** 2, heads)))
+        self.window = window
+        self.shift = shift
+        self.relative_position_bias_table: Parameter = nn.Parameter(
+            zeros(((2 * window - 1) ** 2, heads))
+        )
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
         self.register_buffer("relative_position_index", asarray(window_places(window)))
 
@@ -190,7 +206,8 @@ class PatchMerging(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.reduction, self.norm = nn.Linear(4 * dim, 2 * dim, bias=False), nn.LayerNorm(4 * dim)
+        self.reduction: Linear = nn.Linear(4 * dim, 2 * dim, bias=False)
+        self.norm: LayerNorm = nn.LayerNorm(4 * dim)
 
     def forward(self, x: Tensor) -> Tensor:
         _, height, width, _ = x.shape
@@ -235,8 +252,9 @@ class SwinTransformer(nn.Module):
             if i + 1 < len(layers):
                 parts.append(PatchMerging(dim))
                 dim *= 2
-        self.features, self.norm = nn.Sequential(*parts), nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, num_classes)
+        self.features: Sequential = nn.Sequential(*parts)
+        self.norm: LayerNorm = nn.LayerNorm(dim)
+        self.head: Linear = nn.Linear(dim, num_classes)
         self.apply(reset)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -244,12 +262,14 @@ class SwinTransformer(nn.Module):
 
 
 SWIN = {"dim": 96, "layers": (2, 2, 6, 2), "heads": (3, 6, 12, 24), "stochastic_depth": 0.2}
-swin_t = sized("swin_t", SwinTransformer, **SWIN)
+swin_t: Callable[..., SwinTransformer] = sized("swin_t", SwinTransformer, **SWIN)
 SWIN_S = {"layers": (2, 2, 18, 2), "stochastic_depth": 0.3}
-swin_s = sized("swin_s", SwinTransformer, **SWIN | SWIN_S)
+swin_s: Callable[..., SwinTransformer] = sized("swin_s", SwinTransformer, **SWIN | SWIN_S)
 SWIN_B = {"dim": 128, "heads": (4, 8, 16, 32), "stochastic_depth": 0.5}
-swin_b = sized("swin_b", SwinTransformer, **SWIN | SWIN_S | SWIN_B)
+swin_b: Callable[..., SwinTransformer] = sized("swin_b", SwinTransformer, **SWIN | SWIN_S | SWIN_B)
 
-deit_tiny_patch16_224 = sized("deit_tiny_patch16_224", DeiT, dim=192, heads=3)
-deit_small_patch16_224 = sized("deit_small_patch16_224", DeiT, dim=384, heads=6)
-deit_base_patch16_224 = sized("deit_base_patch16_224", DeiT, dim=768, heads=12)
+deit_tiny_patch16_224: Callable[..., DeiT] = sized("deit_tiny_patch16_224", DeiT, dim=192, heads=3)
+deit_small_patch16_224: Callable[..., DeiT] = sized(
+    "deit_small_patch16_224", DeiT, dim=384, heads=6
+)
+deit_base_patch16_224: Callable[..., DeiT] = sized("deit_base_patch16_224", DeiT, dim=768, heads=12)

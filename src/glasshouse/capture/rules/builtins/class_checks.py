@@ -111,7 +111,7 @@ class RegisteredAnswers:
     registrations: while that is the same, no answer changes."""
 
     def __init__(self) -> None:
-        self.token = abc.get_cache_token()
+        self.token: object = abc.get_cache_token()
         self.answers: list[tuple[type[Any], type[Any], bool]] = []
 
     def hold(self) -> bool:

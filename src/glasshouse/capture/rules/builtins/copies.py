@@ -32,7 +32,8 @@ class ObjectCopier:
     original."""
 
     def __init__(self, tracer: "CaptureTracer", deep: bool) -> None:
-        self.tracer, self.deep = tracer, deep
+        self.tracer = tracer
+        self.deep = deep
         self.copies: dict[int, Var] = {}
         self.from_outside: list[Var] = []
 
