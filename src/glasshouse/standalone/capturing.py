@@ -10,6 +10,7 @@ from glasshouse.base.errors import BackendError, CaptureError, OptionError, type
 from glasshouse.base.flags import flags
 from glasshouse.capture.api import Capture, OptimizeDecorator, compile_to_program, front, innermost
 from glasshouse.capture.check.world import Copier, World, generators_kept
+from glasshouse.capture.guards.program import Guard, read_source
 from glasshouse.capture.jit import JitFunction
 from glasshouse.capture.programs.captured_program import CapturedProgram
 from glasshouse.capture.programs.program_compiler import CompiledGraph
@@ -23,6 +24,7 @@ from glasshouse.standalone.names import ReachedNames
 from glasshouse.standalone.replacement import ReplacementReading
 from glasshouse.targets import Target, use_target
 
+DECIDING = ("eq", "call", "is")  # kinds of guards that a number can fail
 MOST_CALLS = 8  # until a call of the step is like the one before
 WHERE = "export_program"
 
@@ -86,6 +88,7 @@ def captured_copy(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCal
         arguments = {name: x for name, x in slots if not isinstance(x, types.CellType)}
         names = ReachedNames({**roots, **arguments})
         reading = ReplacementReading(entry.run, entry.info.source, slots, names)
+        check_guards(entry.info.guards, values, names, reading)
         graph = getattr(entry.run.__globals__.get("graph"), "__self__", None)
         program = program_of(graph, [x.value for x in reading.inputs or ()])
         draws = [state_of(generator) for generator in program.keys]
@@ -139,6 +142,26 @@ def slots_of(fn: Any, args: tuple[Any, ...]) -> list[tuple[str, Any]]:
         slots.insert(0, (function.__code__.co_varnames[0], fn.__self__))
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return [*slots, *cells]
+
+
+def check_guards(
+    guards: list[Guard], slots: Any, names: ReachedNames, reading: ReplacementReading
+) -> None:
+    """Check that no guard depends on a number that the step itself changes, for C asks none.
+
+    Raises: CaptureError with the number, and the line that looks at it
+    """
+    changing = {write.name for write in reading.writes}
+    for guard in guards:
+        if guard.kind not in DECIDING or guard.source.base is None:
+            continue
+        owner = names.containers.get(id(read_source(guard.source.base, slots)))
+        name = None if owner is None else names.part_name(owner, guard.source.key)
+        if name in changing:
+            line = ":".join(map(str, guard.line or ()))
+            expected = "a step that does the same whatever its numbers are"
+            fix = "Leave the choice to the caller."
+            raise CaptureError(WHERE, expected, f"a choice by {name} at {line}", fix)
 
 
 def program_of(graph: Any, inputs: list[Any]) -> CapturedProgram:

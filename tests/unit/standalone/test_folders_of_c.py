@@ -229,6 +229,16 @@ def test_what_has_no_form_in_c_is_refused_by_name(tmp_path):
     seen = []
     with pytest.raises(CaptureError, match="append"):
         gh.export_program(lambda x: seen.append(x * 2.0), tmp_path, x)
+
+    class Counter:
+        count = 0
+
+        def step(self, x):
+            self.count += 1
+            return x * 2.0 if self.count % 10 else x
+
+    with pytest.raises(CaptureError, match=r"a choice by self.count at .*test_folders_of_c"):
+        gh.export_program(Counter().step, tmp_path, x)
     with pytest.raises(OptionError, match="name that C takes"):
         gh.export_program(lambda x: x + 1, tmp_path, x, name="a b")
     with pytest.raises(OptionError, match="function"):
