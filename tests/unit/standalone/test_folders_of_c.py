@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import c_programs
@@ -285,3 +286,54 @@ def test_the_digits_are_learnt_without_python(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr  # 98 % of the held-out images
     assert library.stat().st_size < 1 << 20
     assert "model.0.weight" in gh.load(folder / "trained.safetensors")
+
+
+@pytest.mark.slow
+def test_threads_with_a_context_each_give_what_one_gives(tmp_path):
+    exported_training(tmp_path, "mlp", OPTIMIZERS["adamw"])[-1].close()
+    library = tmp_path / "libprograms.so"
+    x, y = next(batches("mlp"))
+
+    def losses(_=None):
+        program = c_programs.loaded(tmp_path, "train", library)
+        found = [program.run(x, y)[0].item() for _ in range(200)]
+        program.close()
+        return found
+
+    wanted = losses()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(found == wanted for found in pool.map(losses, range(4)))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+def test_the_header_is_good_cpp_and_memory_may_be_the_callers(tmp_path):
+    gh.export_program(lambda x: x * 2.0, tmp_path, np.ones((2, 3), np.float32), name="twice")
+    library = c_programs.library_of(tmp_path)
+    (tmp_path / "main.cpp").write_text(CPP)
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", tmp_path / "main.cpp", library]
+    subprocess.run([*command, "-o", tmp_path / "main"], check=True)
+    found = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+    assert found.stdout == "2 4 6 8 10 12 memory\n"
+
+
+CPP = r"""
+#include "twice.h"
+#include <cstdio>
+#include <cstdlib>
+
+int main() {
+  float x[6] = {1, 2, 3, 4, 5, 6}, y[6];
+  const int64_t shape[] = {2, 3};
+  const gh_tensor in = {GH_F32, 2, shape, x}, out = {GH_F32, 2, shape, y};
+  const size_t bytes = (gh_bytes(&twice) + 63) / 64 * 64;
+  void *memory = std::aligned_alloc(64, bytes);
+  gh_context *context = nullptr;
+  if (gh_create_in(&twice, memory, bytes, &context)) return 1;
+  if (gh_program_run(context, &in, 1, &out, 1)) return 1;
+  for (float one : y) std::printf("%g ", one);
+  gh_free(context);
+  if (gh_create_in(&twice, memory, 64, &context) == GH_MEMORY) std::puts("memory");
+  std::free(memory);
+}
+"""
