@@ -284,8 +284,18 @@ GH_FN float gh_atan2_f32(float y, float x) {
 
 /* ---- float32: power and remainder -------------------------------------------------------- */
 
-/* x to the power y, with the special cases of C; computed as 2^(y log2|x|) in doubles. */
+/* x to the power y, with the special cases of C; computed as 2^(y log2|x|) in doubles. Powers that the
+   compiler knows to be small integers or a root are products in doubles, a quotient or a root. */
 GH_FN float gh_pow_f32(float x, float y) {
+    if (__builtin_constant_p(y)) {
+        double d = (double)x;
+        if (y == 2.0f) return x * x;
+        if (y == 3.0f) return (float)(d * d * d);
+        if (y == 4.0f) return (float)((d * d) * (d * d));
+        if (y == -1.0f) return 1.0f / x;
+        if (y == -2.0f) return (float)(1.0 / (d * d));
+        if (y == 0.5f) return x == -INFINITY ? INFINITY : sqrtf(x + 0.0f); /* of -0.0 it is 0.0 */
+    }
     int32_t n;
     float a = fabsf(x), half = 0.5f * y;
     double m = (double)gh_split_f32(a, &n), s = (m - 1.0) / (m + 1.0), z = s * s;

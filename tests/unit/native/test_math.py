@@ -241,6 +241,23 @@ def test_powers_at_the_boundary_of_one(library):
     assert_close(found, np.power(x.astype(np.float64), y.astype(np.float64)), 1, x, y)
 
 
+@pytest.mark.parametrize("power", [2, 3, 4, -1, -2, 0.5, 5, -3, 1.5])
+def test_powers_that_the_compiler_knows(tmp_path, power):
+    """A constant exponent is written into the kernel, where some are products, or a root."""
+    source = tmp_path / "powers.c"
+    loop = f"for (long i = 0; i < n; i++) y[i] = gh_pow_f32(x[i], (float){power});"
+    source.write_text(
+        f'#include "gh_math.h"\nvoid loop_power(float *x, float *y, long n) {{ {loop} }}'
+    )
+    path = tmp_path / "powers.so"
+    subprocess.run([CC, *FLAGS, f"-I{NATIVE}", source, "-o", path, "-lm"], check=True)
+    x = np.concatenate([special_values(), np.random.default_rng(5).normal(0, 1, 5000),
+                        np.geomspace(1e-38, 1e38, 5000)]).astype(np.float32)  # fmt: skip
+    results = call(ctypes.CDLL(path), "power", np.float32, x)
+    exact = np.power(x.astype(np.float64), np.full(x.size, power, np.float64))
+    assert_close(results, exact, 1, x)
+
+
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
 def test_float64_is_libm(library, name):
     rng = np.random.default_rng(2)

@@ -12,12 +12,12 @@ from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.byte_products import ByteProducts
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
-from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
 from glasshouse.targets.cpu.kernels.fixed_products import FixedProducts
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
 from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
+from glasshouse.targets.cpu.kernels.small_products import SmallProducts
 from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.kernels.widened_products import widened_products
 from glasshouse.targets.cpu.kernels.windows import WindowKernels
@@ -53,6 +53,7 @@ CPU = CpuTarget(
         WinogradConvolutions(),
         PackedProducts(),
         FixedProducts(),
+        SmallProducts(),
         SymmetricProducts(),
         ByteProducts(),
         OnednnBytes(),
@@ -61,7 +62,6 @@ CPU = CpuTarget(
         SplitProducts(),
         NarrowProducts(),
         OnednnProducts(),
-        DoubleProducts(),
         SplitConvolutions(),
         DepthwiseConvolutions(),
         WeightGradients(),

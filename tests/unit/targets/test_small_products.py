@@ -1,9 +1,11 @@
-"""Small products of float64, which kernels of ours compute: in each order of their loops."""
+"""Small products, which kernels of ours compute: in each order of their loops."""
 
 import numpy as np
 import pytest
 
 import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.targets.cpu.kernels.small_products import SmallProducts
 
 SMALL = [(7, 5, 1), (1, 9, 6), (33, 17, 8), (3, 40, 2), (5, 1, 5), (1, 1, 1)]
 SHAPES = [*SMALL, (2000, 20, 1), (20, 2000, 1)]
@@ -46,3 +48,33 @@ def test_large_products_are_left_to_numpy():
     before = gh.backends.current().fallbacks["matmul"]
     gh.optimize(lambda x: gh.matmul(x, x), nopython=True)(a).numpy()
     assert gh.backends.current().fallbacks["matmul"] == before + 1
+
+
+@pytest.mark.parametrize("rows, depth, columns", SMALL)
+@pytest.mark.parametrize("turns", TURNS)
+def test_products_of_float32_in_a_loop_are_kernels(rows, depth, columns, turns, monkeypatch):
+    draws = np.random.default_rng(3)
+    (a, turn_a), (b, turn_b) = (
+        operand(shape, turned, draws)
+        for shape, turned in zip(((rows, depth), (depth, columns)), turns, strict=True)
+    )
+    a, b = a.astype(np.float32), b.astype(np.float32)
+
+    def step(i, state):
+        factor, sums, x, y = state
+        return factor * 0.5, sums + (turn_a(x) * factor) @ turn_b(y), x, y
+
+    texts = []
+    plan = SmallProducts.plan
+
+    def noted(self, lowering, claim):
+        texts.append(claim.last.op)
+        return plan(self, lowering, claim)
+
+    monkeypatch.setattr(SmallProducts, "plan", noted)
+    with flags.override(compile="always"):
+        start = gh.ones(()), gh.zeros((rows, columns)), gh.asarray(a), gh.asarray(b)
+        result = gh.fori_loop(0, 3, step, start)[1].numpy()
+    product = turn_a(a.astype(np.float64)) @ turn_b(b.astype(np.float64))
+    np.testing.assert_allclose(result, product * 1.75, rtol=1e-5, atol=1e-5)
+    assert texts == ["matmul"]

@@ -1,12 +1,16 @@
-"""Products of matrices of float64 that take little time, as kernels of ours.
+"""Products of matrices that take little time, as kernels of ours.
 
-oneDNN has none in float64. NumPy's reference is fast at large ones, but costs a call from Python:
-that is most of the time of a program with vectors and small matrices, as NumPy's users write."""
+A call of oneDNN takes about as long as 16,000 multiplications of float32: much of the time of a
+loop's body, which calls it in each step. It has no products in float64. NumPy's reference is fast
+at large ones, but costs a call from Python: most of the time of a program with vectors and small
+matrices, as NumPy's users write."""
 
 from typing import Any
 
-from glasshouse.base import float64
+from glasshouse.base import float32, float64
+from glasshouse.compile.kernels.c_text import C_TYPES
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
+from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import (
@@ -17,30 +21,35 @@ from glasshouse.targets.cpu.writing.handwritten import (
     pointers,
 )
 
-MOST_WORK = 1 << 18  # multiplications, which NumPy does in the time of a call from Python
+# Multiplications that oneDNN does in the time of a call, and NumPy in that of a call from Python.
+MOST_WORK = {float32: 1 << 14, float64: 1 << 18}
 NARROW = 4  # columns: fewer fill no vector
 CACHED = 1 << 11  # elements of the result, which stay in a core's nearest cache
 
 
-class DoubleProducts(HandwrittenKernels):
-    """a (M, K) @ b (K, N) in float64: a vector is one of the two, or both are small."""
+class SmallProducts(HandwrittenKernels):
+    """a (M, K) @ b (K, N): both are small, or a vector is one of the two in float64. Products of
+    float32 belong here in the body of a loop only."""
 
     ops = ("matmul",)
-    label = "dgemm"
+    label = "small"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
-        specs = [node.spec, *(x.spec for x in node.inputs)]
-        fits = node.host is None and all(s.dtype is float64 and s.ndim == 2 for s in specs)
-        if not fits or 0 in node.inputs[0].shape or 0 in node.shape:
+        dtype, specs = node.dtype, [node.spec, *(x.spec for x in node.inputs)]
+        fits = node.host is None and all(s.dtype is dtype and s.ndim == 2 for s in specs)
+        if not fits or dtype not in MOST_WORK or 0 in node.inputs[0].shape or 0 in node.shape:
             return None
         work = node.spec.size * node.inputs[0].shape[1]
-        return Claim([node]) if work <= MOST_WORK or 1 in node.shape else None
+        if dtype is float32:
+            is_small = work <= MOST_WORK[dtype] and current_target().keeps_inputs
+        else:
+            is_small = work <= MOST_WORK[dtype] or 1 in node.shape
+        return Claim([node]) if is_small else None
 
     def plan(self, lowering: Any, claim: Claim) -> bool:
         node = claim.last
         a, b = [lowering.operand_view(x) for x in node.inputs]
-        (rows, depth), columns = node.inputs[0].shape, node.shape[1]
-        text = product_text(rows, depth, columns, a.strides, b.strides)
+        text = product_text(node, a.strides, b.strides)
         target = lowering.buffer(node.spec, node=node)
         lines = "\n".join([*pointers(a, b, target.view()), text])
         planned = PlannedKernel(lines, [a, b, target.view()])
@@ -55,16 +64,18 @@ class DoubleProducts(HandwrittenKernels):
         return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
 
-def product_text(rows: int, depth: int, columns: int, a: Any, b: Any) -> str:
+def product_text(node: Node, a: Any, b: Any) -> str:
     """The loops of a product, in the order in which the operands of these strides are read along
     memory: rows of b are added up, or columns of a, or each element is a sum of its own."""
+    (rows, depth), columns = node.inputs[0].shape, node.shape[1]
     (over_a, along_a), (over_b, along_b) = a, b
+    number = C_TYPES[node.dtype.name]
     split = "\n".join(parallel(rows * depth * columns))
     clear = f"for (int64_t i = 0; i < {rows * columns}; ++i) b2[i] = 0;"
     left, right = f"b0[i * {over_a} + k * {along_a}]", f"b1[k * {over_b} + j * {along_b}]"
     if along_b == 1 and columns >= NARROW:
         add = f"""\
-const double x = {left};
+const {number} x = {left};
 #pragma omp simd
 for (int64_t j = 0; j < {columns}; ++j) b2[i * {columns} + j] += x * {right};"""
         by_rows = f"""\
@@ -86,7 +97,7 @@ for (int64_t k = 0; k < {depth}; ++k)
 {clear}
 for (int64_t k = 0; k < {depth}; ++k)
   for (int64_t j = 0; j < {columns}; ++j) {{
-    const double x = {right};
+    const {number} x = {right};
 #pragma omp simd
     for (int64_t i = 0; i < {rows}; ++i) b2[i * {columns} + j] += {left} * x;
   }}"""
@@ -94,7 +105,7 @@ for (int64_t k = 0; k < {depth}; ++k)
 {split}
 for (int64_t i = 0; i < {rows}; ++i)
   for (int64_t j = 0; j < {columns}; ++j) {{
-    double sum = 0;
+    {number} sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t k = 0; k < {depth}; ++k) sum += {left} * {right};
     b2[i * {columns} + j] = sum;
