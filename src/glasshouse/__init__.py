@@ -117,7 +117,7 @@ from glasshouse.nn.functional import (
     triplet_margin_loss,
 )
 from glasshouse.profile import FlopCounter, record_function
-from glasshouse.targets import deterministic
+from glasshouse.targets import detect_anomaly, deterministic
 from glasshouse.tensor import (
     Tensor,
     cumprod,

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-__all__ = ["AxisError", "BackendError", "CaptureError", "CheckpointError", "CollectiveError",
-           "DTypeError", "DeviceError", "GradError", "IndexOutOfRangeError", "LinAlgError",
+__all__ = ["AnomalyError", "AxisError", "BackendError", "CaptureError", "CheckpointError",
+           "CollectiveError", "DTypeError", "DeviceError", "GradError", "IndexOutOfRangeError",
+           "LinAlgError",
            "OptionError", "OutOfMemoryError", "ShapeError", "SharedMemoryError", "TransformError",
            "WorkerError"]  # fmt: skip
 
@@ -96,6 +97,10 @@ class LinAlgError(Explained, ValueError):
 
 class SharedMemoryError(Explained, RuntimeError):
     """An array that a tensor shares was written to while calls that read it waited."""
+
+
+class AnomalyError(Explained, FloatingPointError):
+    """A result of compiled code is NaN or infinite, and `detect_anomaly` is on."""
 
 
 class OutOfMemoryError(Explained, MemoryError):

@@ -95,6 +95,12 @@ declared: tuple[Any, ...] = (
         "batch: a row's results are the same bits in each batch, for products, norms and attention",
         ("", "batch"),
     ),
+    Flag(
+        "detect_anomaly",
+        bool,
+        False,
+        "name the call of compiled code that makes the first NaN or infinity of a result",
+    ),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),

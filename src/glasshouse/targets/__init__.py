@@ -10,5 +10,6 @@ from glasshouse.compile.lowering.target import (
     use_pass,
     use_target,
 )
+from glasshouse.compile.programs.anomalies import detect_anomaly
 from glasshouse.targets.cpu.target import CPU
 from glasshouse.targets.plain.target import PLAIN

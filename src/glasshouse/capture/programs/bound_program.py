@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from glasshouse.base.flags import flags
 from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
 from glasshouse.capture.programs.split import GraphHalf
 from glasshouse.compile.building.toolchain import CompileError
@@ -14,6 +15,7 @@ from glasshouse.compile.programs.program import run_timed, warn_once
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import timers
 from glasshouse.dispatch.watch import Tally
+from glasshouse.graph.graph import graph_of
 from glasshouse.graph.node import Node, computed, pack
 from glasshouse.graph.record import Recording
 
@@ -69,6 +71,8 @@ class BoundProgram:
             graph = None if half is None else half.graph
             self.program: Any = backends.current().compiled(recorded, graph)
             self.program.lines = interpreter.lines.of(recorded)
+            if flags.detect_anomaly:
+                self.program.graph = graph_of(recorded) if graph is None else graph
         except CompileError as error:
             warn_once(error)
             raise NotCompilable from None

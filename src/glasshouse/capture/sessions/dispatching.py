@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glasshouse.base.errors import raised_at
+from glasshouse.base.errors import AnomalyError, raised_at
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode.instructions import GENERATORS, original_of
 from glasshouse.capture.bytecode.native import native
@@ -142,7 +142,9 @@ class Capture:
         error: Exception | None,
     ) -> Any:
         """Call a function whose graph raised, in plain Python. If that raises nothing, the error is
-        our fault. The error is None if one of the graph's checks failed."""
+        our fault. The error is None if one of the graph's checks failed; anomalies are raised."""
+        if isinstance(error, AnomalyError):
+            raise error
         callback = native().set_hook(None)
         try:
             result = plainly(fn(), slots)()

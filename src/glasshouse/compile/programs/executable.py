@@ -13,12 +13,14 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
+from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
 from glasshouse.compile.building.toolchain import NATIVE, CompileError
 from glasshouse.compile.kernels.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.lowering.source_map import StepInfo, label_of
 from glasshouse.compile.lowering.target import Target, current_target
 from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
+from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.between_ranks import CollectiveSteps
 from glasshouse.compile.programs.code import OutputSpec, ProgramCode, StepCode
 from glasshouse.compile.programs.replay import load_replay
@@ -152,6 +154,8 @@ class Program:
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
+        self.graph: Graph | None = None  # its calls, where anomalies are looked for
+        self.looks: anomalies.Looks | None = None
         self.nbytes = bytes_of(code)
 
     def make_steps(self, steps: list[StepCode], common: CommonSizes) -> Any:
@@ -233,6 +237,15 @@ class Program:
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
+        if flags.detect_anomaly:
+            run = functools.partial(self.run_once, arrays, scalars, ends_ns)
+            return anomalies.checked(self, run, arrays, scalars, donated)
+        return self.run_once(arrays, scalars, ends_ns, donated)
+
+    def run_once(
+        self, arrays: list[np.ndarray], scalars: list[bytes], ends_ns: Any, donated: Any
+    ) -> list[np.ndarray]:
+        """`run`, whose results nobody looks at."""
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
