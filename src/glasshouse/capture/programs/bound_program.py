@@ -11,6 +11,7 @@ from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
 from glasshouse.capture.programs.split import GraphHalf
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.lowering.source_map import counts_of
+from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.program import run_timed, warn_once
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import timers
@@ -72,7 +73,7 @@ class BoundProgram:
             self.program: Any = backends.current().compiled(recorded, graph)
             self.program.lines = interpreter.lines.of(recorded)
             if flags.detect_anomaly:
-                self.program.graph = graph_of(recorded) if graph is None else graph
+                anomalies.graphs[self.program] = graph_of(recorded) if graph is None else graph
         except CompileError as error:
             warn_once(error)
             raise NotCompilable from None

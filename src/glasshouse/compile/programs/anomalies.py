@@ -5,9 +5,9 @@ repeated, call by call on the cards' references and the same inputs, which nothi
 yet. The call that is named made a number that is not finite, and the bad result follows from it."""
 
 import math
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from glasshouse.base.errors import AnomalyError
 from glasshouse.base.flags import flags, having
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import quiet
-from glasshouse.graph.graph import Graph, run_node
+from glasshouse.graph.graph import Graph, graph_of, run_node
 from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recording, compute
 
 SMALL = 1 << 14  # elements of a result that is looked at whole, each time
 PART = 0.005  # of the runs' time that looks at large results may take
 FINITE, INFINITE, NAN = 0, 1, 2
+graphs: WeakKeyDictionary[Any, Graph] = WeakKeyDictionary()  # of Programs that are looked at
+looks_at: WeakKeyDictionary[Any, "Looks"] = WeakKeyDictionary()
 
 
 class detect_anomaly(having):
@@ -62,16 +65,16 @@ class Looks:
 
     def __init__(self, program: Any) -> None:
         self.turn = self.run_ns = self.look_ns = 0
-        self.spare = spare_inputs(program.graph)
+        self.spare = spare_inputs(graphs.get(program))
         sources = [program.output_specs[at][0] for at, *_ in program.outputs]
-        self.passed = {i for i, source in enumerate(sources) if source in self.spare}
+        self.skips = {i for i, source in enumerate(sources) if source in self.spare}
         self.small: list[int] = []
         self.large: list[int] = []
 
     def sort(self, outputs: list[np.ndarray]) -> None:
         """Note which results are looked at, as small or large ones."""
         for i, x in enumerate(outputs):
-            if has_fractions(x) and x.size and i not in self.passed:
+            if has_fractions(x) and x.size and i not in self.skips:
                 (self.small if x.size <= SMALL else self.large).append(i)
 
     def first_bad(self, outputs: list[np.ndarray], run_ns: int) -> int | None:
@@ -105,39 +108,56 @@ def spare_inputs(graph: Graph | None) -> frozenset[int]:
     if graph is None:
         return frozenset()
     numbers = {x.number: x.attrs["number"] for x in graph.nodes if x.op == "input"}
-    read = {
+    uses = {
         x.number for node in graph.nodes if node.origin.phase != "optimizer" for x in node.inputs
     }
-    return frozenset(at for number, at in numbers.items() if number not in read)
+    return frozenset(at for number, at in numbers.items() if number not in uses)
 
 
 class References:
-    """A recording without a Program, as `checked` sees it."""
+    """A recording without a Program, as `Watch` sees it."""
 
     def __init__(self) -> None:
-        self.graph: Graph | None = None
-        self.looks: Looks | None = None
         self.lines: dict[int, str] = {}
         self.outputs: list[Any] = []
 
 
-def checked(
-    program: Any, run: Callable[[Any], Any], arrays: Any, scalars: Any, donated: Any = ()
-) -> list[np.ndarray]:
-    """The results of `run(donated)`, if what is looked at is finite. Of the inputs that are donated
-    only those are overwritten that an optimizer alone reads.
+class Watch:
+    """A run that is looked at. Of the inputs that are donated it overwrites the `spare` ones."""
+
+    def __init__(self, program: Any, arrays: Any, scalars: Any, donated: Any = ()) -> None:
+        self.looks = looks_at.get(program) or looks_at.setdefault(program, Looks(program))
+        self.program, self.arrays, self.scalars = program, arrays, scalars
+        self.spare = self.looks.spare.intersection(donated)
+        self.begin_ns = perf_counter_ns()
+
+    def look(self, outputs: list[np.ndarray]) -> None:
+        """Look at the results.
+
+        Raises: AnomalyError
+        """
+        at = self.looks.first_bad(outputs, perf_counter_ns() - self.begin_ns)
+        if at is not None:
+            inputs = enumerate(self.arrays)
+            arrays = [np.zeros_like(x) if i in self.spare else x for i, x in inputs]
+            explain(graphs.get(self.program), self.program.lines, arrays, self.scalars, at)
+
+
+def of_references(program: Any, recording: Recording) -> list[np.ndarray] | None:
+    """The outputs of a recording that runs on references, if what is looked at is finite. A Program
+    that will run gets the graph in which to look for anomalies.
 
     Raises: AnomalyError
     """
-    if program.looks is None:
-        program.looks = Looks(program)
-    looks, begin = program.looks, perf_counter_ns()
-    overwritten = looks.spare.intersection(donated)
-    outputs = run(overwritten)
-    at = looks.first_bad(outputs, perf_counter_ns() - begin)
-    if at is not None:
-        known = [np.zeros_like(x) if i in overwritten else x for i, x in enumerate(arrays)]
-        explain(program.graph, program.lines, known, scalars, at)
+    target = References() if program is None else program
+    if target not in graphs:
+        graphs[target] = graph_of(recording)
+    if program is not None:
+        return None
+    arrays = [leaf.value for leaf in recording.leaves]
+    watch = Watch(target, arrays, recording.scalars)
+    outputs = quiet.run(compute, recording)
+    watch.look(outputs)
     return outputs
 
 

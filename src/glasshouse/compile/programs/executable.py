@@ -154,8 +154,6 @@ class Program:
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
-        self.graph: Graph | None = None  # its calls, where anomalies are looked for
-        self.looks: anomalies.Looks | None = None
         self.nbytes = bytes_of(code)
 
     def make_steps(self, steps: list[StepCode], common: CommonSizes) -> Any:
@@ -237,15 +235,8 @@ class Program:
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
-        if flags.detect_anomaly:
-            run = functools.partial(self.run_once, arrays, scalars, ends_ns)
-            return anomalies.checked(self, run, arrays, scalars, donated)
-        return self.run_once(arrays, scalars, ends_ns, donated)
-
-    def run_once(
-        self, arrays: list[np.ndarray], scalars: list[bytes], ends_ns: Any, donated: Any
-    ) -> list[np.ndarray]:
-        """`run`, whose results nobody looks at."""
+        watch = anomalies.Watch(self, arrays, scalars, donated) if flags.detect_anomaly else None
+        donated = donated if watch is None else watch.spare
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
@@ -263,7 +254,10 @@ class Program:
                 raise
             finally:
                 self.arena = None
-        return [laid_out(outputs[at], *how) for at, *how in self.outputs]
+        results = [laid_out(outputs[at], *how) for at, *how in self.outputs]
+        if watch is not None:
+            watch.look(results)
+        return results
 
     def make_outputs(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
         """An array for each output: the donated input's, or new memory."""

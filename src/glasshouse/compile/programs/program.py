@@ -105,16 +105,9 @@ def run_recording(recording: Recording, backend: "RecordingBackend") -> None:
     program = program_for(entry, recording, backend)
     if program is None:
         tell_references(entry, recording, backend)
-    if flags.detect_anomaly:
-        looked_at = program or anomalies.References()
-        looked_at.graph = looked_at.graph or graph_of(recording)
-        if program is None:
-            leaves = [leaf.value for leaf in recording.leaves]
-            outputs = anomalies.checked(
-                looked_at, lambda _: quiet.run(compute, recording), leaves, recording.scalars
-            )
-            deliver_results(recording, outputs, [])
-            return
+    if flags.detect_anomaly and (outputs := anomalies.of_references(program, recording)):
+        deliver_results(recording, outputs, [])
+        return
     if program is None and not timers:
         deliver_results(recording, quiet.run(compute, recording), [])
         return
