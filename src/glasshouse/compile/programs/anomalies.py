@@ -115,14 +115,14 @@ def spare_inputs(graph: Graph | None) -> frozenset[int]:
 
 
 class References:
-    """A recording without a Program, as `Watch` sees it."""
+    """A recording without a Program, as `WatchedRun` sees it."""
 
     def __init__(self) -> None:
         self.lines: dict[int, str] = {}
         self.outputs: list[Any] = []
 
 
-class Watch:
+class WatchedRun:
     """A run that is looked at. Of the inputs that are donated it overwrites the `spare` ones."""
 
     def __init__(self, program: Any, arrays: Any, scalars: Any, donated: Any = ()) -> None:
@@ -155,7 +155,7 @@ def of_references(program: Any, recording: Recording) -> list[np.ndarray] | None
     if program is not None:
         return None
     arrays = [leaf.value for leaf in recording.leaves]
-    watch = Watch(target, arrays, recording.scalars)
+    watch = WatchedRun(target, arrays, recording.scalars)
     outputs = quiet.run(compute, recording)
     watch.look(outputs)
     return outputs

@@ -235,7 +235,9 @@ class Program:
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
-        watch = anomalies.Watch(self, arrays, scalars, donated) if flags.detect_anomaly else None
+        watch = (
+            anomalies.WatchedRun(self, arrays, scalars, donated) if flags.detect_anomaly else None
+        )
         donated = donated if watch is None else watch.spare
         for step in self.missing:
             self.fall_back(step)
