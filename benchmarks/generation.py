@@ -4,13 +4,23 @@ Each writes greedily after the same short prompt, in rounds in turn; what the fi
 with capture and compilation, is not counted. `limit` is the time of reading all weights once: the
 least of the rounds for NumPy's products of one row by each. `batch 8` writes eight texts at once;
 its ratio is that of tokens a second over those of one text. `prompt` reads 512 tokens.
+`same bits` are the same under `gh.deterministic("batch")`.
+
+    python benchmarks/generation.py [--gguf MODEL.gguf --llama PYTHON]
+
+With --gguf the weights are a file's. PYTHON is an interpreter with the package xllamacpp, which
+then writes and reads with the same file and as many threads, in turn with ours.
 """
 
+import argparse
+import json
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
-from harness import parse_arguments, save, show
+from harness import RESULTS, save, show
 
 import glasshouse as gh
 from glasshouse.text import models
@@ -22,6 +32,8 @@ SIZES = {
 }  # fmt: skip
 SMALL = {**SIZES, "vocab_size": 512, "num_hidden_layers": 2}
 PROMPT, SKIPPED = [1, 2, 3, 4, 5], 3
+SERVER = Path(__file__).parent / "twins" / "llama_server.py"
+WARMUP = 3  # rounds: a chunk is captured when it comes for the third time
 
 
 def token_seconds(times: list[float]) -> float:
@@ -78,6 +90,32 @@ def make_theirs(model, sizes: dict):
     return torch, theirs
 
 
+class Llama:
+    """llama.cpp with a GGUF file, in another process."""
+
+    def __init__(self, python: str, path: Path) -> None:
+        threads = gh.compile.building.toolchain.count_threads()
+        command = [python, str(SERVER), str(path), str(threads)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def seconds(self, length: int, count: int) -> tuple[float, float]:
+        """Seconds of a prompt, and of a token."""
+        print(json.dumps([length, count]), file=self.process.stdin, flush=True)
+        while not (line := self.process.stdout.readline()).startswith("["):
+            if not line:
+                raise RuntimeError("llama.cpp has ended")
+        prompt, token = json.loads(line)
+        return prompt, token
+
+
+def same_bits(fn) -> float:
+    with gh.deterministic("batch"):
+        return fn()
+
+
 def theirs_seconds(torch, model, count: int) -> float:
     """Seconds between tokens of transformers."""
     ticker = Ticker()
@@ -98,40 +136,67 @@ def limit_seconds(weights: list[np.ndarray]) -> float:
     return time.perf_counter() - start
 
 
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="a short run that only shows it works")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON record")
+    parser.add_argument("--gguf", type=Path, help="a model to take the weights of")
+    parser.add_argument("--llama", help="an interpreter with xllamacpp")
+    return parser.parse_args()
+
+
 def main() -> None:
-    options = parse_arguments(__doc__)
+    options = parse_options()
     sizes, count, rounds = (SMALL, 8, 1) if options.smoke else (SIZES, 32, 5)
+    length = 64 if options.smoke else 512
     gh.random.seed(0)
-    model = models.LlamaForCausalLM(models.LlamaConfig(**sizes)).eval()
-    weights = [p.numpy() for p in model.parameters() if p.ndim == 2]
-    both = make_theirs(model, sizes)
-    cases = {"ours": lambda: ours(model, count), "limit": lambda: limit_seconds(weights)}
+    if options.gguf is None:
+        model = models.LlamaForCausalLM(models.LlamaConfig(**sizes)).eval()
+        weights = [p.numpy() for p in model.parameters() if p.ndim == 2]
+    else:
+        model = gh.load(options.gguf).eval()
+        weights = []
+    both = make_theirs(model, sizes) if options.gguf is None else None
+    cases = {"ours": lambda: ours(model, count)}
+    if weights:
+        cases["limit"] = lambda: limit_seconds(weights)
     cases["batch 8"] = lambda: ours(model, count, rows=8)
-    cases["prompt"] = lambda: reading_prompt(model, 64 if options.smoke else 512)
+    cases["prompt"] = lambda: reading_prompt(model, length)
+    for name in ("ours", "batch 8", "prompt"):
+        cases[f"{name}, same bits"] = lambda usual=cases[name]: same_bits(usual)
+    if options.gguf is not None and options.llama is not None:
+        llama = Llama(options.llama, options.gguf)
+        cases["llama.cpp prompt"] = lambda: llama.seconds(length, 1)[0]
+        cases["llama.cpp"] = lambda: llama.seconds(len(PROMPT), count)[1]
     if both is not None:
         cases["transformers"] = lambda: theirs_seconds(*both, count)
     times: dict[str, list[float]] = {name: [] for name in cases}
-    for number in range(rounds + 1):
+    for number in range(-WARMUP, rounds):
         for name, measured in cases.items():
             seconds = measured()
-            if number:
+            if number >= 0:
                 times[name].append(seconds)
     medians = {name: float(np.median(values)) for name, values in times.items()}
-    limit = min(times["limit"])
     results = {
         "weight_bytes": sum(w.nbytes for w in weights),
         "seconds": medians,
-        "part_of_limit": limit / medians["ours"],
         "batch_8_ratio": 8 * medians["ours"] / medians["batch 8"],
     }
+    if weights:
+        results["part_of_limit"] = min(times["limit"]) / medians["ours"]
+    for name in ("ours", "batch 8", "prompt"):
+        results[f"same_bits_cost_{name}"] = medians[f"{name}, same bits"] / medians[name]
+    if "llama.cpp" in medians:
+        results["over_llama"] = medians["llama.cpp"] / medians["ours"]
+        results["prompt_over_llama"] = medians["llama.cpp prompt"] / medians["prompt"]
     if both is not None:
         results["over_transformers"] = medians["transformers"] / medians["ours"]
     rows = [[name, f"{1e3 * seconds:,.1f} ms"] for name, seconds in medians.items()]
     show("a token (a prompt)", ["", "time"], rows)
-    for name in ("part_of_limit", "over_transformers", "batch_8_ratio"):
-        if name in results:
+    for name in results:
+        if name not in ("weight_bytes", "seconds"):
             print(f"{name.replace('_', ' ')}: {results[name]:.2f}")
-    print(save("generation", results, options))
+    print(save("generation" if options.gguf is None else "generation_gguf", results, options))
 
 
 if __name__ == "__main__":
