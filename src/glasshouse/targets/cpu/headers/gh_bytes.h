@@ -34,6 +34,8 @@ GH_FN void gh_byte_tile(const gh_byte_product *s, int64_t row, int64_t column, c
     const int64_t left = s->depth - k;
     const __mmask64 some = left < 64 ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0;
     __m512i right[GH_BYTE_IN];
+    GH_UNROLL for (int o = 0; o < outs; o++)  /* the rows of weights that come next */
+      __builtin_prefetch(w + (o + outs) * s->w_row + k, 0, 3);
     GH_UNROLL for (int i = 0; i < ins; i++)
       right[i] = _mm512_xor_si512(_mm512_maskz_loadu_epi8(some, x + i * s->x_row + k), flip);
     GH_UNROLL for (int o = 0; o < outs; o++) {
