@@ -22,8 +22,9 @@ def join_products(steps: list[Any], constants: dict[str, np.ndarray], kept: Iter
     """The steps, in which products read the codes of their operands; a DequantizeLinear that
     nobody reads any more is left out. `kept`: names that are read elsewhere."""
     makers = {
-        step.outputs[0]: step
+        name: step
         for step in steps
+        for name in step.outputs[:1]
         if step.operator is not None
         and step.node.op_type == "DequantizeLinear"
         and not step.attributes.get("block_size")
@@ -31,7 +32,8 @@ def join_products(steps: list[Any], constants: dict[str, np.ndarray], kept: Iter
     joined = [with_codes(step, makers, constants) for step in steps]
     read = {*kept, *(name for step in joined for name in step.inputs)}
     read.update(name for step in joined for n in step.graphs for name in step.attributes[n].free)
-    return [x for x in joined if x.outputs[0] not in makers or x.outputs[0] in read]
+    unread = makers.keys() - read
+    return [step for step in joined if not unread.intersection(step.outputs[:1])]
 
 
 def with_codes(step: Any, makers: dict[str, Any], constants: dict[str, np.ndarray]) -> Any:

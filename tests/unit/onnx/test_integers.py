@@ -157,3 +157,12 @@ def test_real_numbers_that_others_read_are_made():
     assert operators_of(network) == ["DequantizeLinear", "MatMul", "ReduceMean", "Add"]
     xr = x * 0.01
     np.testing.assert_allclose(found, xr @ (w * 0.01) + xr.mean(), rtol=1e-4, atol=1e-4)
+
+
+def test_nodes_without_outputs_are_no_products():
+    nodes = [node("DequantizeLinear", ["x", "s"], []), node("MatMul", ["x", "x"], [])]
+    nodes.append(node("DequantizeLinear", ["x", "s"], ["y"]))
+    x = numbers("int8", (2, 2))
+    found, network = result_of(nodes, {"x": x}, {"s": np.float32(0.5)})
+    assert operators_of(network)[-1] == "DequantizeLinear"
+    np.testing.assert_array_equal(found, x * np.float32(0.5))
