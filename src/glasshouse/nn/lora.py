@@ -18,6 +18,7 @@ from glasshouse.nn.functional.conv import convolve
 from glasshouse.nn.functional.linear import embedding, linear
 from glasshouse.nn.linear import Embedding, Linear, TransposedLinear, add_parameters
 from glasshouse.nn.module import Module, Parameter
+from glasshouse.nn.quantized.integers import IntegerLayer
 from glasshouse.ops.checks import check_type
 from glasshouse.tensor import Tensor, matmul, matrix_transpose
 
@@ -115,8 +116,9 @@ def attach(
 
         y = layer(x) + alpha / rank · B A dropout(x)
 
-    Raises: OptionError where nothing matches, for a layer that has an adapter, a rank below 1 or a
-        dropout outside [0, 1]; DTypeError where only layers of other kinds match.
+    Raises: OptionError where nothing matches, for a layer that has an adapter or computes in
+        integers, a rank below 1 or a dropout outside [0, 1]; DTypeError where only layers of other
+        kinds match.
     Source: Hu et al. 2021, arXiv:2106.09685.
     Example:
         >>> net = gh.nn.Sequential(gh.nn.Linear(4, 4), gh.nn.ReLU(), gh.nn.Linear(4, 2))
@@ -143,6 +145,9 @@ def attach(
     for name, layer in layers:
         if "lora" in layer._modules:
             raise OptionError(where, "layers without adapters", name, "Call detach first.")
+        if isinstance(layer, IntegerLayer):
+            fix = 'Quantise with "int8" or "int4", whose products are of floats.'
+            raise OptionError(where, "layers that gradients pass", repr(layer), fix)
     model.requires_grad_(False)
     for _, module in adapted(model):
         module.lora.requires_grad_(True)

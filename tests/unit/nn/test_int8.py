@@ -252,5 +252,7 @@ def test_wrong_calls_are_refused():
         layer(gh.ones((2, 128), dtype="int32"))
     with pytest.raises(OptionError, match="trained"):
         layer.reset_parameters()
+    with pytest.raises(OptionError, match="gradients pass"):
+        nn.lora.attach(nn.quantize(make_net(), "int8_dynamic"), "5")
     with pytest.raises(ShapeError, match="3 input channels"):
         nn.quantize(make_net(), "int8_dynamic")[0](gh.ones((2, 4, 8, 8)))
