@@ -196,7 +196,7 @@ class Int8Conv(IntegerLayer, Conv):
     Raises: ShapeError for another number of channels, OptionError for a weight that is not finite.
     Source: Jacob et al. 2018, arXiv:1712.05877, sec. 2.
     Example:
-        >>> layer = gh.nn.Int8Conv{n}d(gh.nn.Conv{n}d(1, 2, 1))
+        >>> layer = gh.nn.Int8Conv2d(gh.nn.Conv2d(1, 2, 1))
         >>> layer.codes.dtype
         glasshouse.int8
     """
