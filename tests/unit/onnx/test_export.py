@@ -272,6 +272,15 @@ def test_bits_read_as_floats(tmp_path):
         np.testing.assert_array_equal(got, ends)
 
 
+def test_layers_that_compute_in_integers_do_so_in_the_file(tmp_path):
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(128, 8)
+    model = gh.quantize(nn.Sequential(*layers).eval(), "int8_dynamic")
+    path = gh.onnx.export(
+        model, normal(2, 3, 4, 4), tmp_path / "m.onnx", dynamic_axes={"input": {0: "n"}}
+    )
+    assert_same(path, model, (normal(2, 3, 4, 4),), (normal(3, 3, 4, 4),))
+
+
 def test_quantised_layers_keep_their_packed_weights(tmp_path):
     model = gh.quantize(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), "int8")
     path = gh.onnx.export(model, normal(2, 64), tmp_path / "m.onnx")

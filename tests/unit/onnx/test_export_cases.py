@@ -18,7 +18,8 @@ OTHERS = """Container Module ModuleDict ModuleList ParameterDict ParameterList S
     QuantizedLinear FractionalMaxPool2d FractionalMaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d
     ALiBi RelativePositionBias TransformerDecoder TransformerEncoder
     UpsamplingBilinear2d UpsamplingNearest2d DropPath Dropout1d Dropout2d Dropout3d
-    FeatureAlphaDropout SeparableConv2d SeparableConv3d LPPool3d""".split()
+    FeatureAlphaDropout Int8Linear Int8Conv1d Int8Conv2d Int8Conv3d
+    SeparableConv2d SeparableConv3d LPPool3d""".split()
 
 
 def check(case, folder):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.dtype import float64, int64
+from glasshouse.base.dtype import float64, int32, int64
 from glasshouse.onnx.writing.arrays import counted, minus, reshaped
 from glasshouse.onnx.writing.elementwise import parts
 from glasshouse.onnx.writing.joint import VaryingNumber
@@ -213,8 +213,35 @@ def conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValue) -> Wr
     """A convolution."""
     check_real(call)
     options = window_attributes(call)
+    if not x.dtype.is_floating:
+        return integer_conv(w, call, x, kernel)
     name = w.node("Conv", [w.whole(x), w.whole(kernel)], kernel_shape=kernel.shape[2:], **options)
     return w.value(name, call.results[0])
+
+
+def integer_conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValue) -> WrittenValue:
+    """A convolution of integers, which ONNX's has not: products of windows."""
+    like, n, groups = call.results[0], len(x.shape) - 2, call.attrs["groups"]
+    wide = int64 if x.dtype.itemsize > 4 else int32
+    name, weight = (w.cast(w.whole(v), wide) for v in (x, kernel))
+    lows, highs = zip(*call.attrs["padding"])
+    if any(lows) or any(highs):
+        name = w.node("Pad", [name, w.integers(*lows, *highs), "", w.integers(*range(2, n + 2))])
+    counts, size = like.shape[2:], kernel.shape[2:]
+    windows = WrittenValue(name, x.shape, x.shape, wide)
+    name = windows_of(w, windows, counts, {**call.attrs, "size": size})  # (N, C, *O, *K)
+    perm = [0, *range(2, n + 2), 1, *range(n + 2, 2 * n + 2)]
+    length, blocks = prod(kernel.shape[1:]), elements(counts)
+    old = [x.shape[0], *counts, x.shape[1], *size]
+    name = w.node("Transpose", [name], perm=perm)
+    name = reshaped(w, name, old, [old[0], blocks, groups, length])
+    name = w.node("Transpose", [name], perm=[0, 2, 1, 3])  # (N, G, P, C/G · K)
+    out = kernel.shape[0] // groups
+    weight = w.node("Reshape", [weight, w.integers(groups, out, length)])
+    name = w.node("MatMul", [name, w.node("Transpose", [weight], perm=[0, 2, 1])])
+    name = w.node("Transpose", [name], perm=[0, 1, 3, 2])  # (N, G, O/G, P)
+    name = reshaped(w, name, [old[0], groups, out, blocks], like.shape)
+    return w.value(w.cast(name, x.dtype), like)
 
 
 @writes("conv_data_grad")

@@ -272,7 +272,7 @@ def key_of(x: Any, own: set[int]) -> Any:
         return id(x)
     array = x.numpy()
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    digest = hashlib.sha256(data).hexdigest()
+    digest = hashlib.sha256(data.data).hexdigest()
     return x.dtype.name, array.shape, digest
 
 
