@@ -31,7 +31,7 @@ class HostWork(NamedTuple):
     handed: int = 0
 
 
-class CallCounter(AbstractContextManager):
+class CallCounter(AbstractContextManager[Any]):
     """Counts the calls that this thread makes inside, as Python's profilers see them, without those
     made while the backend evaluates or runs a Program."""
 

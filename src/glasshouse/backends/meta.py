@@ -36,8 +36,8 @@ class MetaArray:
     flags: SimpleNamespace = SimpleNamespace(c_contiguous=True)
 
     def __init__(self, spec: Spec, buffer: Any = None) -> None:
-        self.spec = spec
-        self.buffer = buffer
+        self.spec: Spec = spec
+        self.buffer: Any = buffer
         self.base: Any = None
 
 

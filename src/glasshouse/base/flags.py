@@ -14,7 +14,7 @@ from glasshouse.base.errors import OptionError, check_known
 from glasshouse.base.units import ByteCount
 
 
-class having(AbstractContextManager):
+class having(AbstractContextManager[Any]):
     """Give attributes of `target` these values; as a context, until its end."""
 
     target: Any

@@ -77,7 +77,7 @@ class Held:
             raise error
 
 
-class Living(dict):
+class Living(dict[Any, Any]):
     """Objects, as long as they live. When one dies only C runs, unlike in a WeakSet, where an
     interrupt would be lost."""
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 
 def count_cores() -> int:
@@ -27,7 +28,7 @@ def with_variables(**values: str) -> dict[str, str]:
     return {**os.environ, **values}
 
 
-class variables(AbstractContextManager):
+class variables(AbstractContextManager[Any]):
     """The context inside which environment variables have these values, for processes that are
     started."""
 

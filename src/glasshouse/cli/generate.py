@@ -3,7 +3,7 @@
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def weight_bytes(model: Any) -> int:
     return sum({id(x): x.nbytes for x in (*model.parameters(), *model.buffers())}.values())
 
 
-model_option = click.option(
+model_option: Callable[..., Any] = click.option(
     "--model",
     "path",
     type=click.Path(path_type=Path),

@@ -52,7 +52,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 class Group(click.Group):
     """A click group that suggests the nearest command and shows our errors without a traceback."""
 
-    command_class = Command
+    command_class: Any = Command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):

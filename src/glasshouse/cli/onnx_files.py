@@ -1,6 +1,6 @@
 """ONNX files on the command line: `glasshouse run`, and what other commands run of them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 ENDING = ".onnx"
-sizes_option = click.option(
+sizes_option: Callable[..., Any] = click.option(
     "--sizes", multiple=True, metavar="INPUT=SIZES", help="Of an ONNX file's input: x=1x3x64x64."
 )
 

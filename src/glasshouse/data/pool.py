@@ -61,11 +61,11 @@ class WorkerPool:
         self.waiting: dict[int, Reply] = {}
         self.reader: BlockReader = BlockReader()
         self.board_block: Block = Block()
-        self.board = board_of(self.board_block)
+        self.board: Any = board_of(self.board_block)
         self.processes: list[Any] = []
         self.connections: list[Any] = []
-        self.selector = selectors.DefaultSelector()
-        self.finalizer = weakref.finalize(
+        self.selector: Any = selectors.DefaultSelector()
+        self.finalizer: Any = weakref.finalize(
             self,
             end_workers,
             os.getpid(),

@@ -41,13 +41,13 @@ class Quiet(threading.local):
     def __init__(self) -> None:
         context = contextvars.Context()
         context.run(np.seterr, all="ignore")
-        self.run = context.run
+        self.run: Callable[..., Any] = context.run
 
 
 quiet: Quiet = Quiet()
 
 
-class Kernels(dict):
+class Kernels(dict[Any, Any]):
     """Primitive name → callable on payloads; an entry is looked up when first used."""
 
     def __init__(self, backend: "TensorBackend") -> None:
@@ -205,7 +205,7 @@ class ReplacingKernel:
         raise kind(where, expected, got, "Return what the card's infer says.")
 
 
-class Replacement(AbstractContextManager):
+class Replacement(AbstractContextManager[Any]):
     """Undoes a `replace`, once."""
 
     def __init__(self, kernels: dict[str, Any], name: str, before: Any) -> None:
@@ -332,7 +332,7 @@ def check_device(where: str, device: str | None) -> None:
     raise DeviceError(where, expected, repr(str(device)), fix)
 
 
-class use_backend(AbstractContextManager):
+class use_backend(AbstractContextManager[Any]):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
     Tensors of another backend move over when they are next used. The choice holds for this thread
     and those that made none.

@@ -25,7 +25,7 @@ class Fallback(NamedTuple):
         return f"{self.card}: {self.reason}" + (f" ({self.line})" if self.line else "")
 
 
-class FallbackCounter(Counter):
+class FallbackCounter(Counter[Any]):
     """How often each card fell back, by its name; `rows` has the same by `Fallback`. `uncompiled`
     counts the runs of recordings whose every call ran on its reference, by the reason.
 

@@ -31,7 +31,7 @@ class Origin(NamedTuple):
 NOWHERE = Origin()
 
 
-class Origins(dict):
+class Origins(dict[Any, Any]):
     """The origin of calls in one module, by pass."""
 
     def __init__(self, module: str) -> None:

@@ -214,7 +214,7 @@ class OpCall(NamedTuple):
         return self.call.cost
 
 
-class OpCallback(Watcher, AbstractContextManager):
+class OpCallback(Watcher, AbstractContextManager[Any]):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
     def __init__(self, fn: Callable[..., Any], every: int) -> None:

@@ -136,7 +136,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
 
     classes_: np.ndarray
 
-    default_loss = staticmethod(cross_entropy)
+    default_loss: Any = staticmethod(cross_entropy)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train a new network on samples X and their classes y; the estimator itself."""

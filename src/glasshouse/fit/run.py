@@ -45,7 +45,7 @@ METRICS = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
 LAST = "last.safetensors"
 
 
-class History(list):
+class History(list[Any]):
     """The rows of a run, a dict of numbers an epoch; `history["loss"]` is a column.
 
     Example:

@@ -47,11 +47,13 @@ class Node:
         self.value = self.scalar = None
         self.owned = False
 
-    op = property(lambda self: self.call.name, doc="The name of its primitive.")
-    attrs = property(lambda self: self.call.attrs, doc="Static arguments.")
-    host = property(lambda self: self.call.host, doc="A user's function that computes it, or None.")
-    shape = property(lambda self: self.spec.shape, doc="Of its result.")
-    dtype = property(lambda self: self.spec.dtype, doc="Of its result.")
+    op: Any = property(lambda self: self.call.name, doc="The name of its primitive.")
+    attrs: Any = property(lambda self: self.call.attrs, doc="Static arguments.")
+    host: Any = property(
+        lambda self: self.call.host, doc="A user's function that computes it, or None."
+    )
+    shape: Any = property(lambda self: self.spec.shape, doc="Of its result.")
+    dtype: Any = property(lambda self: self.spec.dtype, doc="Of its result.")
 
     def __reduce__(self) -> tuple[type[Any], tuple[Call, tuple[Any, ...], Origin, int]]:
         return Node, (self.call, self.inputs, self.origin, self.number)

@@ -105,7 +105,7 @@ class Cursor:
         return np.dtype(NUMBERS[code]).itemsize
 
 
-class GgufFile(Mapping):
+class GgufFile(Mapping[Any, Any]):
     """The tensors of a GGUF file by name, unpacked where they are asked for, and its `metadata`:
     what `open_gguf` returns. Nothing is read from the disk before it is used."""
 

@@ -72,7 +72,7 @@ class MappedTensors:
         return array.view(np.complex128)[..., 0] if name in self.wide else array
 
 
-class TensorFiles(Mapping):
+class TensorFiles(Mapping[Any, Any]):
     """The tensors of safetensors files, by name: what `open_safetensors` returns. A tensor is made
     when it is asked for, and its values are read from the disk when they are used."""
 

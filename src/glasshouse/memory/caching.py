@@ -23,10 +23,10 @@ class MemoryBlock:
     __slots__ = ("mapping", "address", "nbytes", "free", "before", "after", "pool")
 
     def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "FreeBlocks") -> None:
-        self.mapping = mapping
-        self.address = address
-        self.nbytes = nbytes
-        self.pool = pool
+        self.mapping: Mapping = mapping
+        self.address: int = address
+        self.nbytes: int = nbytes
+        self.pool: FreeBlocks = pool
         self.free: bool = False
         self.before: MemoryBlock | None = None
         self.after: MemoryBlock | None = None

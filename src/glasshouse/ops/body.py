@@ -42,9 +42,9 @@ class Body:
         outputs: tuple[Any, ...],
         recomputed: tuple[Any, ...],
     ) -> None:
-        self.inputs = inputs
-        self.calls = calls
-        self.outputs = outputs
+        self.inputs: tuple[Any, ...] = inputs
+        self.calls: tuple[Any, ...] = calls
+        self.outputs: tuple[Any, ...] = outputs
         self.recomputed: tuple[Any, ...] = recomputed
 
     @classmethod
@@ -126,9 +126,9 @@ class TracedCall:
     __slots__ = ("call", "operands", "results", "is_again")
 
     def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
-        self.call = call
-        self.operands = operands
-        self.results = results
+        self.call: Call = call
+        self.operands: tuple[int, ...] = operands
+        self.results: tuple[int, ...] = results
         self.is_again: bool = state.phase == "recompute"
 
 

@@ -95,6 +95,8 @@ class Lookahead(OptimizerWrapper):
         [0.75]
     """
 
+    count: Any
+
     def __init__(self, optimizer: Optimizer, k: int = 5, alpha: float = 0.5) -> None:
         super().__init__(optimizer)
         self.k: int = check_integer("Lookahead", "k", k, 1)
@@ -147,6 +149,8 @@ class GradientAccumulation(OptimizerWrapper):
         >>> p.tolist()
         [0.0]
     """
+
+    count: Any
 
     def __init__(self, optimizer: Optimizer, steps: int) -> None:
         super().__init__(optimizer)

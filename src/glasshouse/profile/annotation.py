@@ -11,7 +11,7 @@ from typing import Any, Self
 from glasshouse.compile.building import toolchain
 from glasshouse.dispatch import tell, watchers
 
-lock = Lock()  # one annotation may be entered by several threads, and within itself
+lock: Any = Lock()  # one annotation may be entered by several threads, and within itself
 
 
 class Annotation:

@@ -32,7 +32,7 @@ class Counted(NamedTuple):
     bytes: int
 
 
-class Sums(dict):
+class Sums(dict[Any, Any]):
     def add(self, key: Any, *values: Any) -> None:
         total = self.setdefault(key, [0] * len(values))
         total[:] = [a + b for a, b in zip(total, values, strict=True)]

@@ -98,7 +98,7 @@ class FunctionWatch:
         """Begin, unless somebody else profiles."""
         self.is_there = sys.getprofile() is None
         if self.is_there:
-            self.before = threading.getprofile()
+            self.before: Any = threading.getprofile()
             threading.setprofile(self.begin_thread)
             self.begin_thread()
         return self

@@ -1,7 +1,7 @@
 """The user's Python functions, also those that call no operator: their own time and their total."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class FunctionRow(NamedTuple):
     operators: float
 
 
-class PythonFunctions(Tabular, list):
+class PythonFunctions(Tabular, list[Any]):
     """Python functions of the user's, those that take the most time themselves first; prints as a
     table. A function's own time is that in which no other function of the user's ran within it, and
     no operator, module, pass or kernel. Time in libraries that record nothing is included.

@@ -1,6 +1,6 @@
 """Blocks of memory over time: their lifetimes, owners, and the code that allocated them."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.memory import Tag
 from glasshouse.profile.memory import ALLOC, FREE, MemoryTimeline, OutputsOfRuns, ResultsOfCalls
@@ -25,7 +25,7 @@ class BlockLife(NamedTuple):
     stack: list[str]
 
 
-class BlockLives(Tabular, list):
+class BlockLives(Tabular, list[Any]):
     """The largest blocks of a recording, the largest first; of equal ones the earlier. Prints as a
     table."""
 

@@ -46,7 +46,7 @@ class TimedNames(NamedTuple):
     thread: np.ndarray
 
 
-class OperatorTree(Tabular, list):
+class OperatorTree(Tabular, list[Any]):
     """Rows of the tree, each followed by those within it, the longest first; prints as a table.
     Equal names within one another (an operator that the dispatcher calls again) are one row.
 

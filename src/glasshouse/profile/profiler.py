@@ -352,4 +352,4 @@ class profile:
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
     schedule: ClassVar[Callable[..., Any]] = staticmethod(schedule)
-    merge = staticmethod(merge)
+    merge: Any = staticmethod(merge)

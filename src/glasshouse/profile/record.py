@@ -79,7 +79,7 @@ MAX_FRAMES = 64  # of a stack that are kept, as in native/stack.c
 BIND = bind.__code__.co_filename
 
 
-class Numbers(dict):
+class Numbers(dict[Any, Any]):
     """A number for each key, in the order in which they come."""
 
     def __missing__(self, key: Any) -> int:
@@ -427,7 +427,7 @@ def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
     return op
 
 
-class Stacks(dict):
+class Stacks(dict[Any, Any]):
     """Number of each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key has
     ids of code objects, which `alive` keeps: a code object's hash reads all of it."""
 

@@ -60,7 +60,7 @@ SORT_KEYS = {
 }
 
 
-class EventAverages(Tabular, list):
+class EventAverages(Tabular, list[Any]):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
     def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool) -> None:
@@ -248,7 +248,7 @@ class KernelRow(NamedTuple):
         return self.bytes * self.runs * 1e9 / self.time_ns if self.time_ns else 0.0
 
 
-class KernelRows(Tabular, list):
+class KernelRows(Tabular, list[Any]):
     """Steps of Programs, the longest first; prints as a table."""
 
     def __init__(self, rows: list[KernelRow], wall_ns: int) -> None:

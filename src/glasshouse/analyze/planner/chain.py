@@ -173,7 +173,7 @@ def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) 
 
 # Options for the first blocks of a chain: time in steps, bytes that they hold, and choices.
 Partial = tuple[int, int, tuple]
-time_and_bytes = itemgetter(0, 1)
+time_and_bytes: Any = itemgetter(0, 1)
 
 
 def cheapest(options: list[list[Option]], around: list[int], room: int) -> list[Any] | None:

@@ -97,7 +97,7 @@ def estimates(blocks: list[RematBlock]) -> list[str]:
     return [scaled(saved_bytes, "B"), milliseconds(sum(block.extra_ns for block in blocks))]
 
 
-class Plan(RematPlan, AbstractContextManager):
+class Plan(RematPlan, AbstractContextManager[Any]):
     """Recomputation applied in this thread from `apply()` to `remove()`, or in a `with` block."""
 
     planner: Planner

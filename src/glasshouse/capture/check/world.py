@@ -97,7 +97,7 @@ class World:
         return None
 
 
-class FirstDraws(list):
+class FirstDraws(list[Any]):
     """Gets (generator, key) of each draw; notes how many each generator had made before."""
 
     def __init__(self) -> None:

@@ -25,6 +25,7 @@ from glasshouse.capture.values.plain import is_trusted
 from glasshouse.capture.values.var import NULL, CannotRebuild, Recipe, Var, computed
 
 if TYPE_CHECKING:
+    from glasshouse.capture.bytecode.instructions import DecodedCode
     from glasshouse.capture.trace.tracer import CaptureTracer
 
 
@@ -50,14 +51,19 @@ class CaptureFrame:
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
 
     def __init__(self, code: types.CodeType, names: dict[Any, Any], count: int) -> None:
-        self.root, self.code = code, decoded(code)
+        self.root = code
+        self.code: DecodedCode = decoded(code)
         self.locals: list[Var | None] = [None] * count
         self.stack: list[Var] = []
         self.saved: list[Var] = []
-        self.ip = self.at = 0
+        self.ip: int = 0
+        self.at: int = 0
         self.globals: dict[Any, Any] = names
         self.kw_names: tuple[Any, ...] = ()
-        self.then = self.init = self.generator = self.scope = None
+        self.then: Any = None
+        self.init: Any = None
+        self.generator: Any = None
+        self.scope: Any = None
         self.trusted: bool = is_trusted(names.get("__name__", ""))
         self.handled: list[Any] = []  # exceptions that are being handled, innermost last
 
@@ -238,7 +244,9 @@ class ChoicesIterator(SequenceIterator):
 
     def __init__(self, fn: Any, items: Var, parts: list[Var], choices: list[Var]) -> None:
         super().__init__(items, choices)
-        self.fn, self.parts, self.real = fn, parts, None
+        self.fn = fn
+        self.parts = parts
+        self.real: Any = None
 
     def recipe(self) -> Any:
         number = min(self.index, len(self.snapshot) + 1)
@@ -249,7 +257,8 @@ class EnumerateIterator(CapturedIterator):
     """Like enumerate."""
 
     def __init__(self, inner: Var, number: int) -> None:
-        self.inner, self.number = inner, number
+        self.inner = inner
+        self.number = number
 
     def step(self, tracer: "CaptureTracer") -> Var:
         x = self.inner.value.step(tracer)
@@ -353,6 +362,9 @@ class NativeLocals:
 class CapturedGenerator:
     """A generator that the interpreter runs; used as a Python object it runs untraced."""
 
+    running: bool
+    finished: bool
+
     def __init__(
         self,
         frame: CaptureFrame,
@@ -360,8 +372,11 @@ class CapturedGenerator:
         make_tracer: Callable[..., Any],
         make_native: Callable[..., Any],
     ) -> None:
-        self.frame, self.site, self.make_tracer = frame, site, make_tracer
-        self.make_native, self.started = make_native, False
+        self.frame = frame
+        self.site = site
+        self.make_tracer = make_tracer
+        self.make_native = make_native
+        self.started: bool = False
         self.kind: type[Any] = types.GeneratorType
         self.finished = self.running = self.closing = False
         self.last: Var | None = None  # the end value of the iterator that it drew from last
@@ -423,8 +438,8 @@ class CapturedGenerator:
         """Whether it replaces an iterator written in C."""
         return self.kind is not types.GeneratorType
 
-    gi_code = property(lambda self: self.frame.root)
-    gi_running = property(lambda self: self.running)
+    gi_code: Any = property(lambda self: self.frame.root)
+    gi_running: Any = property(lambda self: self.running)
     gi_suspended = is_open
 
     def native_polyfill(self) -> Any:

@@ -16,7 +16,7 @@ class StartedGenerator:
 
     def __init__(self, generator: "CapturedGenerator", step: Callable[..., Any]) -> None:
         self.generator = generator
-        self.step = step
+        self.step: Callable[..., Any] = step
         self.send, self.throw = generator.send, generator.throw
 
     def __iter__(self) -> Iterator[Any]:

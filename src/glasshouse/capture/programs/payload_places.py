@@ -69,10 +69,10 @@ class RunPayloads:
     def __init__(
         self, tensors: list[Node], handles: list[Tensor], keys: list[Tensor], backend: Any
     ) -> None:
-        self.tensors = tensors
-        self.handles = handles
-        self.keys = keys
-        self.backend = backend
+        self.tensors: list[Node] = tensors
+        self.handles: list[Tensor] = handles
+        self.keys: list[Tensor] = keys
+        self.backend: Any = backend
         self.outputs: list[Node] = []
         self.cotangents: list[Node] = []
 

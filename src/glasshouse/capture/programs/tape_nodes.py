@@ -52,7 +52,7 @@ class ProgramNode:
         places: list[Any],
     ) -> None:
         self.backward = backward
-        self.payloads = payloads
+        self.payloads: RunPayloads = payloads
         self.scalars = scalars
         if not backward.reads_gradients:
             payloads.handles = ()  # the tensors may be freed

@@ -64,7 +64,7 @@ class CaptureConfig:
 config: CaptureConfig = CaptureConfig()
 
 
-class CaptureCounters(dict):
+class CaptureCounters(dict[Any, Any]):
     """Counts of events since the last reset; missing ones are 0."""
 
     def __missing__(self, name: str) -> int:

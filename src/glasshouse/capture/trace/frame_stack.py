@@ -1,6 +1,7 @@
 """The frames of the user's program that run, and the exceptions that they handle."""
 
 import sys
+from typing import Any
 
 from glasshouse.capture.bytecode.instructions import DecodedCode
 from glasshouse.capture.bytecode.tracebacks import is_polyfill
@@ -13,7 +14,7 @@ class FrameStack(list[CaptureFrame]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.outside = sys.exc_info()[1]  # the error being handled at the call
+        self.outside: Any = sys.exc_info()[1]  # the error being handled at the call
         self.began_handling = False  # whether a resume function handles it from the beginning
         self.raised: Var | None = None
         self.failed_after_return = False  # whether the failed instruction had done part of its work

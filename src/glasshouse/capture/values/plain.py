@@ -214,7 +214,7 @@ def has_data_protocol(cls: type[Any]) -> bool:
     return get and any(writes)
 
 
-has_data_protocol_in_c = functools.cache(has_data_protocol)  # of classes that cannot change
+has_data_protocol_in_c: Any = functools.cache(has_data_protocol)  # of classes that cannot change
 
 
 def converts(descriptor: Any, value: Any) -> bool:

@@ -27,10 +27,10 @@ class ValueSource:
     __slots__ = ("kind", "base", "key", "named")
 
     def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None) -> None:
-        self.kind = kind
-        self.base = base
-        self.key = key
-        self.named = named
+        self.kind: str = kind
+        self.base: ValueSource | None = base
+        self.key: Any = key
+        self.named: Any = named
 
     @property
     def text(self) -> str:
@@ -88,7 +88,7 @@ class Recipe:
     __slots__ = ("kind", "parts")
 
     def __init__(self, kind: str, *parts: Any) -> None:
-        self.kind = kind
+        self.kind: str = kind
         self.parts: tuple[Any, ...] = parts
 
 
@@ -98,8 +98,8 @@ class SymbolicNumber:
     __slots__ = ("fn", "args")
 
     def __init__(self, fn: Callable[..., Any], args: tuple["Var", ...]) -> None:
-        self.fn = fn
-        self.args = args
+        self.fn: Callable[..., Any] = fn
+        self.args: tuple[Var, ...] = args
 
 
 class Var:
@@ -112,8 +112,8 @@ class Var:
     __slots__ = ("value", "origin", "items", "log")
 
     def __init__(self, value: Any, origin: Any = None, items: Any = None) -> None:
-        self.value = value
-        self.origin = origin
+        self.value: Any = value
+        self.origin: Any = origin
         self.items: Any = items
         self.log: list[Any] | None = None
 

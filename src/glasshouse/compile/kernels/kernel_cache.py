@@ -29,7 +29,7 @@ from glasshouse.compile.building.disk_cache import (
 from glasshouse.compile.steps.emitted import CKernel, Dialect
 
 if TYPE_CHECKING:
-    pass
+    from ctypes import CDLL
 
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
@@ -81,8 +81,8 @@ class CompiledKernel:
     __slots__ = ("kernel", "library", "address", "__weakref__")
 
     def __init__(self, kernel: CKernel, library: ctypes.CDLL, name: str) -> None:
-        self.kernel = kernel
-        self.library = library
+        self.kernel: CKernel = kernel
+        self.library: CDLL = library
         # A cast would make a cycle, which keeps the library until the next collection.
         function = library[name]
         self.address: int = ctypes.c_void_p.from_address(ctypes.addressof(function)).value or 0

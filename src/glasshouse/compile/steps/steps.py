@@ -30,9 +30,9 @@ class PlannedBuffer:
         order: tuple[int, ...] | None = None,
         node: Node | None = None,
     ) -> None:
-        self.number = number
-        self.spec = spec
-        self.node = node
+        self.number: int = number
+        self.spec: Spec = spec
+        self.node: Node | None = node
         self.order: tuple[int, ...] = (
             tuple(range(len(spec.shape))) if order is None else tuple(order)
         )

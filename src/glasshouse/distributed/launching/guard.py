@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 SHARED = "/dev/shm"  # where files are memory
 
@@ -23,7 +23,7 @@ class ProcessGuard:
     def __enter__(self) -> Self:
         shared = SHARED if Path(SHARED).is_dir() else None
         self.folder: str = tempfile.mkdtemp(prefix="glasshouse-", dir=shared)
-        self.process = subprocess.Popen(
+        self.process: Any = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, self.folder],
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C does not reach it

@@ -11,6 +11,8 @@ class RankOutput:
     """One stream of a rank: its lines go to `screen` and into the file `log`, where there are
     any."""
 
+    log: Any
+
     def __init__(self, file: Any, prefix: str, screen: Any, log: Path | None) -> None:
         self.file = file
         self.prefix = prefix

@@ -106,7 +106,7 @@ class Attempt:
     def run(self) -> None:
         with ExitStack() as stack:
             self.guard: ProcessGuard = stack.enter_context(ProcessGuard())
-            self.selector = stack.enter_context(selectors.DefaultSelector())
+            self.selector: Any = stack.enter_context(selectors.DefaultSelector())
             self.place: str = self.guard.folder
             self.store: Store = FolderStore(self.place)
             if self.plan.node.count > 1:

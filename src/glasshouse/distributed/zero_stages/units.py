@@ -43,9 +43,9 @@ class Remade:
     __slots__ = ("gathering", "number", "calls")
 
     def __init__(self, gathering: "Gathering", number: int, calls: list[Any]) -> None:
-        self.gathering = gathering
-        self.number = number
-        self.calls = calls
+        self.gathering: Gathering = gathering
+        self.number: int = number
+        self.calls: list[Any] = calls
         gathering.uses += 1
 
     def value(self) -> Tensor:

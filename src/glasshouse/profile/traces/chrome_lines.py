@@ -36,6 +36,8 @@ class SliceColumns(NamedTuple):
 class LineExporter(Exporter):
     """Writes the text of `Exporter`, faster."""
 
+    flows: Any
+
     def __init__(self, trace: "Trace", shapes: bool) -> None:
         super().__init__(trace, shapes)
         self.texts: list[tuple[str, str]] = []  # in front of the track, at the end of a line

@@ -66,7 +66,7 @@ def records_of(data: dict[Any, Any], dtype: np.dtype[Any]) -> np.ndarray:
     return rows
 
 
-class WrittenOnce(dict):
+class WrittenOnce(dict[Any, Any]):
     """Place of each object in a list of descriptions."""
 
     def __init__(self, describe: Any) -> None:

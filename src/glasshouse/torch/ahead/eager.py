@@ -59,7 +59,7 @@ class EagerStep:
         self.autocast = autocast
         self.forward = model  # what is called
         is_alone = isinstance(inputs, (torch.Tensor, dict))
-        self.inputs = [inputs] if is_alone else list(inputs)
+        self.inputs: Any = [inputs] if is_alone else list(inputs)
 
     def run(self, optimizer: torch.optim.Optimizer, inputs: list[Any]) -> None:
         """Run one step, as users write it: output and loss live until it ends."""

@@ -5,7 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -26,16 +26,11 @@ from glasshouse.torch.patches.operators import GROUPED_PRODUCT, schema_of
 from glasshouse.torch.patches.tensors import copy_hooks, storage_address
 from glasshouse.torch.patches.trees import tree_map
 
-if TYPE_CHECKING:
-    from glasshouse.nn.module import Parameter
-    from glasshouse.tensor.handle import Tensor
-
-
-Tensor: "type[Tensor]" = torch.Tensor
-Parameter: "type[Parameter]" = torch.nn.Parameter
+Tensor: type[torch.Tensor] = torch.Tensor
+Parameter: type[torch.nn.Parameter] = torch.nn.Parameter
 NEEDS_CONTENTS = (DataDependentOutput, DynamicOutputShape)
 KNOWN_BYTES = 1 << 26  # the largest tensor of whole numbers that is computed
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 # Losses that the processor reduces in place: the scalar keeps the memory of all elements.
 ELEMENTWISE_LOSSES = {
     aten.mse_loss.default,

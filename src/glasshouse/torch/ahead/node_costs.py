@@ -24,7 +24,7 @@ from glasshouse.torch.patches.operators import schema_of
 from glasshouse.torch.patches.tensors import storage_address
 from glasshouse.torch.patches.trees import tree_map
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 # ColossalAI's formulas, by the operator's name without overload. Sources: its `flop_mapping`.
 PRODUCTS = {"mm": 0, "bmm": 0, "matmul": 0, "addmm": 1, "baddbmm": 1}  # place of the left operand
 NORMS = {  # place of the scale

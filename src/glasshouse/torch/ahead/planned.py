@@ -80,7 +80,7 @@ class Simulation:
     allocations and frees."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self.mode = mode
+        self.mode: Any = mode
         self.manager: MemoryManager = memory.current().simulate()
         self.runs: list[PlannedRun] = []
         self.storages: list[StorageWatch] = []

@@ -21,7 +21,7 @@ from glasshouse.torch.patches.trees import tree_map
 ENTRIES: dict[str, Callable[..., Any]] = {}
 # Operators that call their graphs with plain tensors; others call them under a transform.
 CALLING = ("cond", "while_loop", "while_loop_stack_output", "scan", "map_impl")
-numbers = count()
+numbers: Any = count()
 
 
 class Subgraph:

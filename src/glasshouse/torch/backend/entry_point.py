@@ -66,7 +66,7 @@ def decompositions() -> dict[Any, Any]:
     return {op: rule for op, rule in rules.items() if op not in exceptions} | foreach_rules()
 
 
-class Decompositions(Mapping):
+class Decompositions(Mapping[Any, Any]):
     """`decompositions()` as a mapping that is made when a graph is traced: a graph from the disk
     needs none."""
 

@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 from glasshouse.torch.patches.operators import BATCH_NORM, BATCH_NORM_ALONE
 from glasshouse.torch.tensors.dtypes import NARROW
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 POINTWISE = torch.Tag.pointwise
 # PyTorch does not mark all of them as pointwise.
 GRADIENTS_OF_ACTIVATIONS = {

@@ -21,8 +21,6 @@ from glasshouse.torch.scopes.module_scope import in_optimizer, in_torch_module
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
-    from glasshouse.nn.module import Module
-    from glasshouse.tensor.handle import Tensor
 
 
 NOT_CAPTURED = (torch.jit.ScriptModule, torch.nn.modules.lazy.LazyModuleMixin)
@@ -32,7 +30,7 @@ class TorchModuleFront(NetworkFront):
     """Modules: their Python is interpreted, their parameters are inputs of the graph."""
 
     module_type: type[Any] = torch.nn.Module
-    member_types: "tuple[type[Tensor], type[Module]]" = (torch.Tensor, torch.nn.Module)
+    member_types: tuple[type[Any], ...] = (torch.Tensor, torch.nn.Module)
     optimizer_type: type[Any] = torch.optim.Optimizer
     scheduler_type = LRScheduler
 

@@ -68,7 +68,7 @@ class UsersFrames:
         return False
 
     def __enter__(self) -> "UsersFrames":
-        self.before = sys.getprofile()
+        self.before: Any = sys.getprofile()
         self.is_alone: bool = self.before is None or isinstance(self.before, kind_of_functions())
         if self.is_alone:
             sys.setprofile(self)

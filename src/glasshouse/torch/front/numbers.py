@@ -17,7 +17,7 @@ from glasshouse.torch.tensors.layout import overlaps_itself
 SCALING = dict.fromkeys(("add", "sub", "mul", "div", "truediv", "true_divide"), 2)
 SCALING |= dict.fromkeys(("lerp", "addcmul", "addcdiv"), 3)
 FACTORS = ("alpha", "value")
-numbers = count()  # of storages: an address may be reused
+numbers: Any = count()  # of storages: an address may be reused
 
 
 def is_number(node: IRNode) -> bool:

@@ -1,7 +1,7 @@
 """Guards on PyTorch's modes, and on tensors, that a captured call relies on."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,10 +23,6 @@ from glasshouse.torch.patches.tensors import dispatch_keys, hooks_of_accumulatio
 from glasshouse.torch.scopes.mode_readers import reader_of
 from glasshouse.torch.scopes.passes import count_other_modes
 from glasshouse.torch.tensors.guard import native
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
 
 NO_OTHERS = (  # readers of modes that see each operation: (function, argument, usual result)
     (function_modes, None, 0),
@@ -123,11 +119,12 @@ def modes_check() -> StateCheck:
 class TensorCheck:
     """A guard: a tensor with these metadata."""
 
-    kind: "type[Tensor]"
+    kind: type[Any]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     requires_grad: bool
     is_leaf: bool
+    dtype: Any
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.kind, self.dtype = type(tensor), tensor.dtype

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-class KeptEntries(WeakKeyDictionary):
+class KeptEntries(WeakKeyDictionary[Any, Any]):
     """The compiled entries that a parameter keeps alive. Its copies and files have none."""
 
     def __deepcopy__(self, memo: Any) -> Any:

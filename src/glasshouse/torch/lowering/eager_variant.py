@@ -1,18 +1,14 @@
 """The fallback of a graph: PyTorch itself computes it, in place of a Program."""
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from glasshouse.torch.aten.checkpoint_draws import for_pytorch
 from glasshouse.torch.tensors.sizes import SizeValues
 
-if TYPE_CHECKING:
-    from glasshouse.ir.graph_module import GraphModule
-
-
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 POOLING = {  # gradient: the operator that makes its places
     aten.max_pool2d_with_indices_backward.default: aten.max_pool2d_with_indices.default,
     aten.max_pool3d_with_indices_backward.default: aten.max_pool3d_with_indices.default,
@@ -24,7 +20,7 @@ class EagerVariant:
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         find_places(module)
-        self.module: GraphModule = for_pytorch(module)
+        self.module: torch.fx.GraphModule = for_pytorch(module)
         self.unknown: dict[str, int] = {"the whole graph": 1}
         self.inputs: list[Any] = [node for node in module.graph.nodes if node.op == "placeholder"]
 

@@ -24,7 +24,7 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH, from_array, to_array
 from glasshouse.torch.tensors.layout import layout_of
 from glasshouse.torch.tensors.sizes import SizeValues
 
-draws = count()
+draws: Any = count()
 DONE = Spec((1,), uint8)  # the result of an operator without one
 
 
@@ -146,7 +146,7 @@ def host_card(outputs: int) -> Primitive:
     )
 
 
-class HashableArguments(tuple):
+class HashableArguments(tuple[Any, ...]):
     """(leaves, tree) of an operator's arguments; compared and hashed by what they print as."""
 
     __slots__ = ()

@@ -45,15 +45,13 @@ from glasshouse.torch.scopes import passes
 from glasshouse.torch.scopes.passes import PassHooks, next_number, place, region_begins, region_ends
 
 if TYPE_CHECKING:
-    from glasshouse.nn.module import Parameter
-    from glasshouse.tensor.handle import Tensor
     from glasshouse.torch.scopes.passes import NodeScopes
 
 
 MOST_KINDS = 1 << 15  # of calls that are kept
 OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on belong to nodes that accumulate gradients
-Tensor: "type[Tensor]" = torch.Tensor
-Parameter: "type[Parameter]" = torch.nn.Parameter
+Tensor: type[torch.Tensor] = torch.Tensor
+Parameter: type[torch.nn.Parameter] = torch.nn.Parameter
 PLAIN = (int, bool, type(None), str, torch.dtype, torch.memory_format)
 NOTHING: dict[Any, Any] = {}
 DEVICE, META = torch.ops.prim.device.default, torch.device("meta")
@@ -97,11 +95,11 @@ class PulledNode:
         self, name: str, scope: Scope | None, seq: int, begin_ns: int, before: tuple[Any, ...]
     ) -> None:
         self.call: Any = self
-        self.name = name
-        self.scope = scope
-        self.seq = seq
-        self.begin_ns = begin_ns
-        self.before = before
+        self.name: str = name
+        self.scope: Scope | None = scope
+        self.seq: int = seq
+        self.begin_ns: int = begin_ns
+        self.before: tuple[Any, ...] = before
 
 
 def operator_of(func: Any) -> Operator | None:

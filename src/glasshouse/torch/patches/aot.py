@@ -18,7 +18,7 @@ cut_without_budget: Any = private(
 cut_within_budget: Any = private(
     f"{FUNCTORCH}.partitioners:min_cut_rematerialization_partition", "2.6", "keep memory budgets"
 )
-within_budget = settings(
+within_budget: Any = settings(
     f"{FUNCTORCH}.config",
     "2.6",
     "keep memory budgets",

@@ -24,7 +24,7 @@ NODE = torch.empty(0, requires_grad=True).sum().grad_fn
 HAS_NUMBERS = has_attribute(
     "torch.autograd.graph:Node._sequence_nr", "2.6", "say in which module nodes were made", NODE
 )
-number_of = operator.methodcaller("_sequence_nr") if HAS_NUMBERS else lambda node: -1
+number_of: Any = operator.methodcaller("_sequence_nr") if HAS_NUMBERS else lambda node: -1
 ENGINE = slot("torch.autograd:_engine_run_backward", "2.6", "see backward passes")
 CheckpointFrame: Any = private(
     "torch.utils.checkpoint:_CheckpointFrame", "2.6", "see what checkpoints compute again"

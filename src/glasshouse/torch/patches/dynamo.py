@@ -49,10 +49,10 @@ inner_module: Callable[..., Any] = attribute(
     sample=SimpleNamespace(**dict.fromkeys(getattr(OptimizedModule, ATTRIBUTES, ()))),
 )
 RECURRENT = slot("torch._dynamo.config:allow_rnn", "2.6", "capture recurrent layers")
-compiling_recurrent = settings(
+compiling_recurrent: Any = settings(
     "torch._dynamo.config", "2.6", "capture recurrent layers", {"allow_rnn": True}
 )
-compiling_often = settings(
+compiling_often: Any = settings(
     "torch._dynamo.config",
     "2.7",
     "compile analysed steps however often",

@@ -16,14 +16,16 @@ SerializableCompiler: Any = private(
 OutputCode: Any = private(f"{INDUCTOR}.output_code:OutputCode", "2.6", KEEPING)
 GraphPickler: Any = private("torch.fx._graph_pickler:GraphPickler", "2.7", KEEPING)
 PicklerOptions: Any = private("torch.fx._graph_pickler:Options", "2.7", KEEPING)
-keeping = settings(
+keeping: Any = settings(
     f"{FUNCTORCH}.config",
     "2.10",
     KEEPING,
     {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True},
     is_needed=True,
 )
-keeping_nothing = settings(f"{FUNCTORCH}.config", "2.6", KEEPING, {"enable_autograd_cache": False})
+keeping_nothing: Any = settings(
+    f"{FUNCTORCH}.config", "2.6", KEEPING, {"enable_autograd_cache": False}
+)
 # Functions that make keys, each of which takes most of a second.
 REGISTER_BACKENDS = slot(f"{INDUCTOR}.codecache:init_backend_registration", "2.8", "make keys fast")
 KEY_OF_PYTORCH = slot(f"{INDUCTOR}.codecache:torch_key", "2.6", "make keys fast")

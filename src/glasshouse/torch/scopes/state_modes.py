@@ -30,7 +30,7 @@ class StateModes:
 
     def __init__(self) -> None:
         self.grad: bool = torch.is_grad_enabled()
-        self.autocast = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+        self.autocast: Any = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
         self.cache: bool = torch.is_autocast_cache_enabled()
         self.nesting: int = autocast_nesting()
 

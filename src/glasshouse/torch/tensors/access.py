@@ -194,7 +194,7 @@ class PythonTensorCall:
         self, table: int, inputs: list[tuple[Any, ...]], outputs: list[tuple[Any, ...]]
     ) -> None:
         places = [x[0] for x in (*inputs, *outputs) if len(x) > 1]
-        self.table = (ctypes.c_int64 * (max(places, default=0) + 1)).from_address(table)
+        self.table: Any = (ctypes.c_int64 * (max(places, default=0) + 1)).from_address(table)
         self.inputs = inputs
         self.outputs = outputs
 

@@ -8,7 +8,7 @@ from glasshouse.base import DType, DTypeError, Spec
 from glasshouse.base import dtype as dtypes
 
 
-class KnownDtypes(dict):
+class KnownDtypes(dict[Any, Any]):
     """Our dtype for each of PyTorch's that has one."""
 
     def __missing__(self, dtype: Any) -> Any:
