@@ -16,7 +16,7 @@ SOURCES = Path(__file__).parents[2] / "src"
 
 
 def report() -> dict:
-    """What the checker says of the package; the sources of this checkout are read."""
+    """Run the checker on the sources of this checkout."""
     beside = Path(sys.executable).parent
     programs = [p for n in ("basedpyright", "pyright") if (p := shutil.which(n, path=beside))]
     programs += [p for n in ("basedpyright", "pyright") if (p := shutil.which(n))]
@@ -24,8 +24,10 @@ def report() -> dict:
         sys.exit("known_types: expected basedpyright; got none. pip install basedpyright")
     command = [programs[0], "--pythonpath", sys.executable, "--verifytypes", "glasshouse"]
     command += ["--ignoreexternal", "--outputjson"]
-    own = {**os.environ, "PYTHONPATH": str(SOURCES)}
-    run = subprocess.run(command, capture_output=True, text=True, env=own, cwd=SOURCES.parent)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    run = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=SOURCES.parent
+    )
     return json.loads(run.stdout)["typeCompleteness"]
 
 
@@ -33,13 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--worst", type=int, default=10, help="files to list")
     options = parser.parse_args()
-    found = report()
-    counts = found["exportedSymbolCounts"]
+    result = report()
+    counts = result["exportedSymbolCounts"]
     known, total = counts["withKnownType"], sum(counts.values())
-    print(f"{found['packageRootDirectory']}: {known} of {total} known, {known / total:.1%}")
+    print(f"{result['packageRootDirectory']}: {known} of {total} known, {known / total:.1%}")
     files = collections.Counter(
         note["file"].rpartition("glasshouse/")[2]
-        for symbol in found["symbols"]
+        for symbol in result["symbols"]
         if symbol["isExported"] and (not symbol["isTypeKnown"] or symbol["isTypeAmbiguous"])
         for note in symbol["diagnostics"]
         if "docstring" not in note["message"] and "file" in note
