@@ -15,7 +15,7 @@ from glasshouse.profile.text import milliseconds, scaled, table
 from glasshouse.profile.trace import Trace
 
 MOST_LINES = 1_000  # of a page's table
-UNITS = {"ns": milliseconds, "B": lambda x: scaled(x, "B"), "FLOP": scaled}
+UNITS: dict[str, Any] = {"ns": milliseconds, "B": lambda x: scaled(x, "B"), "FLOP": scaled}
 HEADINGS = ["predicted", "measured", "ratio"]
 
 

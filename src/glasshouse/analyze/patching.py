@@ -45,7 +45,9 @@ REBINDING = (
     "in_place",
     "detach",
 )
-OPERATORS = {f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg, operator.getitem)}
+OPERATORS: dict[Any, Any] = {
+    f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg, operator.getitem)
+}
 
 
 def methods() -> Iterator[tuple[str, Any, Any]]:

@@ -17,7 +17,10 @@ from glasshouse.data.folder import ENDINGS, FileDataset
 from glasshouse.data.image import decoded, in_colour, open_image, pillow
 
 STAMP_SIDE, BACKGROUND_SIDE = 160, 480  # in memory pictures are at most so many pixels wide or high
-REDUCE = {"resample": 2, "reducing_gap": 2.0}  # Pillow's bilinear, after a cheap halving
+REDUCE: dict[str, Any] = {
+    "resample": 2,
+    "reducing_gap": 2.0,
+}  # Pillow's bilinear, after a cheap halving
 TURN, STRETCH = 20, 0.25  # degrees, and share of a side, by which stamps are varied at most
 GAIN = 0.3  # by which the light of a picture is varied at most, and each of its colours
 LEAST_SHOWN = 0.4  # of a stamp below others; a scene's box needs so much of it

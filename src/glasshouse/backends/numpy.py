@@ -11,7 +11,7 @@ from glasshouse.dispatch import TensorBackend, primitives, quiet
 SILENT_KINDS = ("movement", "create")  # move data only, so NumPy has nothing to warn of
 
 
-INTEGERS = {4: np.int32, 8: np.int64}  # by itemsize
+INTEGERS: dict[Any, Any] = {4: np.int32, 8: np.int64}  # by itemsize
 SMALL = 4096  # elements below which one call of np.where costs less than four others
 
 

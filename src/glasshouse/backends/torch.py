@@ -269,7 +269,7 @@ SAME = (
 )
 RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
 # Cards that are one expression.
-ONE_LINERS = {
+ONE_LINERS: dict[str, Any] = {
     "cast": lambda x, *, dtype: x.to(TO_TORCH[dtype]),
     "reshape": lambda x, *, shape: x.reshape(shape),
     "permute": lambda x, *, axes: x.permute(axes),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from glasshouse.onnx.network import Network
 
 
-OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
+OPTIMIZERS: dict[str, Any] = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
 
 class OneInput(gh.nn.Module):

@@ -87,7 +87,7 @@ def rotation(degrees: float, width: int, height: int) -> tuple[float, ...]:
 
 
 # Where operations that move pixels take them from: coefficients of (amount, width, height).
-MOVES = {
+MOVES: dict[str, Any] = {
     "shear-x": lambda x, width, height: (1, x, 0, 0, 1, 0),
     "shear-y": lambda x, width, height: (1, 0, 0, x, 1, 0),
     "translate-x": lambda x, width, height: (1, 0, x * width, 0, 1, 0),
@@ -102,7 +102,7 @@ def mover(name: str) -> Any:
 
 # The largest amount of each operation and whether its sign is random; amounts of Cubuk et al. 2020
 # in the form of torchvision.
-OPERATIONS = {
+OPERATIONS: dict[str, Any] = {
     "identity": (lambda image, x: image, 0.0, False),
     "shear-x": (mover("shear-x"), 0.3, True),
     "shear-y": (mover("shear-y"), 0.3, True),

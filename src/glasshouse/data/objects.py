@@ -130,7 +130,11 @@ class CocoDetection(BoxDataset):
         return sample
 
 
-NEEDED = {"images": ("id", "file_name"), "annotations": (), "categories": ("id", "name")}
+NEEDED: dict[str, Any] = {
+    "images": ("id", "file_name"),
+    "annotations": (),
+    "categories": ("id", "name"),
+}
 
 
 def read_json(path: str | Path) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def read_npy(data: bytes) -> np.ndarray:
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 
-READERS = {
+READERS: dict[Any, Any] = {
     **dict.fromkeys(IMAGES, open_image),
     "npy": read_npy,
     "txt": bytes.decode,

@@ -43,7 +43,15 @@ STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))
     "nan",
 }
 # Types of which equal values may differ: 0.0 and -0.0.
-INEXACT = {float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128}
+INEXACT: set[Any] = {
+    float,
+    complex,
+    np.float16,
+    np.float32,
+    np.float64,
+    np.complex64,
+    np.complex128,
+}
 
 
 class Cost(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 from glasshouse.base.errors import OptionError
 
 # PyTorch's name of an argument, and the names that it may have here.
-OTHER_NAMES = {
+OTHER_NAMES: dict[str, Any] = {
     "dim": ("axis", "axes"),
     "dims": ("axes", "axis"),
     "keepdim": ("keepdims",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
-INFIX = {
+INFIX: dict[Any, Any] = {
     operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
     operator.floordiv: "//", operator.mod: "%", operator.pow: "**", operator.matmul: "@",
     operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.lshift: "<<",
@@ -22,7 +22,7 @@ INFIX = {
 }  # fmt: skip
 WRITING = {"setitem", "delitem", *(f"i{fn.__name__.strip('_')}" for fn in INFIX)}
 
-LEAVES = {int, float, bool, complex, str, bytes, type(None)}  # have no parts
+LEAVES: set[Any] = {int, float, bool, complex, str, bytes, type(None)}  # have no parts
 
 
 def parts_of(x: Any) -> dict[Any, Any] | None:

@@ -12,7 +12,7 @@ from glasshouse.ops.checks import check_integer, check_several
 
 NAMES = ("boxes", "labels")  # fields of each image
 RECALLS = np.linspace(0, 1, 101)
-AREAS = {
+AREAS: dict[str, Any] = {
     "all": (0, 1e10),
     "small": (0, 32**2),
     "medium": (32**2, 96**2),

@@ -36,7 +36,7 @@ __all__ = [
     "zeros_",
 ]
 
-GAINS = {
+GAINS: dict[str, Any] = {
     "linear": 1.0,
     "conv1d": 1.0,
     "conv2d": 1.0,

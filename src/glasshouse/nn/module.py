@@ -449,8 +449,10 @@ class Module(Hooked, Stateful):
         return f"{type(self).__name__}(\n  {lines}\n)"
 
 
-KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of members …
-TAKEN = KINDS | {"buffer": ModuleBuffer}  # … and what becomes one when it is set as an attribute
+KINDS: dict[str, Any] = {"parameter": Parameter, "module": Module, "buffer": Value}  # of members …
+TAKEN: dict[Any, Any] = KINDS | {
+    "buffer": ModuleBuffer
+}  # … and what becomes one when it is set as an attribute
 
 
 def indented(text: str) -> str:

@@ -274,7 +274,7 @@ def attrs(
     }
 
 
-STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
+STRIDED: dict[str, Any] = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
 
 @card(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 # Options of PyTorch's that choose how it computes a step; here, all parameters are updated at once.
-CHOICES = {
+CHOICES: dict[str, Any] = {
     "foreach": (None, False, True),
     "fused": (None, False, True),
     "capturable": (False, True),

@@ -128,7 +128,7 @@ def to_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> 
     return scaled(where, y, math.prod(sizes[:-1]) * size, norm, inverse)
 
 
-DTYPES = {
+DTYPES: dict[Any, Any] = {
     complex_transform: "any -> complex64, or complex128 of float64 and complex128",
     of_real: "real or bool -> complex64, or complex128 of float64",
     to_real: "any -> float32, or float64",

@@ -261,7 +261,7 @@ def half_open(x: Any, generator: "Generator") -> Any:
     return 1 - random.uniform(x.shape, dtype=dtypes.float64, generator=generator)
 
 
-DRAWS = {
+DRAWS: dict[str, Any] = {
     "normal": (
         lambda x, mean=0.0, std=1.0, generator=None: random.normal(
             x.shape, mean, std, x.dtype, generator
@@ -299,7 +299,7 @@ DRAWS = {
         "numbers whose logarithms are normal",
     ),
 }
-OWN = {"new_tensor": new_tensor, "new_full": new_full, "stride": stride,
+OWN: dict[str, Any] = {"new_tensor": new_tensor, "new_full": new_full, "stride": stride,
        "type": type_, "where": where, "view": view, "map_": map_with, "map2_": map_with,
        "apply_": map_with, "resize_": resize_, "fill_diagonal_": fill_diagonal_,
        "transpose": transpose, "expand": expand, "add": arithmetic.add, "eq": elementwise.equal,
@@ -307,7 +307,7 @@ OWN = {"new_tensor": new_tensor, "new_full": new_full, "stride": stride,
        "mvlgamma": special.multigammaln, "sigmoid": special.expit,
        "equal": elementwise.array_equal, "new": new_of_size("empty", creation.empty),
        "__array_namespace__": array_namespace}  # fmt: skip
-ONE_LINERS = {
+ONE_LINERS: dict[str, Any] = {
     "reshape": (
         lambda self, *shape: manipulate.reshape(self, sizes(shape)),
         "gh.reshape, with the sizes one by one or as a tuple; one may be -1.",
@@ -362,7 +362,7 @@ ONE_LINERS = {
         "This tensor, now bound to `source`.",
     ),
 }
-PROPERTIES = {
+PROPERTIES: dict[str, Any] = {
     "at": (
         UpdatePlaces,
         "New tensors, different in some places: `x.at[i].set(y)`, `add`, `max`.",

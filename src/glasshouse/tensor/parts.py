@@ -73,7 +73,7 @@ class TensorView(NamedTuple):
         return result if self.item is None else result[self.item]
 
 
-BASIC = {int, slice, type(None), type(...)}
+BASIC: set[Any] = {int, slice, type(None), type(...)}
 
 
 def is_basic(key: Any) -> bool:

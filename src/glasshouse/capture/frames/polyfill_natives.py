@@ -68,7 +68,7 @@ def left_of_islice(at: "NativeLocals", loop: list[Any]) -> Any:
 
 # Rules by polyfill: the rest as Python's own iterator, from the values of its locals and the
 # iterators of its loops, outermost first.
-LEFT = {
+LEFT: dict[Any, Any] = {
     polyfills.map_of: lambda at, loop: map(at["fn"], *loop[0]),
     polyfills.compress_of: lambda at, loop: itertools.compress(*loop[0]),
     polyfills.filter_of: lambda at, loop: filter(at["fn"], loop[0]),
@@ -92,7 +92,7 @@ LEFT = {
     polyfills.repeat_of: left_of_repeat,
     polyfills.islice_items: left_of_islice,
 }
-RULES = {fn.__code__: rule for fn, rule in LEFT.items()}
+RULES: dict[Any, Any] = {fn.__code__: rule for fn, rule in LEFT.items()}
 
 
 class EmptySequence:
@@ -129,7 +129,7 @@ OF_FUNCTION = (filter, map, itertools.dropwhile, itertools.filterfalse)
 OF_FUNCTION += (itertools.starmap, itertools.takewhile)
 ENDED |= {POLYFILLS[kind]: partial(kind, ()) for kind in OF_ONE}
 ENDED |= {POLYFILLS[kind]: partial(kind, len, ()) for kind in OF_FUNCTION}
-ENDS = {fn.__code__: make for fn, make in ENDED.items()}
+ENDS: dict[Any, Any] = {fn.__code__: make for fn, make in ENDED.items()}
 
 
 # Iterators that pass on the end value of the iterator that they draw from: their C code does not
@@ -137,7 +137,9 @@ ENDS = {fn.__code__: make for fn, make in ENDED.items()}
 PASSING = (enumerate, filter, map, zip, itertools.accumulate, itertools.compress)
 PASSING += (itertools.dropwhile, itertools.filterfalse, itertools.pairwise, itertools.starmap)
 PASSING += (itertools.takewhile,)
-PASSES_ON = {POLYFILLS[kind].__code__ for kind in PASSING} | {polyfills.islice_items.__code__}
+PASSES_ON: set[Any] = {POLYFILLS[kind].__code__ for kind in PASSING} | {
+    polyfills.islice_items.__code__
+}
 
 
 def native_of(code: CodeType, at: "NativeLocals", loop: list[Any]) -> Any:

@@ -39,7 +39,7 @@ SIGNS = {
 }
 BINARY = {getattr(operator, name): sign for name, sign in SIGNS.items()}
 BINARY |= {getattr(operator, f"i{name}"): sign for name, sign in list(SIGNS.items())[:7]}
-UNARY = {operator.neg: "-", operator.pos: "+"}
+UNARY: dict[Any, Any] = {operator.neg: "-", operator.pos: "+"}
 ONE_TO_ONE = ("+", "-")  # another number gives another outcome
 NUMBER = "\0"  # a placeholder for the number in a text
 

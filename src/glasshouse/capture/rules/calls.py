@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 
 # Functions that show lifetimes of objects, which differ while a function is captured.
-LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
-BUILTIN_KINDS = (
+LIFETIMES: set[Any] = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
+BUILTIN_KINDS: tuple[Any, ...] = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
     types.WrapperDescriptorType,

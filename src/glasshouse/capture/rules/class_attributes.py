@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 CLASS_TEXTS = {"__doc__", "__name__", "__qualname__", "__module__", "__annotations__"}
 # The attributes of a `super` object itself, from its class and object.
-SUPER_PARTS = {
+SUPER_PARTS: dict[str, Any] = {
     "__class__": lambda cls, obj: Var(super),
     "__thisclass__": lambda cls, obj: cls,
     "__self__": lambda cls, obj: obj,

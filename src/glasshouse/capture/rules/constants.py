@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
-PLAIN_HASHES = (tuple.__hash__, frozenset.__hash__)
+PLAIN_HASHES: tuple[Any, ...] = (tuple.__hash__, frozenset.__hash__)
 COLLECTIONS = (list, tuple, dict, set, frozenset)
 MUTABLE = (list, dict, set)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("__name__", "__qualname__", "__module__")
-PARTS = {  # attributes whose names are part of the text
+PARTS: dict[Any, Any] = {  # attributes whose names are part of the text
     types.MethodType: ("__func__", "__self__"),
     types.GenericAlias: ("__origin__", "__args__"),
     types.UnionType: ("__args__",),

@@ -47,28 +47,28 @@ PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
 BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
 COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 OF_NUMBERS = "add sub mul truediv floordiv mod pow".split()
-ARITHMETIC = {
+ARITHMETIC: set[Any] = {
     *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS for i in ("", "i")),
     *(getattr(math, name) for name in "sqrt exp log cos sin pow floor ceil tanh".split()),
     *(operator.neg, operator.pos, float, int, abs, min, max, round),
 }
-SURE = {
+SURE: set[Any] = {
     *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS[:3] for i in ("", "i")),
     *(operator.neg, operator.pos, abs, float),
 }
-WHOLE_DIVISIONS = {operator.mod, operator.imod, operator.floordiv, operator.ifloordiv}
+WHOLE_DIVISIONS: set[Any] = {operator.mod, operator.imod, operator.floordiv, operator.ifloordiv}
 REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
 REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)
 IN_PLACE = dict(zip(BINARY[len(PLAIN) :], PLAIN, strict=True))
 OPERATORS = {*REVERSED, *IN_PLACE}
-UNARY = {operator.neg, operator.pos, operator.invert}
-SET_OPERATORS = {
+UNARY: set[Any] = {operator.neg, operator.pos, operator.invert}
+SET_OPERATORS: dict[Any, Any] = {
     operator.or_: "union",
     operator.and_: "intersection",
     operator.sub: "difference",
     operator.xor: "symmetric_difference",
 }
-SET_UPDATES = {
+SET_UPDATES: dict[Any, Any] = {
     operator.or_: "update",
     operator.and_: "intersection_update",
     operator.sub: "difference_update",
@@ -79,9 +79,9 @@ SEQUENCES = (list, tuple, str, bytes)  # their + and * come after those of the o
 OF_SEQUENCES = (operator.add, operator.mul, operator.mod)  # they ask the other side for items
 MAX_REPEAT = 100_000
 NUMBER_HINT = "each side is captured on its own; a check that only raises breaks no graph"
-RESULTS = {len: int, hash: int, repr: str}
-UNCHANGED = {len: range(sys.maxsize), hash: range(sys.maxsize)}  # of their results
-UNLIKE_SCALARS = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
+RESULTS: dict[Any, Any] = {len: int, hash: int, repr: str}
+UNCHANGED: dict[Any, Any] = {len: range(sys.maxsize), hash: range(sys.maxsize)}  # of their results
+UNLIKE_SCALARS: list[Any] = [kind.__eq__ for kind in (list, tuple, dict, set, frozenset)]
 
 
 class OperatorAttempt(NamedTuple):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # Builtins that draw all items at once, and arguments that others turn into iterators at once.
-CONSUMING = {any, all, sum, min, max, sorted}
+CONSUMING: set[Any] = {any, all, sum, min, max, sorted}
 EAGER = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
 EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertools.accumulate), (0,))
 EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
@@ -26,7 +26,7 @@ EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))
 EAGER |= {itertools.compress: (0, 1), itertools.groupby: (0,)}
 ITERATED = {"iterable", "iterables", "data", "selectors"}  # parameters of polyfills
 # Parameters that are numbers, with their places; the call checks others itself.
-COUNTS = {
+COUNTS: dict[Any, Any] = {
     itertools.repeat: {"times": 1},
     itertools.count: {"start": 0, "step": 1},
     itertools.product: {"repeat": None},

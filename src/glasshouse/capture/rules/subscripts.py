@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-ITEM_GETTERS = (list.__getitem__, tuple.__getitem__)
+ITEM_GETTERS: tuple[Any, ...] = (list.__getitem__, tuple.__getitem__)
 
 
 def contains(container: Any, element: Any) -> bool | None:

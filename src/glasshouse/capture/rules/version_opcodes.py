@@ -67,7 +67,7 @@ def template_of(texts: tuple[Any, ...], fields: tuple[Any, ...]) -> Any:
     return Template(*parts, texts[-1])
 
 
-BY_VERSION = {
+BY_VERSION: dict[Any, Any] = {
     (3, 14): {
         "LOAD_SMALL_INT": lambda t, f, ins: f.stack.append(Var(ins.arg)),
         "LOAD_COMMON_CONSTANT": lambda t, f, ins: f.stack.append(Var(COMMON_CONSTANTS[ins.arg])),

@@ -6,7 +6,7 @@ from typing import Any
 
 from glasshouse.base.errors import OptionError, check_known, type_name
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
     "raise_compiler_errors": False, "raise_internal_errors": False, "print_graphs": False,
     "print_guards": False, "print_bytecode": False, "print_recompiles": False,

@@ -14,7 +14,7 @@ from glasshouse.capture.values.var import Break, Kwargs, Var
 ANY = 1 << 30
 KINDS = (dict, OrderedDict, defaultdict, list, set, frozenset, deque, str, bytes)
 # (least, most) arguments of methods without a signature to inspect and without keywords.
-OF_METHODS = {
+OF_METHODS: dict[Any, Any] = {
     **dict.fromkeys(
         ("clear", "copy", "keys", "items", "values", "__reversed__", "reverse"), (0, 0)
     ),
@@ -44,7 +44,7 @@ WITHOUT_KEYWORDS |= {
     list.count: (1, 1),
     deque.count: (1, 1),
 }
-WITH_KEYWORDS = {
+WITH_KEYWORDS: dict[Any, Any] = {
     **dict.fromkeys((dict, OrderedDict, dict.update, OrderedDict.update), (0, 1)),
     **dict.fromkeys((dict.__init__, OrderedDict.__init__), (0, 1)),
 }

@@ -192,7 +192,7 @@ def is_unset(value: Any, descriptor: Any) -> bool:
 
 
 # The types that attributes in C convert values to.
-CONVERTED = {"args": tuple, "__annotations__": dict, "start": int, "end": int}
+CONVERTED: dict[str, Any] = {"args": tuple, "__annotations__": dict, "start": int, "end": int}
 
 
 def is_slot(descriptor: Any) -> bool:

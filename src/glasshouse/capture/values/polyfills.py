@@ -388,7 +388,7 @@ def call_named(obj: Any, name: Any, args: Any, kwargs: Any) -> Any:
     return getattr(obj, name)(*args, **kwargs)
 
 
-POLYFILLS = {
+POLYFILLS: dict[Any, Any] = {
     enumerate: enumerate_of,
     zip: zip_of,
     functools.update_wrapper: update_wrapper_of,
@@ -418,4 +418,6 @@ POLYFILLS = {
     itertools.compress: compress_of,
     itertools.chain.from_iterable: chained,
 }
-NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()} | {reversed_of: reversed}
+NATIVES: dict[Any, Any] = {polyfill: f for f, polyfill in POLYFILLS.items()} | {
+    reversed_of: reversed
+}

@@ -68,7 +68,7 @@ def stored_item(values: dict[Any, Any], key: Any) -> Any:
 
 
 # Kind of a step: (its text, a function that takes it).
-STEPS = {
+STEPS: dict[str, Any] = {
     "dict": ("{}.__dict__", lambda x, _: attribute_of_c(x, "__dict__")),
     "get": ("{}[{}]", stored_item),
     "item": ("{}[{}]", operator.getitem),

@@ -51,7 +51,7 @@ class detect_anomaly(having):
         backends.current().evaluate()
         super().__init__(flags, detect_anomaly=bool(mode))
 
-    def __exit__(self, kind: Any, *exc_info: object) -> None:
+    def __exit__(self, kind: Any = None, *exc_info: object) -> None:
         try:
             if kind is None:
                 backends.current().evaluate()

@@ -320,7 +320,7 @@ class Mpi(Collectives):
             abort(self.MPI)
 
 
-ALGORITHMS = {
+ALGORITHMS: dict[str, Any] = {
     "all_gather": Mpi.gather,
     "all_to_all": Mpi.exchange_parts,
     "all_reduce": Mpi.reduce,

@@ -16,7 +16,10 @@ __all__ = ["argwhere", "bartlett", "blackman", "diag_indices", "extract", "flatn
            "tril_indices", "trim_zeros", "triu_indices", "union1d", "unique", "unique_all",
            "unique_counts", "unique_inverse", "unique_values", "unpackbits"]  # fmt: skip
 
-NARROW = {"d": np.float32, "D": np.complex64}  # numbers have no double precision unless asked for
+NARROW: dict[str, Any] = {
+    "d": np.float32,
+    "D": np.complex64,
+}  # numbers have no double precision unless asked for
 
 
 def by_numpy(name: str, kind: Any = None) -> Callable[..., Any]:

@@ -86,7 +86,7 @@ def gru_step(state: tuple[Any, ...], gates: Tensor, weights: Weights) -> tuple[A
     return gru_cell(gates, from_state(h, weights), h)[:1]
 
 
-STEPS = {
+STEPS: dict[str, Any] = {
     "RNN_TANH": elman_step(tanh),
     "RNN_RELU": elman_step(relu),
     "LSTM": lstm_step,

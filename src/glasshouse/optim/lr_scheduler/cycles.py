@@ -77,7 +77,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return anneal_cosine(self.base_lrs[index], self.eta_min, step / length)
 
 
-CYCLIC_MODES = {
+CYCLIC_MODES: dict[str, Any] = {
     "triangular": lambda gamma, cycle, step: 1.0,
     "triangular2": lambda gamma, cycle, step: 1 / 2.0 ** (cycle - 1),
     "exp_range": lambda gamma, cycle, step: gamma**step,

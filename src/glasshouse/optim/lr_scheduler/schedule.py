@@ -171,4 +171,7 @@ def anneal_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
-ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end - start) * share}
+ANNEAL: dict[str, Any] = {
+    "cos": anneal_cosine,
+    "linear": lambda start, end, share: start + (end - start) * share,
+}

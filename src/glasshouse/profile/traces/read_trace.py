@@ -78,7 +78,11 @@ class DeviceCopy(StepKind):
     label = "copy"
 
 
-DEVICE_KINDS = {"kernel": DeviceKernel(), "gpu_memcpy": DeviceCopy(), "gpu_memset": DeviceCopy()}
+DEVICE_KINDS: dict[str, Any] = {
+    "kernel": DeviceKernel(),
+    "gpu_memcpy": DeviceCopy(),
+    "gpu_memset": DeviceCopy(),
+}
 
 
 class ReadLine(NamedTuple):

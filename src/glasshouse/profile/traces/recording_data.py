@@ -40,7 +40,7 @@ PLAIN = (
     "inner_names"
 ).split()
 RUN_FIELDS = ("begin_ns", "end_ns", "thread", "first_ns", "stack")
-KINDS = {"collective": COLLECTIVE, "reference": REFERENCE}
+KINDS: dict[str, Any] = {"collective": COLLECTIVE, "reference": REFERENCE}
 WORDS = (bool, int, float, str, type(None))
 
 

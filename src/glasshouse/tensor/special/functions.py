@@ -338,7 +338,7 @@ def chebyshev_step(k: Any, x: Any, now: Any, before: Any) -> Any:
     return x * now * 2 - before
 
 
-FIRST = {
+FIRST: dict[str, Any] = {
     "t": lambda x: x,
     "u": lambda x: x * 2,
     "v": lambda x: x * 2 - 1,

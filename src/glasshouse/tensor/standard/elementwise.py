@@ -263,7 +263,7 @@ def floats(where: str, *xs: "Tensor") -> "list[Tensor]":
 
 # Functions of two arguments by kind: the first conversion, the dtypes, the errors.
 PROMOTED = "those of x1 and x2 promoted to each other"
-KINDS = {
+KINDS: dict[str, Any] = {
     "numeric": (None, PROMOTED, NUMERIC),
     "no bools": (None, PROMOTED, "booleans"),
     "quotient": (None, FLOATING, NUMERIC),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["segment_reduce"]
 
-NEUTRAL = {"sum": 0, "mean": 0, "prod": 1, "max": -math.inf, "min": math.inf}
+NEUTRAL: dict[str, Any] = {"sum": 0, "mean": 0, "prod": 1, "max": -math.inf, "min": math.inf}
 
 
 def lengths_of(lengths: Any, offsets: ArrayLike) -> "Tensor":

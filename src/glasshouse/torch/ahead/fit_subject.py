@@ -30,7 +30,7 @@ from glasshouse.torch.observe.ledger import Allocation, Ledger
 from glasshouse.torch.patches.dynamo import uncompiled
 from glasshouse.torch.patches.trees import tree_leaves, tree_map
 
-CONTAINERS = {torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict}
+CONTAINERS: set[Any] = {torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict}
 ENGINES = {
     "torch": "PyTorch eager",
     "exact": 'torch.compile(backend="glasshouse")',

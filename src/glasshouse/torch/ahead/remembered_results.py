@@ -13,7 +13,16 @@ from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode, in_kernel
 from glasshouse.torch.patches.operators import DispatchKey, has_kernel, schema_of
 from glasshouse.torch.patches.tensors import storage_address
 
-PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.layout, torch.memory_format}
+PLAIN: set[Any] = {
+    int,
+    float,
+    bool,
+    str,
+    type(None),
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+}
 MOST_KINDS = 1 << 16  # the most kinds of calls in the cache
 COMPOSITE: Any = DispatchKey.CompositeImplicitAutograd
 UNKNOWN = object()  # for a kind of call that is not in the cache

@@ -91,7 +91,7 @@ def updated_scale(
     return torch.where(is_found, smaller, unchanged), steps
 
 
-SCALING = {
+SCALING: dict[Any, Any] = {
     UNSCALE: unscaled,
     UPDATE_SCALE: updated_scale,
 }

@@ -359,7 +359,7 @@ def first_states(operator: Any, states: Any, dtype: torch.dtype) -> list[Tensor]
     return [h.to(dtype if is_projected else c.dtype), c]
 
 
-KERNELS = {
+KERNELS: dict[Any, Any] = {
     torch.ops.aten.lstm.input: lstm_direction,
     torch.ops.aten.gru.input: gru_direction,
     torch.ops.aten.rnn_tanh.input: rnn_direction(relu=False),

@@ -85,7 +85,7 @@ def with_narrow_statistics(entry: Any) -> Any:
     return compute
 
 
-DECOMPOSITIONS = {
+DECOMPOSITIONS: dict[Any, Any] = {
     torch.ops.aten.native_dropout.default: dropout,
     BATCH_NORM: batch_norm,
     BATCH_NORM_ALONE: partial(norm.batch_norm_without_statistics, by=TENSORS),

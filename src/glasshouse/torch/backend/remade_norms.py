@@ -122,7 +122,7 @@ def kept_bias(forward: NodeWriter, bias: Node | None) -> Node | None:
     return None if bias is None else forward(aten.clone.default, bias)
 
 
-NORMS = {
+NORMS: dict[Any, Any] = {
     BATCH_NORM: (of_batch, 5),
     BATCH_NORM_ALONE: (of_batch, 3),
     aten.native_layer_norm.default: (of_layer, None),

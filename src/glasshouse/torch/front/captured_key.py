@@ -27,7 +27,7 @@ from glasshouse.torch.patches.trees import tree_leaves
 
 CODE_WORDS = (bool, int, float, complex, str, slice, type(None), type(Ellipsis))
 TORCH_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-DESCRIBED = {*CODE_WORDS, *TORCH_WORDS, torch.fx.Node}  # code describes these types fully
+DESCRIBED: set[Any] = {*CODE_WORDS, *TORCH_WORDS, torch.fx.Node}  # code describes these types fully
 OWN_OPERATORS = {"aten", "prims"}
 CHOICES = (  # functions that decide PyTorch's operators for attention and products
     torch.backends.cuda.flash_sdp_enabled,

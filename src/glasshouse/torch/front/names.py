@@ -123,7 +123,7 @@ RAISES_FOR_INTEGERS = {"floordiv", "floor_divide", "mod", "remainder", "fmod", "
 WRITES = {"batch_norm", "instance_norm", "native_batch_norm", "setattr", "backward"}
 DATA_ARGUMENT = {"tensor": 0, "as_tensor": 0, "scalar_tensor": 0}  # the place of the data
 
-STATE_SETTERS = {
+STATE_SETTERS: set[Any] = {
     *attention_setters,
     set_grad,
     torch.set_autocast_enabled,
@@ -134,7 +134,7 @@ STATE_SETTERS = {
     torch.clear_autocast_cache,
 }
 # Readers of PyTorch's state that no call changes, or that depend on tensors' classes alone.
-ALWAYS_THE_SAME = {
+ALWAYS_THE_SAME: set[Any] = {
     *functions.ALWAYS_THE_SAME,
     torch.cuda.is_available,
     torch.accelerator.current_accelerator,
@@ -142,7 +142,7 @@ ALWAYS_THE_SAME = {
     torch.cuda.is_current_stream_capturing,
 }
 # All readers of its state: `ambient` guards the others.
-STATE_READERS = ALWAYS_THE_SAME | {
+STATE_READERS: set[Any] = ALWAYS_THE_SAME | {
     *attention_readers,
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
@@ -164,7 +164,7 @@ STATE_READERS = ALWAYS_THE_SAME | {
 # Checks of a condition that raise where it is false.
 CHECKS = set(functions.CHECKS)
 # PyTorch functions with a constant result in captured calls.
-CONSTANTS = {
+CONSTANTS: dict[Any, Any] = {
     torch.jit.is_scripting: False,
     torch.jit.is_tracing: False,
     torch.compiler.is_exporting: False,

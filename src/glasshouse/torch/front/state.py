@@ -32,7 +32,7 @@ NO_OTHERS = (  # readers of modes that see each operation: (function, argument, 
     (hooks_of_saved, True, None),
 )
 NO_LEVEL = -1  # of forward_ad, where no tensors have tangents
-PLAIN_CLASSES = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+PLAIN_CLASSES: set[Any] = {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
 
 
 READERS = (  # readers of the other modes
@@ -48,7 +48,7 @@ READERS = (  # readers of the other modes
 )
 
 
-GUARDED_WITH_MODES = {  # other names of the state in NO_OTHERS and READERS
+GUARDED_WITH_MODES: set[Any] = {  # other names of the state in NO_OTHERS and READERS
     tracing_state,
     has_function_mode,
     torch.is_autocast_cpu_enabled,

@@ -53,7 +53,7 @@ def other_cache() -> Any:
 
 
 AUTOCAST, ENABLED = "_ZN2at8autocast", "19is_autocast_enabledEN3c1010DeviceTypeE"
-READERS = {
+READERS: dict[Any, Any] = {
     (torch.is_grad_enabled, None): ModeReader(
         "c10", "_ZN3c108GradMode10is_enabledEv", 0, BYTE, other_grad_mode
     ),

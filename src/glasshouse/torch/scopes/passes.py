@@ -255,7 +255,7 @@ def capturing_ends(*_: Any) -> None:
 
 
 # (place, replacement), active while a thread is observed.
-REPLACED = [
+REPLACED: list[Any] = [
     (CALL, told_call),
     (ENGINE, told_backward),
     (Slot(CheckpointFrame, "__init__", make_frame), told_frame),

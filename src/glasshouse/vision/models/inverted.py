@@ -125,7 +125,7 @@ class MobileNetV2(MobileNet):
 
 
 # Of each block: kernel, expanded channels, channels, gate, hard swish, stride. Tables 1 and 2.
-BLOCKS_V3 = {
+BLOCKS_V3: dict[str, Any] = {
     "large": ((3, 16, 16, 0, 0, 1), (3, 64, 24, 0, 0, 2), (3, 72, 24, 0, 0, 1),
               (5, 72, 40, 1, 0, 2), (5, 120, 40, 1, 0, 1), (5, 120, 40, 1, 0, 1),
               (3, 240, 80, 0, 1, 2), (3, 200, 80, 0, 1, 1), (3, 184, 80, 0, 1, 1),

@@ -261,11 +261,16 @@ class SwinTransformer(nn.Module):
         return self.head(self.norm(self.features(images)).mean((1, 2)))
 
 
-SWIN = {"dim": 96, "layers": (2, 2, 6, 2), "heads": (3, 6, 12, 24), "stochastic_depth": 0.2}
+SWIN: dict[str, Any] = {
+    "dim": 96,
+    "layers": (2, 2, 6, 2),
+    "heads": (3, 6, 12, 24),
+    "stochastic_depth": 0.2,
+}
 swin_t: Callable[..., SwinTransformer] = sized("swin_t", SwinTransformer, **SWIN)
-SWIN_S = {"layers": (2, 2, 18, 2), "stochastic_depth": 0.3}
+SWIN_S: dict[str, Any] = {"layers": (2, 2, 18, 2), "stochastic_depth": 0.3}
 swin_s: Callable[..., SwinTransformer] = sized("swin_s", SwinTransformer, **SWIN | SWIN_S)
-SWIN_B = {"dim": 128, "heads": (4, 8, 16, 32), "stochastic_depth": 0.5}
+SWIN_B: dict[str, Any] = {"dim": 128, "heads": (4, 8, 16, 32), "stochastic_depth": 0.5}
 swin_b: Callable[..., SwinTransformer] = sized("swin_b", SwinTransformer, **SWIN | SWIN_S | SWIN_B)
 
 deit_tiny_patch16_224: Callable[..., DeiT] = sized("deit_tiny_patch16_224", DeiT, dim=192, heads=3)

@@ -84,7 +84,7 @@ WRITING |= {f"__{name}__" for name in WRITING}
 WRITING |= {"setitem", "delitem", "__setitem__", "__delitem__", "call", "__call__"}
 WRITING |= {"iconcat", "__iconcat__", "concat", "__concat__"}
 # Functions of constants alone, whose result is the same each time.
-PURE = {
+PURE: set[Any] = {
     abs,
     ascii,
     bin,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # NumPy's functions that return a number for constants.
-OF_CONSTANTS = {
+OF_CONSTANTS: set[Any] = {
     np.prod,
     np.sum,
     np.mean,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 STATELESS = (*SCALARS, tuple, range, frozenset, slice)
-PROTOCOL = {
+PROTOCOL: dict[str, Any] = {
     "__getitem__": operator.getitem,
     "__contains__": operator.contains,
     "__len__": len,
