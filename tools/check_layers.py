@@ -1,4 +1,5 @@
-"""Check that imports go down only, as src/glasshouse/layers.toml says; prints file:line."""
+"""Check that imports go down only, and that no storey has outgrown its ceiling, as
+src/glasshouse/layers.toml says; prints file:line. `--lines` prints the size of each storey."""
 
 import ast
 import functools
@@ -164,14 +165,46 @@ def other_backend(where: Path, rest: str) -> bool:
     return len(where.parts) > 2 and len(parts) > 1 and parts[1] != where.parts[1]
 
 
-def main() -> int:
+def lines_by_storey() -> dict[str, int]:
+    """The non-blank lines of Python of each storey."""
+    sizes: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        storey = storey_of(".".join(path.relative_to(PACKAGE).with_suffix("").parts))
+        lines = sum(bool(line.strip()) for line in path.read_text().splitlines())
+        sizes[storey] = sizes.get(storey, 0) + lines
+    return sizes
+
+
+def outgrown(layers: dict, sizes: dict[str, int]) -> list[str]:
+    """Messages about storeys that have more lines than their ceilings, or no ceiling."""
+    return [
+        f"{storey}: {size:,} lines; expected at most {ceiling:,} (`ceiling` in layers.toml). "
+        "Compose what is there, or raise it and say why in the commit."
+        for storey, size in sizes.items()
+        if size > (ceiling := layers.get(storey, {}).get("ceiling", 0))
+    ]
+
+
+def print_lines(layers: dict, sizes: dict[str, int]) -> None:
+    """Print a table: storey, lines, ceiling."""
+    rows = [(name, sizes.get(name, 0), layer.get("ceiling", 0)) for name, layer in layers.items()]
+    rows.append(("all", *(sum(row[i] for row in rows) for i in (1, 2))))
+    for name, size, ceiling in rows:
+        print(f"{name:15} {size:8,} {ceiling:8,}")
+
+
+def main(arguments: list[str]) -> int:
     """Print every problem; 1 if there is one."""
     layers = tomllib.loads((PACKAGE / "layers.toml").read_text())
+    sizes = lines_by_storey()
+    if "--lines" in arguments:
+        print_lines(layers, sizes)
+        return 0
     problems = [p for path in sorted(PACKAGE.rglob("*.py")) for p in check_file(path, layers)]
-    problems += rooms_in_disorder(layers)
+    problems += rooms_in_disorder(layers) + outgrown(layers, sizes)
     print("\n".join(problems) or "layers: imports go down only")
     return bool(problems)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

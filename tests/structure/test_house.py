@@ -32,7 +32,22 @@ def layers():
 
 
 def test_imports_go_down_only(capsys, layers):
-    assert layers["main"]() == 0, capsys.readouterr().out
+    assert layers["main"]([]) == 0, capsys.readouterr().out
+
+
+def test_no_storey_outgrows_its_ceiling(layers):
+    storeys = {"ops": {"ceiling": 10}, "nn": {"ceiling": 20}, "cli": {}}
+    messages = layers["outgrown"](storeys, {"ops": 11, "nn": 20, "cli": 1})
+    assert [text.partition(":")[0] for text in messages] == ["ops", "cli"]
+    assert "11 lines; expected at most 10" in messages[0]
+
+
+def test_the_size_of_each_storey_is_printed(capsys, layers):
+    assert layers["main"](["--lines"]) == 0
+    *rows, total = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert [row[0] for row in rows] == list(tomllib.loads((PACKAGE / "layers.toml").read_text()))
+    sizes = [int(row[1].replace(",", "")) for row in (*rows, total)]
+    assert sizes[-1] == sum(sizes[:-1]) > 50_000
 
 
 @pytest.mark.parametrize(

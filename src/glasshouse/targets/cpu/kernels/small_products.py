@@ -32,7 +32,7 @@ class SmallProducts(HandwrittenKernels):
     float32 belong here in the body of a loop only."""
 
     ops = ("matmul",)
-    label = "small"
+    label = "small_product"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         dtype, specs = node.dtype, [node.spec, *(x.spec for x in node.inputs)]
