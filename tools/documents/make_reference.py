@@ -120,7 +120,8 @@ def write_namespace(name: str, title: str) -> None:
 def is_in_source(place: str) -> bool:
     """Whether the source defines a name there, so that mkdocstrings finds it."""
     try:
-        return package[place.partition(".")[2]] is not None
+        named = package[place.partition(".")[2]]
+        return not named.is_alias or named.final_target is not None
     except (KeyError, griffe.GriffeError):
         return False
 

@@ -6,6 +6,6 @@ model enters `quantize` (`convert`); the same model leaves, with other layers. R
 `integers`."""
 
 from glasshouse.nn.quantized.convert import quantize
-from glasshouse.nn.quantized.integers import Int8Conv1d, Int8Conv2d, Int8Conv3d, Int8Linear
+from glasshouse.nn.quantized.integers import *
 from glasshouse.nn.quantized.packed import QuantizedEmbedding, QuantizedLinear
 from glasshouse.nn.quantized.training import round_in_training

@@ -29,6 +29,8 @@ from glasshouse.tensor import Tensor, clip, matmul, matrix_transpose, maximum, m
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
 
+__all__ = ["Int8Conv1d", "Int8Conv2d", "Int8Conv3d", "Int8Linear"]
+
 LEAST, MOST = -128, 127  # codes of inputs
 EDGE = 127  # codes of weights are within ±EDGE
 
