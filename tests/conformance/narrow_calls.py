@@ -240,7 +240,7 @@ compile range register_compiler reset result_type run save seed set_rng_state sk
 tril_indices triu_indices typename unravel_index verify zeros checkpoint F.alibi_slopes F.and_masks
 F.create_block_mask F.create_mask F.noop_mask F.or_masks F.sinusoids F.sliding_window
 cartesian_prod allow_in_graph assume_constant_result disallow_in_graph is_same_size array_equal
-quantize allclose""",
+quantize allclose export_program load_step save_step""",
         PRODUCTS: """
 addmm addmv addr addbmm baddbmm chain_matmul linalg.multi_dot bilinear F.bilinear ormqr orgqr
 linalg.householder_product F.scaled_dot_product_attention F.flex_attention

@@ -42,16 +42,17 @@ class Recording(NamedTuple):
 
 
 class ThreadNodes:
-    """Nodes of one thread that wait or are being computed. `lock` is held while they are numbered
-    and computed, by that thread or by another one that needs their values."""
+    """Nodes of one thread: those that wait, and lists that are being computed. `lock` is held while
+    they are numbered and computed, by that thread or by another one that needs their values."""
 
-    def __init__(self, recorder_state: dict[str, Any]) -> None:
-        self.lock: threading.RLock = threading.RLock()
-        self.state = recorder_state
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.pending: list[Node] = []
+        self.taken: list[list[Node]] = []
 
     def has_any(self, numbers: set[int]) -> bool:
         """Whether a node with one of these ids is here."""
-        lists = [self.state["pending"], *self.state["taken"]]
+        lists = [self.pending, *self.taken]
         return any(id(node) in numbers for nodes in lists for node in list(nodes))
 
 
@@ -71,9 +72,8 @@ class Recorder(threading.local):
     """The nodes of this thread that wait, oldest first."""
 
     def __init__(self) -> None:
-        self.pending: list[Node] = []
-        self.taken: list[list[Node]] = []  # what is being computed
-        self.nodes: ThreadNodes = ThreadNodes(self.__dict__)
+        self.nodes: ThreadNodes = ThreadNodes()
+        self.pending: list[Node] = self.nodes.pending
         with joining:
             all_threads.add(self.nodes)
         self.held_bytes: int = 0
@@ -95,17 +95,18 @@ class Recorder(threading.local):
     def forget(self) -> None:
         """Nothing waits any more: what somebody needs later is computed then, on its own."""
         self.pending, self.held_bytes = [], 0
+        self.nodes.pending = self.pending
 
     def take(self) -> Recording | None:
         """The recording of what waits. Call `finish` once its results are there."""
         pending = self.pending
-        self.taken.append(pending)
+        self.nodes.taken.append(pending)
         self.forget()
         return describe(pending)
 
     def finish(self) -> None:
         """Nothing of the last recording is being computed any more."""
-        self.taken.pop()
+        self.nodes.taken.pop()
 
     def strays(self) -> list[Node]:
         """Nodes that those of this thread read and that are not among them, if there are other

@@ -7,7 +7,7 @@ import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
 from glasshouse.compile.kernels import kernel_cache
-from glasshouse.compile.programs import executable, program
+from glasshouse.compile.programs import program
 from glasshouse.compile.programs.code import coded
 from glasshouse.nn import functional as F
 
@@ -148,13 +148,14 @@ def test_another_number_of_rows_compiles_nothing(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fn", FUNCTIONS)
-def test_a_program_that_runs_for_long_gets_kernels_of_its_own_sizes(fn, monkeypatch):
+def test_a_program_that_runs_for_long_gets_kernels_of_its_own_sizes(fn):
     for n in SIZES[:3]:
         gh.eval(*fn(n))
     general = [entry.program for entry in entries() if entry.program.general]
     assert general
     expected = bits(fn(SIZES[2]))
-    monkeypatch.setattr(executable, "SPECIALISE_NS", 1)
+    for run in general:
+        run.general_ns = 1  # of runs, before it gets kernels of its own
     assert bits(fn(SIZES[2])) == expected
     assert bits(fn(SIZES[2])) == expected  # the run before has compiled them
     own = [run for run in general if not run.general]
@@ -169,13 +170,18 @@ def test_a_program_whose_own_kernels_do_not_compile_goes_on(monkeypatch):
         gh.eval(*attention(n))
     expected = bits(attention(SIZES[2]))
 
+    tried = []
+
     def fail(*_):
+        tried.append(1)
         raise toolchain.CompileError("no compiler any more")
 
-    monkeypatch.setattr(executable, "SPECIALISE_NS", 1)
+    for entry in entries():
+        entry.program.general_ns = 1
     monkeypatch.setattr(kernel_cache, "build_kernels", fail)
     for _ in range(3):
         assert bits(attention(SIZES[2])) == expected
+    assert tried
 
 
 @pytest.mark.parametrize("size", [0, 1, -1, 5, 1 << 40, -(1 << 54), (1 << 55) - 1])

@@ -1,7 +1,9 @@
 """Threads compute with tensors that others recorded, and that nobody has computed yet."""
 
+import gc
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -105,3 +107,19 @@ def test_a_model_gives_gradients_in_each_thread(mode):
     for number in range(THREADS):
         for result, wanted in zip(gradients[number], gradients_of(number), strict=True):
             np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_thread_that_ends_leaves_nothing():
+    """Without a collection of garbage: what it recorded and never read is gone with it."""
+    nodes = []
+
+    def work(number):
+        x = gh.ones((3,)) + number
+        nodes.append(weakref.ref(x.payload))
+
+    gc.disable()
+    try:
+        run_in_threads(work)
+        assert [node() for node in nodes] == [None] * THREADS
+    finally:
+        gc.enable()

@@ -84,8 +84,8 @@ def ends_of_batches(model: Any, layers: Mapping[int, Any], batches: Any) -> dict
     if isinstance(batches, (Value, str, Mapping)) or not isinstance(batches, Iterable):
         expected, got = "calibrate: an iterable of batches", type_name(batches)
         raise OptionError("quantize", expected, got, "Pass a list of batches, also for one.")
-    hooks = {key: RangeHook() for key in layers}
-    handles = [m.register_forward_pre_hook(hooks[key]) for key, (_, m) in layers.items()]
+    ranges = {key: RangeHook() for key in layers}
+    handles = [m.register_forward_pre_hook(ranges[key]) for key, (_, m) in layers.items()]
     count = 0
     try:
         with evaluating(model):
@@ -100,4 +100,4 @@ def ends_of_batches(model: Any, layers: Mapping[int, Any], batches: Any) -> dict
             handle.remove()
     if not count:
         raise OptionError("quantize", "calibrate: at least one batch", "none", "Pass some batches.")
-    return {key: hook.ends for key, hook in hooks.items()}
+    return {key: hook.ends for key, hook in ranges.items()}
