@@ -15,6 +15,7 @@ from glasshouse.profile.spans import covered
 from glasshouse.profile.steps.breakdown import Breakdown
 
 pytestmark = [
+    pytest.mark.usefixtures("own_memory"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*isinstance.*LeafSpec.*"),
 ]

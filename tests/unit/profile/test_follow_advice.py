@@ -21,6 +21,8 @@ from glasshouse.profile.advice.kernels import seconds_of_convs
 from glasshouse.profile.advice.rules import SHARE
 from glasshouse.profile.steps.breakdown import Breakdown
 
+pytestmark = pytest.mark.usefixtures("own_memory")
+
 F = gh.nn.functional
 WARMUP, ROUNDS, TRIES = 4, 20, 4
 OF_SOME_PROCESSORS = {"channels"}  # others have kernels to which odd counts cost nothing

@@ -12,6 +12,8 @@ from glasshouse.base.flags import flags
 from glasshouse.dispatch import primitives
 from glasshouse.profile.memory import UNUSED
 
+pytestmark = pytest.mark.usefixtures("own_memory")
+
 WIDE, ROWS = 96, 32
 
 

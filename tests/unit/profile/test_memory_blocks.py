@@ -13,6 +13,8 @@ from glasshouse.memory import Tag
 from glasshouse.profile.holders import OTHERS, kind_of
 from glasshouse.profile.report import data_of
 
+pytestmark = pytest.mark.usefixtures("own_memory")
+
 
 @pytest.fixture
 def clock(monkeypatch):

@@ -57,6 +57,7 @@ def check(name, seed):
     return model, texts, alone
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_bits_in_each_batch():
     check("llama", 0)
 

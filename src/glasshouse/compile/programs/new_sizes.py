@@ -29,7 +29,7 @@ class NewSizes:
             if len(self.met) > MOST_MET:
                 self.met.clear()
             return False
-        del self.met[sizes]
+        self.met.pop(sizes, None)  # another thread may have done so
         self.compiled += 1
         return True
 
