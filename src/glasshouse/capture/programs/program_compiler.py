@@ -91,7 +91,7 @@ class CompiledGraph:
 
     def may_compile(self) -> bool:
         """Whether another Program may be made."""
-        is_full = sum(map(len, self.programs.values())) >= MAX_PROGRAMS
+        is_full = sum(map(len, list(self.programs.values()))) >= MAX_PROGRAMS
         return not is_full and getattr(backends.current(), "keeps_programs", False)
 
     def is_due(self, key: tuple[Any, ...]) -> bool:
