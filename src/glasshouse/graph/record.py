@@ -161,7 +161,7 @@ def describe(pending: list[Node], roots: Any = ()) -> Recording | None:
         if stray:  # recorded by another thread, or in a list that another thread took
             pending = with_ancestors([*pending, *stray])
             uses, _ = count_uses(pending)
-        return encode(pending, marks) if any(marks := mark_needed(pending, uses, roots)) else None
+        needed = bytes(mark_needed(pending, uses, roots))
     if not any(needed):
         return None
     parts = hooks.encode(pending, needed)

@@ -167,9 +167,8 @@ class RecordingBackend(TensorBackend):
 
     def execute_nodes(self, nodes: list[Node]) -> None:
         """Compute nodes that no thread computes meanwhile, and what they need."""
-        missing = [node for node in nodes if node.value is None]
-        order = record.with_ancestors(missing, with_picks=True)
-        if missing:
+        if missing := [node for node in nodes if node.value is None]:
+            order = record.with_ancestors(missing, with_picks=True)
             self.execute(record.describe(order, missing))
 
     def execute(self, recording: Any) -> None:
