@@ -17,7 +17,7 @@ __all__ = ["make_callable"]
 class CallableModule(ModuleType):
     """A package that is also its function or class of the same name."""
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         return self.__wrapped__(*args, **named)
 
     def __getattr__(self, name: str) -> Any:

@@ -197,7 +197,7 @@ def reset() -> None:
     counters.clear()
 
 
-def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
+def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     """Run fn(*args, **kwargs) captured, and report graphs, breaks with reasons, guards, times, and
     calls that no kernel computes.
 
@@ -212,7 +212,7 @@ def explain(fn: Any, *args: Any, **kwargs: Any) -> Explanation:
     return Explanation(fn, capture, result, backend.fallbacks.since(before))
 
 
-def verify(fn: Any, *args: Any, calls: int = 3, **kwargs: Any) -> Verification:
+def verify(fn: Any, /, *args: Any, calls: int = 3, **kwargs: Any) -> Verification:
     """Whether captured calls of fn(*args, **kwargs) do what plain Python does, as a report.
 
     The calls run on copies: the caller's objects do not change. Results, errors and effects are
@@ -232,7 +232,7 @@ def verify(fn: Any, *args: Any, calls: int = 3, **kwargs: Any) -> Verification:
 
 
 def write_reproduction(
-    fn: Any, *args: Any, compiler: str = "program", path: Any = "reproduction.py", **kwargs: Any
+    fn: Any, /, *args: Any, compiler: str = "program", path: Any = "reproduction.py", **kwargs: Any
 ) -> Any:
     """Write a script that shows on its own how a compiler fails on a graph of fn(*args, **kwargs).
 
@@ -263,7 +263,7 @@ def innermost_name(fn: Any) -> str:
     return getattr(fn, "__qualname__", type(fn).__name__)
 
 
-def export(fn: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+def export(fn: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """(graph module, guards) of fn as one graph for these arguments.
 
     The graph module takes the tensors among fn's arguments in the order of its signature, used or

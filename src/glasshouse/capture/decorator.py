@@ -40,7 +40,7 @@ class UnfitCall:
         self.fn = fn
         self.capture = capture
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and may_be_captured(args[0]):
             old = self.capture
             capture = Capture(self.fn, old.front, old.nopython, old.dynamic)
@@ -166,7 +166,7 @@ class OptimizedModule:
         self.__dict__.update(_module=module, _dispatcher=dispatcher, capture=capture)
         self.__dict__["memory_plans"] = capture.memory_plans
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self._dispatcher(self._module, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -231,6 +231,6 @@ def recapture(
     return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
 
 
-def call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
+def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call a Module; this function is captured in its place."""
     return module(*args, **kwargs)

@@ -170,7 +170,7 @@ class JitFunction:
         """The function as `optimize` captures it."""
         return optimize(self.fn)
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         if state.modes:
             return self.fn(*args, **named)
         backend = state.backend or backends.current()

@@ -59,7 +59,7 @@ class Network(Module):
         builder.weights = {}
         self.run = Runner(graph, builder, self.weight_names)
 
-    def forward(self, *args: Any, **named: Any) -> Any:
+    def forward(self, /, *args: Any, **named: Any) -> Any:
         """The outputs for these inputs.
 
         Raises: OptionError for inputs that are missing or not known; errors of a node have its name

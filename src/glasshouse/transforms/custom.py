@@ -50,7 +50,7 @@ class CustomFunction:
         bound.apply_defaults()
         return bound.args
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def __call__(self, /, *args: Any, **named: Any) -> Any:
         args = self.positional(args, named)
         chosen = tuple(x for i, x in enumerate(args) if i not in self.nondiff)
         leaves, treedef = flatten(chosen)

@@ -17,7 +17,7 @@ def spec_of(x: Any) -> Spec:
     return x if isinstance(x, Spec) else as_value(x, where="eval_shape").spec
 
 
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of `fun(*args, **kwargs)` as a tree of Specs; nothing is computed.
     Arguments may be tensors or Specs.
 

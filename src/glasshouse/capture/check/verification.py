@@ -66,7 +66,7 @@ class VerifiedFunction:
     def __init__(self, fn: Callable[..., Any], captured: Any, front: "GlasshouseFront") -> None:
         self.__dict__.update(_fn=fn, _captured=captured, _front=front, _calls=0)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> "Tensor | None":
+    def __call__(self, /, *args: Any, **kwargs: Any) -> "Tensor | None":
         self.__dict__["_calls"] += 1
         check = CheckedCall(self._fn, self._captured, self._front, args, kwargs)
         outcome, difference = check.run(self._calls)
@@ -171,7 +171,7 @@ def capture_with(capture: Capture, fn: Any) -> Any:
     return types.MethodType(dispatcher, fn.__self__) if from_method else dispatcher
 
 
-def call_object(target: Any, *args: Any, **kwargs: Any) -> Any:
+def call_object(target: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call an object; this function is captured in its place."""
     return target(*args, **kwargs)
 

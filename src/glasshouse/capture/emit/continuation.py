@@ -234,7 +234,7 @@ def loop_end(frame: CaptureFrame, target: int) -> int:
 
 
 def handling(
-    error: BaseException | None, fn: Callable[..., Any], *args: Any, **kwargs: Any
+    error: BaseException | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> list[float] | None:
     """fn(*args) while an exception (or none) is being handled."""
     return native().call_handling(error, fn, args, kwargs)

@@ -174,4 +174,4 @@ def make_builtin(
     setter = t.look_up(cls, "__setitem__")  # which OrderedDict calls
     if init is not base.__init__ or base is OrderedDict and setter is not base.__setitem__:
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)  # as defaultdict does
-    return t.extend(obj, how, *args, then=lambda t, v: t.deliver(then, obj), **kwargs)
+    return t.extend(obj, how, *args, kwargs=kwargs, then=lambda t, v: t.deliver(then, obj))

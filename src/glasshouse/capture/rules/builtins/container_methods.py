@@ -140,10 +140,15 @@ def dict_method(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Va
 
 
 def extend(
-    t: "CaptureTracer", this: Var, how: str, *args: Var, then: Then = None, **kwargs: Var
+    t: "CaptureTracer",
+    this: Var,
+    how: str,
+    *args: Var,
+    kwargs: Kwargs | None = None,
+    then: Then = None,
 ) -> Any:
     """list.extend, set.update, dict.update."""
-    finish = then or discarded
+    finish, kwargs = then or discarded, kwargs or {}
     if isinstance(this.value, dict):
         if len(args) > 1:
             t.do(getattr(this.value, how), *map(plain_value, args))  # raises

@@ -57,7 +57,7 @@ def on_dict(cls: Any) -> Any:
         new = new_dict(t, [], cls)
         if not args and not kwargs:
             return t.deliver(then, new)
-        return t.extend(new, "update", *args, then=lambda t2, v: t2.deliver(then, new), **kwargs)
+        return fill(t, new, args, kwargs, then)
 
     return handler
 
@@ -68,4 +68,9 @@ def on_defaultdict(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs,
     new = t.heap.track(Var(value, Recipe("defaultdict", factory), {}))
     if len(args) < 2 and not kwargs:
         return t.deliver(then, new)
-    return t.extend(new, "update", *args[1:], then=lambda t2, v: t2.deliver(then, new), **kwargs)
+    return fill(t, new, args[1:], kwargs, then)
+
+
+def fill(t: "CaptureTracer", new: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
+    """Deliver a new dictionary after `update` with these arguments."""
+    return t.extend(new, "update", *args, kwargs=kwargs, then=lambda t, _: t.deliver(then, new))

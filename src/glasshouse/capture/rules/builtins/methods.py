@@ -300,7 +300,7 @@ def container_call(
             container_method(t, this, "clear", [])
         if not args and not kwargs:
             return t.give(then, None)
-        return t.extend(this, how, *args, then=lambda t, v: t.give(then, None), **kwargs)
+        return t.extend(this, how, *args, kwargs=kwargs, then=lambda t, v: t.give(then, None))
     if name == "sort" and isinstance(value, list):
         return sort(t, fn, this, args, kwargs, then)
     if name in ("__setitem__", "__delitem__"):
