@@ -35,6 +35,7 @@ from glasshouse.cli.build import build
 from glasshouse.cli.cache import cache
 from glasshouse.cli.command import Command
 from glasshouse.cli.docs import docs
+from glasshouse.cli.export import export_command
 from glasshouse.cli.generate import generate_command
 from glasshouse.cli.info import show_info
 from glasshouse.cli.launch import launch_command
@@ -198,6 +199,7 @@ for command in (
     translate_command,
     docs,
     explain,
+    export_command,
     flops,
     generate_command,
     launch_command,

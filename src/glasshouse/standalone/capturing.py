@@ -1,8 +1,10 @@
 """The Program of a step: captured on copies of all that the step may change."""
 
 import inspect
+import re
 import types
 from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 from glasshouse.autograd import no_grad
@@ -68,7 +70,7 @@ class OpenBackwardPass(Exception):
 def captured_copy(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCall:
     """Capture copies of a function and its arguments."""
     copier = Copier()
-    call, roots = callable_of(copier.copy(fn))
+    call, roots = callable_of(copier.copy(fn), len(args))
     original = ReachedNames(callable_of(fn)[1])
     inputs = copier.copy(args)
     with use_target(target), flags.override(compile="always"), generators_kept():
@@ -113,19 +115,26 @@ def user_function(fn: Any) -> Any:
     return fn
 
 
-def callable_of(fn: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+def callable_of(fn: Any, count: int = 0) -> tuple[Callable[..., Any], dict[str, Any]]:
     """A function that is captured, and what it may read, by name."""
     if isinstance(fn, Module):
-        return module_call(fn), {"": fn}
+        return module_call(fn, count), {"": fn}
     return fn, World(fn, (), {}).roots
 
 
-def module_call(module: Module) -> Callable[..., Any]:
-    """A module's forward as a function with its parameters."""
-    parameters = [p.name for p in inspect.signature(module.forward).parameters.values()
-                  if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]  # fmt: skip
-    text = f"def forward({', '.join(parameters)}):\n    return module({', '.join(parameters)})\n"
-    names = {"module": module, "__name__": "exported"}
+def module_call(module: Module, count: int) -> Callable[..., Any]:
+    """A module's forward as a function with its parameters; one that takes any number gets those
+    that `input_names` has, as a network of an ONNX file, or `count` of them."""
+    own = inspect.signature(module.forward).parameters.values()
+    parameters = [p.name for p in own if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in own):
+        words = [re.sub(r"\W", "_", name) for name in getattr(module, "input_names", ())]
+        words = [f"{x}_" if iskeyword(x) else x for x in words]
+        is_good = len(set(words)) == count and all(x.isidentifier() for x in words)
+        parameters = words if is_good else [f"input_{i}" for i in range(count)]
+    listed = ", ".join(parameters)
+    text = f"def forward({listed}):\n    return exported_module({listed})\n"
+    names = {"exported_module": module, "__name__": "exported"}
     exec(compile(text, "<exported>", "exec"), names)
     forward: Any = names["forward"]
     return forward
