@@ -20,6 +20,7 @@ MOST_NAMED = 5  # operators of a row
 NEAR = 1e-5
 TITLES = {
     "nn": "Layers of nn",
+    "quantised": "Layers and networks of 8 bits",
     "vision": "Models of vision",
     "speech": "Models of speech, and features of sound",
     "text": "Models of text",

@@ -270,7 +270,37 @@ def text() -> Iterator[Case]:
     yield Case("MarianMTModel", make, pair, both, other)
 
 
-FAMILIES = {"nn": layers, "vision": vision, "speech": speech, "text": text}
+def quantised() -> Iterator[Case]:
+    """Layers of 8 bits, and small networks of them."""
+    calls = {"static": {}, "dynamic": {}, "dynamic, one scale": {"per_row": False}}
+
+    def case(name: str, make: Callable[[], Any], x: np.ndarray, how: str) -> Case:
+        scheme = f"int8_{how.split(',')[0]}"
+        options = {"calibrate": [gh.asarray(x)]} if scheme == "int8_static" else calls[how]
+        quantise = lambda: gh.quantize(make().eval(), scheme, **options)  # noqa: E731
+        return batched(quantise, f"{name}, {how}", x)
+
+    for how in calls:
+        linear = lambda: nn.Sequential(nn.Linear(12, 5))  # noqa: E731
+        yield case("Int8Linear", linear, normal(3, 12), how)
+        yield case("Int8Linear of 3 axes", linear, normal(3, 4, 12), how)
+    for how in ("static", "dynamic"):
+        for n in (1, 2, 3):
+            conv = module(f"Conv{n}d", 4, 6, 3, padding=1, groups=2, stride=2)
+            make = lambda conv=conv: nn.Sequential(conv())  # noqa: E731
+            yield case(f"Int8Conv{n}d", make, normal(2, 4, *(6, 7, 5)[:n]), how)
+        digits = lambda: nn.Sequential(  # noqa: E731
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(128, 10),
+        )  # fmt: skip
+        yield case("network of convolutions", digits, normal(3, 1, 8, 8), how)
+        encoder = lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)  # noqa: E731
+        yield case("TransformerEncoderLayer", encoder, normal(2, 5, 8), how)._replace(
+            axes={"src": {0: "n"}}
+        )
+
+
+FAMILIES = {"nn": layers, "quantised": quantised, "vision": vision, "speech": speech, "text": text}
 
 
 # -- comparison --------------------------------------------------------------------------------

@@ -281,6 +281,58 @@ def test_layers_that_compute_in_integers_do_so_in_the_file(tmp_path):
     assert_same(path, model, (normal(2, 3, 4, 4),), (normal(3, 3, 4, 4),))
 
 
+def operators(proto):
+    return [node.op_type for node in proto.graph.node]
+
+
+QDQ, WHOLE_NUMBERS = "QuantizeLinear", "DynamicQuantizeLinear"
+
+
+@pytest.mark.parametrize(
+    "scheme, options, words",
+    [
+        ("int8_static", {}, {QDQ: 2, "DequantizeLinear": 4, "Conv": 1, "Gemm": 1}),
+        ("int8_dynamic", {"per_row": False}, {WHOLE_NUMBERS: 1, "MatMulInteger": 1}),
+        ("int8_dynamic", {}, {WHOLE_NUMBERS: 0, "MatMulInteger": 1, "ConvInteger": 1}),
+    ],
+)
+def test_layers_of_8_bits_are_onnx_own_words(scheme, options, words, tmp_path):
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(128, 8)
+    if scheme == "int8_static":
+        options = {"calibrate": [gh.asarray(normal(2, 3, 4, 4))]}
+    model = gh.quantize(nn.Sequential(*layers).eval(), scheme, **options)
+    axes = {"input": {0: "n"}}
+    path = gh.onnx.export(model, normal(2, 3, 4, 4), tmp_path / "m.onnx", dynamic_axes=axes)
+    onnxruntime, proto = pytest.importorskip("onnxruntime"), onnx.load(str(path))
+    onnx.checker.check_model(proto, full_check=True)
+    assert {name: operators(proto).count(name) for name in words} == words
+    kinds = {x.name: x.data_type for x in proto.graph.initializer}
+    assert kinds["0.codes"] == kinds["3.codes"] == onnx.TensorProto.INT8
+    x = normal(3, 3, 4, 4)
+    wanted = model(gh.asarray(x)).numpy()
+    np.testing.assert_array_equal(gh.onnx.load(path)(gh.asarray(x)).numpy(), wanted)
+    # onnxruntime joins a convolution and what makes codes of it, and rounds once less
+    step = float(np.ptp(wanted)) / 255
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (theirs,) = session.run(None, {"input": x})
+    np.testing.assert_allclose(theirs, wanted, rtol=0, atol=step)
+
+
+def test_one_image_has_one_scale(tmp_path):
+    model = gh.quantize(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1)).eval(), "int8_dynamic")
+    path = gh.onnx.export(model, normal(1, 3, 4, 4), tmp_path / "m.onnx")
+    proto = assert_same(path, model, (normal(1, 3, 4, 4),))
+    assert operators(proto)[:2] == [WHOLE_NUMBERS, "ConvInteger"]
+
+
+def test_a_layer_of_8_bits_in_a_loop_is_exported(tmp_path):
+    make = lambda: nn.Sequential(nn.Linear(4, 4)).eval()  # noqa: E731
+    model = gh.quantize(make(), "int8_static", calibrate=[gh.asarray(normal(5, 4))])
+    fn = lambda x: gh.scan(lambda h, y: (model(h + y), h), gh.zeros((2, 4)), x)[0]  # noqa: E731
+    path = gh.onnx.export(fn, normal(3, 2, 4), tmp_path / "s.onnx")
+    assert_same(path, fn, (normal(3, 2, 4),))
+
+
 def test_quantised_layers_keep_their_packed_weights(tmp_path):
     model = gh.quantize(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)), "int8")
     path = gh.onnx.export(model, normal(2, 64), tmp_path / "m.onnx")

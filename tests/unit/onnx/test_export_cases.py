@@ -37,6 +37,11 @@ def test_a_layer_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)
 
 
+@pytest.mark.parametrize("case", parameters("quantised"))
+def test_a_layer_of_8_bits_gives_the_same_as_onnx(case, tmp_path):
+    check(case, tmp_path)
+
+
 @pytest.mark.parametrize("case", parameters("text"))
 def test_a_model_of_text_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)

@@ -166,6 +166,14 @@ def matrices(*, input: Any, weight: Any, bias: Any, **_: Any) -> Any:
     return {} if fits and input.shape[-1] == weight.shape[1] else None
 
 
+def transposed(w: GraphWriter, weight: WrittenValue) -> str:
+    """A weight as ONNX multiplies by it; written once."""
+    key = "transposed", weight.name
+    if key not in w.shapes:
+        w.shapes[key] = w.node("Transpose", [w.whole(weight)], perm=[1, 0])
+    return w.shapes[key]
+
+
 @whole("linear", "input", "weight", "bias", fits=matrices)
 def linear(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue:
     """x Wᵀ + b: one node for matrices."""
@@ -174,10 +182,7 @@ def linear(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue:
     if len(x.shape) == 2:
         name = w.node("Gemm", [w.whole(x), w.whole(weight), *biases], transB=1)
         return w.value(name, call.results[0])
-    key = "transposed", weight.name
-    if key not in w.shapes:
-        w.shapes[key] = w.node("Transpose", [w.whole(weight)], perm=[1, 0])
-    name = w.node("MatMul", [w.whole(x), w.shapes[key]])
+    name = w.node("MatMul", [w.whole(x), transposed(w, weight)])
     if biases:
         name = w.node("Add", [name, *biases])
     return w.value(name, call.results[0])

@@ -156,6 +156,13 @@ def flat_batch(shape: Any, lead: int) -> list[Any]:
 # -- products ----------------------------------------------------------------------------------
 
 
+def narrow_operands(a: WrittenValue, b: WrittenValue) -> list[WrittenValue] | None:
+    """Integers of 8 bits that were made wide for a product; None for other operands."""
+    wide = [x for x in (a, b) if x.dtype is int32 and x.source and x.source.name == "cast"]
+    sources = [x.operands[0] for x in wide if x.operands[0].dtype.name in ("int8", "uint8")]
+    return sources if len(sources) == 2 else None
+
+
 @writes("matmul")
 def matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> WrittenValue:
     """Products of matrices; leading axes of 1 grow by themselves."""
@@ -165,10 +172,12 @@ def matmul(w: GraphWriter, call: Any, a: WrittenValue, b: WrittenValue) -> Writt
     for x in (a, b):
         fits = len(x.dims) == len(x.shape) and x.dims[-2:] == x.shape[-2:]
         names.append(x.name if fits else w.whole(x))
-    wide = a.dtype
-    if a.dtype.name in ("int8", "uint8", "int16", "uint16", "bool"):
+    wide, op = a.dtype, "MatMul"
+    if (bytes_of := narrow_operands(a, b)) is not None:
+        names, op = [w.whole(x) for x in bytes_of], "MatMulInteger"
+    elif a.dtype.name in ("int8", "uint8", "int16", "uint16", "bool"):
         names, wide = [w.cast(name, int64) for name in names], int64
-    name = w.node("MatMul", names)
+    name = w.node(op, names)
     like = call.results[0]
     name = name if wide is a.dtype else w.cast(name, a.dtype)
     lead = [
@@ -222,6 +231,9 @@ def conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValue) -> Wr
 def integer_conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValue) -> WrittenValue:
     """A convolution of integers, which ONNX's has not: products of windows."""
     like, n, groups = call.results[0], len(x.shape) - 2, call.attrs["groups"]
+    if (bytes_of := narrow_operands(x, kernel)) is not None:
+        names, options = [w.whole(v) for v in bytes_of], window_attributes(call)
+        return w.value(w.node("ConvInteger", names, kernel_shape=kernel.shape[2:], **options), like)
     wide = int64 if x.dtype.itemsize > 4 else int32
     name, weight = (w.cast(w.whole(v), wide) for v in (x, kernel))
     lows, highs = zip(*call.attrs["padding"])

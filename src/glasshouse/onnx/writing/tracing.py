@@ -15,7 +15,15 @@ from glasshouse.base.errors import PACKAGE, OptionError, TransformError, user_li
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.scope import current_module_path
 from glasshouse.dispatch.value import SCALARS, Value, as_value
-from glasshouse.onnx.writing import arrays, control, elementwise, layers, products, wholes
+from glasshouse.onnx.writing import (
+    arrays,
+    control,
+    elementwise,
+    layers,
+    products,
+    quantised,
+    wholes,
+)
 from glasshouse.onnx.writing.joint import JointGraph, JointValue, Unlike
 from glasshouse.onnx.writing.table import ABSENT, WHERE, WRITERS
 from glasshouse.onnx.writing.tables import explained
@@ -24,7 +32,14 @@ from glasshouse.tensor import random
 
 __all__ = ["JointTrace", "joint_trace"]
 
-FAMILIES = (arrays, control, elementwise, layers, products)  # their functions are in the table
+FAMILIES = (
+    arrays,
+    control,
+    elementwise,
+    layers,
+    products,
+    quantised,
+)  # their functions are in the table
 MOST_TRACES = 3  # for each varying size, beside the first
 LEAST = 3  # of a varying size: one axis of 1, or a range of 2, may be computed in another way
 

@@ -91,12 +91,19 @@ class GraphWriter:
         self.nodes.append(WrittenNode(op, tuple(inputs), names, attributes))
         return names[0] if outputs == 1 else names
 
+    @property
+    def root(self) -> "GraphWriter":
+        """The writer of the whole file."""
+        return self if self.outer is None else self.outer.root
+
+    def array_of(self, name: str) -> np.ndarray | None:
+        """The contents of a tensor that the file has as a constant."""
+        return self.root.constants.get(name)
+
     def constant(self, value: Any, dtype: Any = None) -> str:
         """The name of a constant."""
         array = np.asarray(value, None if dtype is None else dtype)
-        root = self
-        while root.outer is not None:
-            root = root.outer
+        root = self.root
         key = array.dtype.name, array.shape, array.tobytes()
         if key not in root.by_content:
             root.by_content[key] = root.enter("constant", array)
