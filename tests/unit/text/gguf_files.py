@@ -13,6 +13,8 @@ SIZES = {"llama.block_count": 2, "llama.context_length": 64, "llama.embedding_le
          "llama.attention.head_count_kv": 2,
          "llama.attention.layer_norm_rms_epsilon": 1e-5}  # fmt: skip
 
+WIDE = SIZES | {"llama.embedding_length": 256, "llama.feed_forward_length": 512}
+
 
 def text(string):
     data = string.encode()
@@ -57,16 +59,17 @@ def plain(array):
 def random_blocks(rng, kind, shape):
     """Random codes with scales of moderate size."""
     numbers, nbytes = BLOCKS[kind]
+    size = 0.0004 if kind.endswith("K") else 0.004  # groups there scale it again
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // numbers, nbytes), np.uint8)
     for at in HALVES[kind]:
-        scale = rng.normal(0, 0.01, (*blocks.shape[:-1], 1)).astype("<f2")
+        scale = rng.normal(0, size, (*blocks.shape[:-1], 1)).astype("<f2")
         blocks[..., at : at + 2] = scale.view(np.uint8)
     return kind, shape, blocks.tobytes()
 
 
-def llama_tensors(rng, matrix):
+def llama_tensors(rng, matrix, size=64, inner=96):
     """A Llama's tensors of SIZES, with a vocabulary of 300; `matrix(shape)` makes matrices."""
-    size, inner, shared = 64, 96, 32
+    shared = size // 2
     tensors = {"token_embd.weight": matrix((300, size)), "output_norm.weight": plain(np.ones(size))}
     for i in range(2):
         shapes = {"attn_q": (size, size), "attn_k": (shared, size), "attn_v": (shared, size),

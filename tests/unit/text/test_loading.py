@@ -25,8 +25,10 @@ def tokenizer():
 
 
 def llama_file(path, matrix, more=None, sizes=None, family="llama"):
-    metadata = {"general.architecture": family, **(sizes or files.SIZES), **(more or {})}
-    path.write_bytes(files.gguf(metadata, files.llama_tensors(rng, matrix)))
+    sizes = sizes or files.SIZES
+    metadata = {"general.architecture": family, **sizes, **(more or {})}
+    widths = (sizes["llama.embedding_length"], sizes["llama.feed_forward_length"])
+    path.write_bytes(files.gguf(metadata, files.llama_tensors(rng, matrix, *widths)))
     return path
 
 
@@ -140,9 +142,15 @@ def test_a_file_of_a_llama_gives_the_scores_of_transformers(tmp_path, transforme
     assert not ours.training
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+def packed_file(path, kind):
+    """A file of a Llama whose matrices have that format."""
+    sizes = files.WIDE if kind.endswith("K") else files.SIZES
+    return llama_file(path, lambda shape: files.random_blocks(rng, kind, shape), sizes=sizes)
+
+
+@pytest.mark.parametrize("kind", files.BLOCKS)
 def test_packed_and_unpacked_weights_give_the_same_scores(tmp_path, kind):
-    path = llama_file(tmp_path / "m.gguf", lambda shape: files.random_blocks(rng, kind, shape))
+    path = packed_file(tmp_path / "m.gguf", kind)
     packed, unpacked = gh.load(path), gh.load(path, packed=False)
     tokens = gh.asarray(rng.integers(0, 300, (2, 5)))
     assert isinstance(packed.lm_head, nn.QuantizedLinear)
@@ -151,6 +159,40 @@ def test_packed_and_unpacked_weights_give_the_same_scores(tmp_path, kind):
         expected = unpacked(tokens).numpy()
         np.testing.assert_allclose(packed(tokens).numpy(), expected, atol=1e-4)
     assert {p.dtype.name for p in unpacked.parameters()} == {"float32"}
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
+def test_matrices_of_a_file_keep_their_bytes_and_train_by_adapters(tmp_path, kind):
+    path = packed_file(tmp_path / "m.gguf", kind)
+    model, file = gh.load(path), open_gguf(path)
+    expected = sum(place.nbytes for place in file.places.values() if place.kind == kind)
+    assert sum(x.nbytes for x in model.buffers() if x.dtype is gh.uint8) == expected
+    nn.lora.attach(model, "*_proj", rank=2)
+    optimizer = gh.optim.Adam(nn.lora.parameters(model), lr=0.05)
+    tokens, losses = gh.asarray([[5, 3, 8, 2, 9, 1]]), []
+    for _ in range(12):
+        loss = token_loss(model(tokens[:, :-1]), tokens[:, 1:])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_an_analysis_counts_packed_bytes(tmp_path):
+    packed, outside = [], []
+    for kind in ("Q4_K", "Q6_K"):
+        model = gh.load(packed_file(tmp_path / f"{kind}.gguf", kind))
+        packed.append(sum(x.nbytes for x in set(model.buffers())))
+        nn.lora.attach(model, "*.q_proj", rank=2)
+        optimizer = gh.optim.SGD(nn.lora.parameters(model), lr=0.1)
+        cost = gh.analyze.step(model, token_loss, optimizer, [((1, 6), "int64")] * 2)
+        outside.append(cost.outside_bytes)
+    assert outside[1] - outside[0] == packed[1] - packed[0] > 0
+
+
+def token_loss(scores, goal):
+    return nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), goal.reshape(-1))
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -26,18 +26,20 @@ BITS_16, BITS_32 = (uint16, float16), (uint32, float32)
 class BlockFormat(NamedTuple):
     """Numbers in a block, its bytes, and the function that makes (..., numbers) of (..., bytes).
 
-    bits    of a code; None for formats of which no kernel reads the codes
+    bits    of a code
     header  bytes before the codes: a scale, then a shift if `is_shifted`
-    zero    the code that stands for 0"""
+    zero    the code that stands for 0
+    group   numbers that share a scale, where a block has several scales; None elsewhere"""
 
     name: str
     numbers: int
     nbytes: int
     unpack: Callable[[Any, "BlockFormat"], Any]
-    bits: int | None = None
+    bits: int
     header: int = 2
     zero: int = 0
     is_shifted: bool = False
+    group: int | None = None
 
 
 def unpack(blocks: Any, form: BlockFormat) -> Any:
@@ -83,7 +85,7 @@ class Unpacking(DerivativeRule):
         """The numbers of blocks as arrays."""
         (blocks,) = operands
         form, shape = self.form, blocks.shape[:-1]
-        if form.bits is None:
+        if form.group:
             return body.compute([blocks])
         codes, half = blocks[..., form.header :], form.numbers // 2
         wide = form.header == 4 and not form.is_shifted
@@ -203,8 +205,8 @@ def unpack_q6_k(blocks: Value, form: BlockFormat) -> Any:
 Q8_0 = BlockFormat("Q8_0", 32, 34, unpack_bytes, 8)
 Q4_0 = BlockFormat("Q4_0", 32, 18, unpack_nibbles, 4, zero=8)
 Q4_1 = BlockFormat("Q4_1", 32, 20, unpack_nibbles, 4, header=4, is_shifted=True)
-Q4_K = BlockFormat("Q4_K", 256, 144, unpack_q4_k)
-Q6_K = BlockFormat("Q6_K", 256, 210, unpack_q6_k)
+Q4_K = BlockFormat("Q4_K", 256, 144, unpack_q4_k, 4, header=16, is_shifted=True, group=32)
+Q6_K = BlockFormat("Q6_K", 256, 210, unpack_q6_k, 6, header=0, zero=32, group=16)
 FORMATS = {form.name: form for form in (Q8_0, Q4_0, Q4_1, Q4_K, Q6_K)}
 
 

@@ -29,8 +29,8 @@ HEADER = vector_functions("gh_packed.h")
 MOST_ROWS = 16  # of the other operand: with more, unpacking the weights first is faster
 PACK = 16  # numbers that are made at once
 DEEP = 16  # calls between the bytes and the product, at most
-BETWEEN = ("permute", "cast", "reshape", "add", "mul", "sub", "bitwise_and", "shift_right",
-           "expand", "bitcast", "slice")  # fmt: skip
+BETWEEN = ("permute", "cast", "reshape", "add", "mul", "sub", "bitwise_and", "bitwise_or",
+           "shift_right", "expand", "bitcast", "slice")  # fmt: skip
 
 
 class PackedMatrix(NamedTuple):
@@ -100,19 +100,15 @@ def packed_matrix(node: Node, shape: Any, dtype: DType, is_turned: bool) -> Pack
     """The bytes and the format of a matrix of that shape, perhaps turned, if `node` unpacks one."""
     source = node
     for _ in range(DEEP):
-        if source.dtype is uint8 and len(source.shape) == 3 and source.op != "slice":
-            break
+        is_source = source.dtype is uint8 and len(source.shape) == 3
+        form = format_of(source.spec, shape) if is_source else None
+        if form is not None:
+            pattern = template(form.name, source.spec, dtype, is_turned)
+            return PackedMatrix(source, form) if is_like(pattern, node, source) else None
         if source.op not in BETWEEN or source.host is not None:
             return None
         source = source.inputs[0]
-    else:
-        return None
-    form = format_of(source.spec, shape)
-    if form is None or not is_like(
-        template(form.name, source.spec, dtype, is_turned), node, source
-    ):
-        return None
-    return PackedMatrix(source, form)
+    return None
 
 
 @functools.cache
@@ -126,7 +122,7 @@ def format_of(blocks: Spec, shape: Any) -> BlockFormat | None:
     forms = [*FORMATS.values(), int8_rows(numbers), int4_groups(numbers)]
     for form in forms:
         whole = numbers % (PACK if form.bits == 8 else 2 * PACK) == 0
-        if form.bits and (form.numbers, form.nbytes) == (numbers, nbytes) and whole:
+        if (form.numbers, form.nbytes) == (numbers, nbytes) and whole:
             return form
     return None
 
@@ -165,7 +161,8 @@ def is_like(pattern: Node, node: Node, source: Node) -> bool:
 
 
 def blocks_text(form: BlockFormat) -> str:
-    values = (form.bits, form.header, form.numbers, form.zero, int(form.is_shifted))
+    group, shifted = form.group or 0, int(form.is_shifted)
+    values = (form.bits, form.header, form.numbers, form.zero, shifted, group, form.nbytes)
     return f"const gh_blocks f = {{{', '.join(map(str, values))}}};"
 
 
