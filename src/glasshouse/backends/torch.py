@@ -19,7 +19,7 @@ from glasshouse.ops.window import window_counts, window_positions
 TO_TORCH = {dtype: getattr(torch, name) for name, dtype in by_name.items()}
 FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
 NARROW = (torch.uint16, torch.uint32)  # widened to int64
-CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+CONVOLUTIONS: dict[int, Any] = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 WORD = 0xFFFFFFFF
 CAUSES = (torch.OutOfMemoryError, torch.linalg.LinAlgError)  # of failures that are no gaps
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -26,8 +26,8 @@ class Worker:
     def __init__(self, name: str, environment: dict[str, str] | None = None) -> None:
         self.name = name
         paths = [Path(gh.__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
-        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
-        self.process = subprocess.Popen(
+        self.errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
+        self.process: subprocess.Popen[str] = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.bench.worker import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -229,20 +229,23 @@ class TorchModel:
         import torch
 
         torch.manual_seed(0)
-        self.torch, self.inference = torch, inference
-        self.case = TORCH_CASES[model]
-        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+        self.torch: Any = torch
+        self.inference = inference
+        self.case: TorchCase = TORCH_CASES[model]
+        self.autocast: Any = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
         layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
+        self.inputs: Any
+        self.labels: Any
         new_model, self.inputs, self.labels = self.case.make(smoke)
-        self.model = new_model.train(not inference).to(memory_format=layout)
+        self.model: Any = new_model.train(not inference).to(memory_format=layout)
         if mode == "channels_last":
             self.inputs["x"] = self.inputs["x"].contiguous(memory_format=layout)
         if self.case.computes_loss and not inference:
             self.inputs["labels"] = self.labels
         maker, options = OPTIMIZERS[optimizer]
-        self.optimizer = getattr(torch.optim, maker)(self.model.parameters(), **options)
+        self.optimizer: Any = getattr(torch.optim, maker)(self.model.parameters(), **options)
         compiles = mode in ("inductor", OUR_MODE)
-        self.call = torch.compile(self.model, backend=mode) if compiles else self.model
+        self.call: Any = torch.compile(self.model, backend=mode) if compiles else self.model
         if mode == CAPTURED:
             self.train = gh.optimize(self.train)
 

@@ -26,7 +26,7 @@ class TorchRun(BenchmarkRun):
 
     def __init__(self, worker: Worker, model: str, mode: str, options: dict[Any, Any]) -> None:
         super().__init__(worker, model, FRAMEWORK, mode, options["dtype"], options["smoke"])
-        self.inference = options["inference"]
+        self.inference: bool = options["inference"]
 
     def build_options(self) -> dict[Any, Any]:
         return {**super().build_options(), "inference": self.inference}

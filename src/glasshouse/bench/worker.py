@@ -143,10 +143,12 @@ class Ours(Trainer):
     def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool) -> None:
         gh.random.seed(0)
         options, arrays = CASES[model].sizes(smoke)
-        self.autocast = dtype == "bfloat16"
-        self.model = CASES[model].make(**options)
+        self.autocast: bool = dtype == "bfloat16"
+        self.model: Any = CASES[model].make(**options)
+        self.inputs: gh.Tensor
+        self.targets: list[gh.Tensor]
         self.inputs, *self.targets = map(gh.asarray, arrays)
-        self.optimizer = SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.optimizer: SGD = SGD(self.model.parameters(), lr=LEARNING_RATE)
         if mode == "captured":
             self.train = gh.optimize(self.train)
 
@@ -183,13 +185,15 @@ class Torch(Trainer):
         torch.manual_seed(0)
         options, arrays = CASES[model].sizes(smoke)
         layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
-        self.autocast = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
-        self.model = torch_twins.TWINS[model](**options).to(memory_format=layout)
+        self.autocast: Any = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
+        self.model: Any = torch_twins.TWINS[model](**options).to(memory_format=layout)
+        self.inputs: Any
+        self.targets: list[Any]
         self.inputs, *self.targets = map(torch.from_numpy, arrays)
         if mode == "channels_last":
             self.inputs = self.inputs.contiguous(memory_format=layout)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
-        self.loss = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
+        self.optimizer: Any = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
+        self.loss: Any = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
 
     def eager_loss(self) -> Any:
         functions = self.torch.nn.functional

@@ -52,7 +52,7 @@ class Checkpoint(Callback):
         self.best: Best = Best("Checkpoint", monitor, mode)
         self.keep = keep
         self.thread: ThreadPoolExecutor | None = None
-        self.writing: Future | None = None
+        self.writing: Future[Any] | None = None
 
     def on_start(self, run: "FitRun") -> None:
         if not run.steps:  # nothing of an earlier run

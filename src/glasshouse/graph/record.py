@@ -46,7 +46,7 @@ class ThreadNodes:
     they are numbered and computed, by that thread or by another one that needs their values."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.pending: list[Node] = []
         self.taken: list[list[Node]] = []
 

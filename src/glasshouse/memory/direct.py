@@ -10,7 +10,7 @@ from glasshouse.memory.manager import MemoryManager, register
 # (what Python takes by default) is slow to touch: measured, 134 MB take 85 ms, and 7 ms private.
 # Huge pages are not asked for: where memory is fragmented they are slower to get (3 GB touched in 3
 # to 8 s instead of 1.2 to 1.8 s), and steps of a training take as long with them.
-PRIVATE = {}
+PRIVATE: dict[str, int] = {}
 if hasattr(mmap, "MAP_ANONYMOUS"):
     PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 

@@ -68,7 +68,7 @@ class Memory:
         }
 
 
-class Lease(weakref.ref):
+class Lease(weakref.ref[Any]):
     """A manager's weak reference to a buffer: when the buffer dies, its memory is free."""
 
     __slots__ = ("address", "nbytes", "size", "block", "tag")
@@ -85,7 +85,10 @@ class Buffer:
     __slots__ = ("address", "nbytes", "tag", "manager", "freed", "__weakref__")
 
     def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager") -> None:
-        self.address, self.nbytes, self.tag, self.manager = address, nbytes, tag, manager
+        self.address = address
+        self.nbytes = nbytes
+        self.tag = tag
+        self.manager = manager
         self.freed: bool = False
 
     def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -147,7 +150,8 @@ class Subscription:
     """Ends a subscription with `remove()`."""
 
     def __init__(self, manager: "MemoryManager", fn: Callable[..., Any]) -> None:
-        self.manager, self.fn = manager, fn
+        self.manager = manager
+        self.fn = fn
 
     def remove(self) -> None:
         self.manager.catch_up()
@@ -164,6 +168,7 @@ class MemoryManager:
     simulated = False  # True: nothing is taken from the system, and the limit does not hold
 
     def __init__(self) -> None:
+        self.lock: threading.Lock
         self.lock = threading.Lock()  # of all that follows but the queues, which need none
         self.telling: threading.Lock = threading.Lock()
         self.counts: MemoryStats = MemoryStats()
@@ -389,10 +394,11 @@ class MemoryManager:
 class Pretended:
     """A mapping of a simulated manager: an address that nothing else has."""
 
-    following = count(1 << 50, 1 << 44)
+    following: "count[int]" = count(1 << 50, 1 << 44)
 
     def __init__(self, nbytes: int) -> None:
-        self.nbytes = self.used_bytes = nbytes
+        self.nbytes = nbytes
+        self.used_bytes: int = nbytes
         self.is_segment = False
         self.address: int = next(self.following)
 

@@ -139,15 +139,16 @@ class Arguments:
         args, named = inputs_apart(inputs)
         places = [*names_by_position(model, len(args)), *named]
         trees = [flatten(x) for x in (*args, *named.values())]
-        self.positions, self.keys = len(args), list(named)
+        self.positions: int = len(args)
+        self.keys: list[str] = list(named)
         self.structures: list[TreeDef] = [structure for _, structure in trees]
-        self.leaves = [array_of(leaf) for leaves, _ in trees for leaf in leaves]
-        self.at = [
+        self.leaves: list[Any] = [array_of(leaf) for leaves, _ in trees for leaf in leaves]
+        self.at: list[int] = [
             i for i, x in enumerate(self.leaves) if isinstance(x, Value | np.ndarray | np.generic)
         ]
         own = [n for name, (leaves, _) in zip(places, trees) for n in names_in(name, leaves)]
         self.specs: list[Spec] = [as_value(self.leaves[i]).spec for i in self.at]
-        self.names = [own[i] for i in self.at]
+        self.names: list[str] = [own[i] for i in self.at]
         if names is not None:
             if len(names) != len(self.at) or len(set(names)) != len(names):
                 expected = f"{len(self.at)} input_names that differ"

@@ -81,11 +81,12 @@ class Builder:
     """Builds the graphs of one file, with what they share."""
 
     def __init__(self, onnx: ModuleType, folder: Path | None = None) -> None:
-        self.onnx, self.folder = onnx, folder
+        self.onnx = onnx
+        self.folder = folder
         self.functions: dict[tuple[str, str, str], Any] = {}
         self.weights: dict[str, np.ndarray] = {}
         self.tensors: dict[int, Any] = {}  # constants as tensors, by the array's id
-        self.nodes = 0
+        self.nodes: int = 0
 
     # -- values ------------------------------------------------------------------------------
 

@@ -21,7 +21,9 @@ class Runner:
     """A function of inputs and weights, in their order; capture calls it as one operation."""
 
     def __init__(self, graph: OnnxGraph, builder: Builder, names: list[str]) -> None:
-        self.graph, self.builder, self.names = graph, builder, names
+        self.graph = graph
+        self.builder = builder
+        self.names = names
         allow_in_graph(self)
 
     def __call__(self, *values: Any) -> Any:
@@ -48,16 +50,17 @@ class Network(Module):
         super().__init__()
         self.name = name
         self.metadata: dict[str, str] = {}  # of the file, by key
-        self.input_names, self.output_names = graph.inputs, graph.outputs
+        self.input_names: tuple[str, ...] = graph.inputs
+        self.output_names: tuple[str, ...] = graph.outputs
         for key, array in builder.weights.items():
             if array.dtype.kind == "f" or array.dtype.name == bfloat16.name:
                 self._parameters[key] = Parameter(array)
             else:
                 self._buffers[key] = ModuleBuffer(array)
-        self.taken = graph.taken
-        self.weight_names = [*self._parameters, *self._buffers]
+        self.taken: dict[str, tuple[int, tuple[int | str, ...]]] = graph.taken
+        self.weight_names: list[str] = [*self._parameters, *self._buffers]
         builder.weights = {}
-        self.run = Runner(graph, builder, self.weight_names)
+        self.run: Runner = Runner(graph, builder, self.weight_names)
 
     def forward(self, /, *args: Any, **named: Any) -> Any:
         """The outputs for these inputs.

@@ -28,7 +28,9 @@ class NamedValues:
     def __init__(
         self, outer: "NamedValues | None", builder: Builder, weights: dict[str, Any]
     ) -> None:
-        self.outer, self.builder, self.weights = outer, builder, weights
+        self.outer = outer
+        self.builder = builder
+        self.weights = weights
         self.values: dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
@@ -51,7 +53,8 @@ class NodeBody:
     """A graph inside a node, as a function."""
 
     def __init__(self, graph: OnnxGraph, scope: NamedValues) -> None:
-        self.graph, self.scope = graph, scope
+        self.graph = graph
+        self.scope = scope
 
     def __call__(self, *inputs: Any) -> list[Any]:
         return run(self.graph, inputs, self.scope)

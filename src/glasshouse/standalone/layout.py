@@ -4,10 +4,13 @@ from typing import Any, NamedTuple
 
 from glasshouse.base import Spec
 from glasshouse.base.errors import CaptureError
+from glasshouse.capture.programs.bound_program import BoundProgram
+from glasshouse.capture.programs.captured_program import CapturedProgram
 from glasshouse.capture.programs.payload_places import OutputKind, PayloadPlace, PlaceKind
+from glasshouse.compile.programs.executable import Program
 from glasshouse.compile.steps.view import strides_of
 from glasshouse.standalone.capturing import WHERE, CapturedCall
-from glasshouse.standalone.replacement import Read, Result
+from glasshouse.standalone.replacement import Read, ReplacementReading, Result
 from glasshouse.standalone.state_layout import NamedSpec, StateLayout
 from glasshouse.tensor import Tensor
 
@@ -34,16 +37,19 @@ class StepLayout:
     results  of a run: (spec, where)"""
 
     def __init__(self, call: CapturedCall) -> None:
-        self.captured, self.reading = call.program, call.reading
+        self.captured: CapturedProgram = call.program
+        self.reading: ReplacementReading = call.reading
         assert self.captured.forward is not None
-        self.forward, self.program = self.captured.forward, self.captured.forward.program
-        self.state = StateLayout(call)
+        self.forward: BoundProgram = self.captured.forward
+        self.program: Program = self.captured.forward.program
+        self.state: StateLayout = StateLayout(call)
+        self.fetches: list[tuple[int, int]]
         self.fetches = [self.state.home(place) for place in self.forward.fetches]
-        self.changes = self.find_changes()
-        self.outputs = self.place_outputs()
-        self.copies = self.find_copies()
-        self.results = self.find_results()
-        self.arena_at = self.state.place(self.program.arena_bytes)
+        self.changes: dict[int, PayloadPlace] = self.find_changes()
+        self.outputs: list[int] = self.place_outputs()
+        self.copies: list[tuple[ValuePlace, int]] = self.find_copies()
+        self.results: list[tuple[NamedSpec, ValuePlace]] = self.find_results()
+        self.arena_at: int = self.state.place(self.program.arena_bytes)
 
     def place_of_output(self, number: int) -> PayloadPlace:
         """Where an output of the graph is after a run of the Program."""

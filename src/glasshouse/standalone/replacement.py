@@ -46,7 +46,8 @@ class ReplacementReading:
     def __init__(
         self, replacement: types.FunctionType, source: str, slots: Any, names: ReachedNames
     ) -> None:
-        self.pool, self.names = replacement.__globals__, names
+        self.pool: dict[str, Any] = replacement.__globals__
+        self.names = names
         (function,) = ast.parse(source).body
         assert isinstance(function, ast.FunctionDef)
         self.env: dict[str, Any] = {}
@@ -54,6 +55,7 @@ class ReplacementReading:
         self.inputs: list[Read] | None = None
         self.writes: list[Write] = []
         self.value: Any = Read(None)
+        self.cells: dict[int, Any]
         self.cells = {id(x): name for name, x in slots if isinstance(x, types.CellType)}
         for arg, (name, value) in zip(function.args.args, slots, strict=False):
             self.env[arg.arg] = self.read(name, value)

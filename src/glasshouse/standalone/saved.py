@@ -172,8 +172,9 @@ class LoadedStep:
     numbers by name, as arrays that may be written to."""
 
     def __init__(self, saved: SavedStep, state: dict[str, np.ndarray]) -> None:
-        self.saved, self.state = saved, state
-        self.program = Program(saved.code)
+        self.saved = saved
+        self.state = state
+        self.program: Program = Program(saved.code)
 
     def __call__(self, *inputs: Any) -> Any:
         """One call, which changes the state as the function does.

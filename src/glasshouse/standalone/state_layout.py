@@ -44,25 +44,25 @@ class StateLayout:
 
     def __init__(self, call: CapturedCall) -> None:
         self.call = call
-        self.nbytes = 0
+        self.nbytes: int = 0
         self.values: list[NamedValue] = []
         self.arguments: list[NamedSpec] = []
         self.argument_of: dict[int, int] = {}
         self.homes: dict[PayloadPlace, tuple[int, int]] = {}
         self.numbers: dict[str, int] = {}
-        self.inputs = [x.value for x in call.reading.inputs or ()]
-        self.tensors = call.program.tensors(self.inputs)
-        self.updates = [
+        self.inputs: list[Any] = [x.value for x in call.reading.inputs or ()]
+        self.tensors: list[Tensor] = call.program.tensors(self.inputs)
+        self.updates: list[tuple[str, Any]] = [
             (write.name, write.value.expr)
             for write in call.reading.writes
             if isinstance(write.value, Read) and write.value.expr is not None
         ]
         self.add_arguments()
-        self.is_original = self.has_original()
+        self.is_original: bool = self.has_original()
         self.add_tensors()
         self.add_numbers()
-        self.generators = self.add_generators()
-        self.keys = [self.place(KEY_BYTES) for _ in call.program.keys]
+        self.generators: list[int] = self.add_generators()
+        self.keys: list[int] = [self.place(KEY_BYTES) for _ in call.program.keys]
 
     def place(self, nbytes: int) -> int:
         """A place for so many bytes in the block."""

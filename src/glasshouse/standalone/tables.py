@@ -34,7 +34,9 @@ class ProgramText:
     """The C of a step under a name."""
 
     def __init__(self, layout: StepLayout, name: str, about: str) -> None:
-        self.layout, self.name, self.about = layout, name, about
+        self.layout = layout
+        self.name = name
+        self.about = about
         self.kernels: dict[CKernel, str] = {}
         self.texts: list[str] = []
         self.lines: list[str] = []

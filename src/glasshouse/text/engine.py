@@ -47,14 +47,17 @@ class TextRequest:
         seed: int = 0,
         allowed: Callable[[int, list[int]], Any] | None = None,
     ) -> None:
-        self.tokens, self.limit, self.tell = list(tokens), limit, tell
-        self.sampler = TokenSampler() if sampler is None else sampler
-        self.stops, self.allowed = stops, allowed
-        self.rng = np.random.default_rng(seed)
+        self.tokens: list[int] = list(tokens)
+        self.limit = limit
+        self.tell = tell
+        self.sampler: TokenSampler = TokenSampler() if sampler is None else sampler
+        self.stops = stops
+        self.allowed = allowed
+        self.rng: np.random.Generator = np.random.default_rng(seed)
         self.results: list[int] = []
-        self.is_cancelled = False
+        self.is_cancelled: bool = False
         self.stream: Any = None  # the text, once there is a slot
-        self.start = time.perf_counter()
+        self.start: float = time.perf_counter()
 
     def cancel(self) -> None:
         """Let the engine drop this request; nobody listens any more."""
@@ -77,19 +80,23 @@ class Engine:
         ):
             got, fix = type(model).__name__, "Take a decoder, such as a Llama."
             raise OptionError("Engine", "a decoder with a cache", got, fix)
-        self.model, self.tokenizer, self.queue_size = model, tokenizer, queue_size
-        self.context = min(model.context or capacity, capacity - 1)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.queue_size = queue_size
+        self.context: int = min(model.context or capacity, capacity - 1)
         model.eval()
         evaluate(*model.parameters(), *model.buffers())  # once, before several threads read them
-        self.ends = {model.end_token, getattr(tokenizer, "eos_id", None)} - {None}
-        self.writer = Writer(model, slots, capacity, self.context)
-        self.reader = Writer(model, 1, capacity, self.context)
+        self.ends: set[Any] = {model.end_token, getattr(tokenizer, "eos_id", None)} - {None}
+        self.writer: Writer = Writer(model, slots, capacity, self.context)
+        self.reader: Writer = Writer(model, 1, capacity, self.context)
         self.rows: list[TextRequest | None] = [None] * slots
         self.waiting: deque[TextRequest] = deque()
         self.prefixes: deque[Prefix] = deque(maxlen=REMEMBERED)
         self.counts: Any = Counter()
-        self.changed, self.is_closed = threading.Condition(), False
-        self.copy = getattr(hooks, "optimize", lambda fn: fn)(copy_slot)
+        self.changed: threading.Condition = threading.Condition()
+        self.is_closed: bool = False
+        self.copy: Callable[..., Any] = getattr(hooks, "optimize", lambda fn: fn)(copy_slot)
+        self.thread: threading.Thread
         self.thread = threading.Thread(target=self.work, name="glasshouse-serve", daemon=True)
         self.thread.start()
 

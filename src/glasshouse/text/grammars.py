@@ -36,13 +36,14 @@ class Grammar:
             fix = "Pass regex=… or json_schema=…."
             raise OptionError(where, "a regular expression or a schema", "both or none", fix)
         end = getattr(tokenizer, "eos_id", None) if end_token is None else end_token
-        self.size, self.matcher_class = len(tokenizer), library.LLMatcher
+        self.size: int = len(tokenizer)
+        self.matcher_class: Any = library.LLMatcher
         options = {} if end is None else {"eos_token": end}
-        self.tokenizer = library.LLTokenizer(
+        self.tokenizer: Any = library.LLTokenizer(
             tokenizer.backend.to_str(), n_vocab=self.size, **options
         )
         if regex is not None:
-            self.grammar = self.matcher_class.grammar_from_regex(regex)
+            self.grammar: Any = self.matcher_class.grammar_from_regex(regex)
         else:
             text = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
             self.grammar = self.matcher_class.grammar_from_json_schema(text)

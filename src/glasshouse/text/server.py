@@ -30,11 +30,14 @@ class ModelServer:
     """The calls: each takes a request of starlette and gives a response."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        self.engine, self.name, self.tokenizer = engine, name, engine.tokenizer
-        self.responses = optional(
+        self.engine = engine
+        self.name = name
+        self.tokenizer: Any = engine.tokenizer
+        self.responses: Any = optional(
             WHERE, "starlette to be installed", "starlette.responses", "serve"
         )
-        self.start, self.embedding = int(time.time()), asyncio.Lock()
+        self.start: int = int(time.time())
+        self.embedding: asyncio.Lock = asyncio.Lock()
 
     # -- plain calls -----------------------------------------------------------------------------
 

@@ -27,15 +27,19 @@ class TextStream:
     def __init__(self, tokenizer: Any, stops: Sequence[str] = ()) -> None:
         if isinstance(stops, str):
             stops = [stops]
+        self.stops: list[str]
         self.stops = check_several("TextStream", stops, "stops as texts", "Pass a list of them.")
         for stop in self.stops:
             if not isinstance(stop, str) or not stop:
                 fix = "Pass texts of at least one character."
                 raise DTypeError("TextStream", "stops as texts", repr(stop), fix)
-        self.tokenizer, self.text, self.is_ended = tokenizer, "", False
+        self.tokenizer = tokenizer
+        self.text: str = ""
+        self.is_ended: bool = False
         self.tokens: list[int] = []
-        self.start = self.decoded = 0  # tokens before `decoded` are in the text
-        self.shown = 0  # characters
+        self.start: int = 0
+        self.decoded: int = 0  # tokens before `decoded` are in the text
+        self.shown: int = 0  # characters
 
     def add(self, token: int) -> str:
         """The text's further characters, as far as they are certain."""

@@ -62,7 +62,8 @@ class Tokenizer:
         ids = [i for i in map(backend.token_to_id, names) if i is not None]
         if not ids and pad_token is not None:
             raise OptionError("Tokenizer", "a pad_token of the vocabulary", pad_token, "Check it.")
-        self.backend, self.pad_id = backend, ids[0] if ids else None
+        self.backend = backend
+        self.pad_id: int | None = ids[0] if ids else None
         backend.no_padding()
 
     @classmethod

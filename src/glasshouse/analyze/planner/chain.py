@@ -172,7 +172,7 @@ def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) 
 
 
 # Options for the first blocks of a chain: time in steps, bytes that they hold, and choices.
-Partial = tuple[int, int, tuple]
+Partial = tuple[int, int, tuple[Any, ...]]
 time_and_bytes: Any = itemgetter(0, 1)
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 END = Var("end")  # what a finished iterator gives
-SIZED = (dict, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.values()), type({}.items()))
+SIZED: tuple[type[Any], ...] = (dict, set, frozenset, *VIEWS)
 
 
 class LastInstruction(Var):
@@ -51,7 +52,7 @@ class CaptureFrame:
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
 
     def __init__(self, code: types.CodeType, names: dict[Any, Any], count: int) -> None:
-        self.root = code
+        self.root: types.CodeType = code
         self.code: DecodedCode = decoded(code)
         self.locals: list[Var | None] = [None] * count
         self.stack: list[Var] = []
@@ -139,7 +140,11 @@ class SequenceIterator(CapturedIterator):
     """Over a list, tuple, range or string as it changes, or over a snapshot of a dict or set."""
 
     def __init__(self, base: Var, snapshot: list[Var] | None = None) -> None:
-        self.base, self.snapshot, self.index = base, snapshot, 0
+        self.base = base
+        self.snapshot = snapshot
+        self.index: int = 0
+        self.mapping: Var | None
+        self.which: str
         self.mapping, self.which = mapping_of(base)
         self.real: Any = None if self.mapping is None else iter(self.mapping.value)
         self.size: int = len(base.value) if isinstance(base.value, SIZED) else -1
@@ -258,7 +263,7 @@ class EnumerateIterator(CapturedIterator):
 
     def __init__(self, inner: Var, number: int) -> None:
         self.inner = inner
-        self.number = number
+        self.number: int = number
 
     def step(self, tracer: "CaptureTracer") -> Var:
         x = self.inner.value.step(tracer)

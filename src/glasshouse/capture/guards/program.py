@@ -30,7 +30,7 @@ WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its t
 HEAP_TYPE = 1 << 9  # flag of classes that are not written in C alone (Include/object.h)
 
 
-class WeakLink(weakref.ref):
+class WeakLink(weakref.ref[Any]):
     """A weak reference: a guard's to its value, or a dispatcher's to an entry."""
 
 

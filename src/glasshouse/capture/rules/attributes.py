@@ -253,7 +253,7 @@ def instance_attribute(
 
 
 def compute_once(
-    t: "CaptureTracer", obj: Var, name: str, attribute: functools.cached_property, then: Any
+    t: "CaptureTracer", obj: Var, name: str, attribute: functools.cached_property[Any], then: Any
 ) -> Any:
     """The value of a cached_property, which from now on lies in the object. Python 3.11 takes a
     lock for that, which no graph needs."""

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-NAMED_FIELD = type(namedtuple("Pair", "first").first)  # the descriptor of a named tuple's field
+# The descriptor of a named tuple's field.
+NAMED_FIELD: type[Any] = type(namedtuple("Pair", "first").first)
 WITH_ITEMS = (list, tuple, dict, set, frozenset)  # their Vars have their items
 
 

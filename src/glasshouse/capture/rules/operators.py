@@ -74,7 +74,7 @@ SET_UPDATES: dict[Any, Any] = {
     operator.sub: "difference_update",
     operator.xor: "symmetric_difference_update",
 }
-KEYS = type({}.keys())
+KEYS: type[Any] = type({}.keys())
 SEQUENCES = (list, tuple, str, bytes)  # their + and * come after those of the other side
 OF_SEQUENCES = (operator.add, operator.mul, operator.mod)  # they ask the other side for items
 MAX_REPEAT = 100_000

@@ -33,7 +33,8 @@ from glasshouse.compile.planning.plan import no_collection
 from glasshouse.ir import GraphModule, IRNode
 
 if TYPE_CHECKING:
-    from glasshouse.capture.sessions.dispatching import Resumer
+    from glasshouse.capture.sessions.dispatching import Capture, Resumer
+    from glasshouse.capture.trace.front import FrontEnd
 
 
 UNFINISHED = "a generator that is left unfinished inside with or try"
@@ -49,9 +50,13 @@ class CaptureSession(BreakContinuation):
         callback: Callable[..., Any] | None,
         resumer: "Resumer",
     ) -> None:
-        self.dispatcher, self.resumer = dispatcher, resumer
+        self.dispatcher = dispatcher
+        self.resumer = resumer
+        self.capture: Capture
+        self.front: FrontEnd
         capture, front = self.capture, self.front = resumer
-        self.slots, self.callback = slots, callback
+        self.slots = slots
+        self.callback = callback
         self.fn: Any = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars after a break, where they differ
         self.tracer: CaptureTracer = CaptureTracer(front, config, capture.on_internal_error)

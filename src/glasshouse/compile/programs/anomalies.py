@@ -64,10 +64,12 @@ class Looks:
     inputs that the optimizer alone reads: they may be overwritten, and are not looked at."""
 
     def __init__(self, program: Any) -> None:
-        self.turn = self.run_ns = self.look_ns = 0
-        self.spare = spare_inputs(graphs.get(program))
+        self.turn: int = 0
+        self.run_ns: int = 0
+        self.look_ns: int = 0
+        self.spare: frozenset[int] = spare_inputs(graphs.get(program))
         sources = [program.output_specs[at][0] for at, *_ in program.outputs]
-        self.skips = {i for i, source in enumerate(sources) if source in self.spare}
+        self.skips: set[int] = {i for i, source in enumerate(sources) if source in self.spare}
         self.small: list[int] = []
         self.large: list[int] = []
 
@@ -126,10 +128,12 @@ class WatchedRun:
     """A run that is looked at. Of the inputs that are donated it overwrites the `spare` ones."""
 
     def __init__(self, program: Any, arrays: Any, scalars: Any, donated: Any = ()) -> None:
-        self.looks = looks_at.get(program) or looks_at.setdefault(program, Looks(program))
-        self.program, self.arrays, self.scalars = program, arrays, scalars
-        self.spare = self.looks.spare.intersection(donated)
-        self.begin_ns = perf_counter_ns()
+        self.looks: Looks = looks_at.get(program) or looks_at.setdefault(program, Looks(program))
+        self.program = program
+        self.arrays = arrays
+        self.scalars = scalars
+        self.spare: frozenset[int] = self.looks.spare.intersection(donated)
+        self.begin_ns: int = perf_counter_ns()
 
     def look(self, outputs: list[np.ndarray]) -> None:
         """Look at the results.
@@ -203,7 +207,9 @@ class Search:
     which node that came from: None for constants and infinities that were given."""
 
     def __init__(self, graph: Graph, arrays: Any, scalars: Any) -> None:
-        self.graph, self.arrays, self.scalars = graph, arrays, scalars
+        self.graph = graph
+        self.arrays = arrays
+        self.scalars = scalars
         self.states: dict[int, int] = {}
         self.signs: dict[int, str] = {}
         self.sources: dict[int, Node | None] = {}

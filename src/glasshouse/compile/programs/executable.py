@@ -5,6 +5,7 @@ import functools
 import pickle
 import struct
 import threading
+from collections.abc import Callable
 from math import prod
 from time import perf_counter_ns
 from typing import Any
@@ -90,10 +91,11 @@ class RunTable:
     A Program has one, because it runs once at a time."""
 
     def __init__(self, inputs: int, outputs: int, scalars: int) -> None:
-        self.count = 1 + inputs + outputs
-        self.table = (ctypes.c_int64 * (self.count + scalars + 1))()
-        self.pack = struct.Struct(f"={self.count}Q{8 * scalars}sq").pack_into
+        self.count: int = 1 + inputs + outputs
+        self.table: ctypes.Array[ctypes.c_int64] = (ctypes.c_int64 * (self.count + scalars + 1))()
+        self.pack: Callable[..., None] = struct.Struct(f"={self.count}Q{8 * scalars}sq").pack_into
         begin = ctypes.addressof(self.table)
+        self.places: list[int]
         self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
 
     def filled(
@@ -129,32 +131,41 @@ class Program:
     def __init__(
         self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
     ) -> None:
-        self.target = target or current_target()
-        self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
-        self.outputs, self.infos = code.outputs, code.infos
-        self.kept_steps, self.kept = code.kept_steps, code.kept
-        self.input_ends, self.output_begins = code.input_ends, code.output_begins
-        self.output_ends = code.output_ends
+        self.target: Target = target or current_target()
+        self.count: int = len(code.steps)
+        self.arena_bytes: int = code.arena_bytes
+        self.owns: list[bool] = code.owns
+        self.outputs: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = code.outputs
+        self.infos: Any = code.infos
+        self.kept_steps: int = code.kept_steps
+        self.kept: int = code.kept
+        self.input_ends: dict[int, int] = code.input_ends
+        self.output_begins: dict[int, int] = code.output_begins
+        self.output_ends: dict[int, int] = code.output_ends
+        self.output_specs: list[tuple[Any, ...]]
         self.output_specs = [described_output(output) for output in code.output_specs]
         whats = list(enumerate(step.what for step in code.steps))
+        self.hosts: dict[int, HostCall | CollectiveStep]
         self.hosts = {i: x for i, x in whats if isinstance(x, (HostCall, CollectiveStep))}
         hosts = [host for host in self.hosts.values() if isinstance(host, HostCall)]
-        self.missing = [host for host in hosts if host.missing is not None]
+        self.missing: list[HostCall] = [host for host in hosts if host.missing is not None]
         between = {i: x for i, x in whats if isinstance(x, CollectiveStep)}
-        self.collectives = CollectiveSteps(between) if between else None
+        self.collectives: CollectiveSteps | None = CollectiveSteps(between) if between else None
+        self.sources: dict[int, CKernel]
         self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
+        self.native_calls: dict[int, NativeCall]
         self.native_calls = {i: what for i, what in whats if isinstance(what, NativeCall)}
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.keep: list[Any] = []  # objects that the steps point to
         self.args: list[Any] = []  # the coded arguments of each
-        self.runner = NativeRunner.get()
+        self.runner: Any = NativeRunner.get()
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
-        self.general_ns = 0  # for how long runs take them, before they are made for its sizes
-        self.steps = self.make_steps(code.steps, common or CommonSizes())
+        self.general_ns: int = 0  # for how long runs take them, before they are made for its sizes
+        self.steps: Any = self.make_steps(code.steps, common or CommonSizes())
         self.arena: memory.Buffer | None = None  # while it runs
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
-        self.nbytes = bytes_of(code)
+        self.nbytes: int = bytes_of(code)
 
     def make_steps(self, steps: list[StepCode], common: CommonSizes) -> Any:
         """Build the table that the runner reads; compiles the kernels. A step without a function is

@@ -17,7 +17,7 @@ class NewSizes:
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
-        self.compiled = 0
+        self.compiled: int = 0
         self.met: Counter[Hashable] = Counter()
 
     def is_due(self, sizes: Hashable) -> bool:

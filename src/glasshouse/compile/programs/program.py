@@ -62,7 +62,8 @@ UNCOMPILED = {"never": "GH_COMPILE=never"}
 KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
 MOST_STRUCTURES = 512  # whose common sizes are known, some 50 KB for a large model
 SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
-trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: returns free pages to the system
+# Of glibc: returns free pages to the system.
+trim: Callable[..., Any] = getattr(ctypes.CDLL(None), "malloc_trim", bool)
 
 
 class ProgramEntry:
@@ -73,14 +74,15 @@ class ProgramEntry:
     )  # fmt: skip
 
     def __init__(self, key_bytes: int = 0) -> None:
-        self.spent_s = 0.0
-        self.failed = ""  # why it could not be compiled
+        self.spent_s: float = 0.0
+        self.failed: str = ""  # why it could not be compiled
         self.missing: list[tuple[Any, ...]] | None = (
             None  # calls without a kernel, once references ran
         )
         self.program: Any = None  # a Program; of the meta backend a plan
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
-        self.last_use, self.key_bytes = 0, key_bytes
+        self.last_use: int = 0
+        self.key_bytes = key_bytes
         self.unused: NewSizes | None = None  # that count a large recording until it runs again
 
     @property
@@ -90,7 +92,7 @@ class ProgramEntry:
 
 
 programs: dict[tuple[Any, ...], ProgramEntry] = {}
-uses = count()  # numbers the runs
+uses: "count[int]" = count()  # numbers the runs
 structures: dict[int | str, CommonSizes] = {}
 large: dict[frozenset[str], NewSizes] = {}  # large recordings by their kinds of calls
 stored: WeakValueDictionary[tuple[Any, ...], Program] = (
@@ -483,7 +485,7 @@ class PlanKeeping(threading.local):
     plans = False
 
 
-keeping = PlanKeeping()
+keeping: PlanKeeping = PlanKeeping()
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class RecordingBackend(TensorBackend):
         if device != "cpu":
             raise DeviceError(self.name, "device 'cpu'", repr(device), f"Use {self.name!r}.")
         super().__init__(device)
-        self.recorder = record.recorder
+        self.recorder: record.Recorder = record.recorder
         self.replaced: dict[str, object] = {}  # users' functions
         self.replays = {}
         # By target, then by call: why there is no kernel, the user's line.

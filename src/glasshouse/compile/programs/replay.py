@@ -173,10 +173,13 @@ class CallCollector(Watcher):
     def __init__(self, backend: Any, payloads: Any) -> None:
         self.backend = backend
         self.collected: list[Any] = []  # [(payload, entry on the tape)]
+        self.places: dict[int, int]
         self.places = {id(x): -1 - i for i, x in enumerate(payloads) if x is not None}
         self.entries: dict[tuple[int, int], int] = {}  # places of entries on the tape, by slot
-        self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
-        self.can_be_replayed, self.has_several = True, False
+        self.pending: Any = backend.recorder.pending
+        self.begin: int = len(backend.recorder.pending)
+        self.can_be_replayed: bool = True
+        self.has_several: bool = False
 
     def op(self, call: Call, result: Any, begin_ns: int) -> None:
         card = call.primitive

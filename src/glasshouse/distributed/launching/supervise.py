@@ -96,7 +96,7 @@ class Attempt:
         self.signals = signals
         self.first_rank, self.total = plan.node.number * size, plan.node.count * size
         self.link: NodeLink | None = None
-        self.running: dict[int, subprocess.Popen] = {}  # by rank
+        self.running: dict[int, subprocess.Popen[Any]] = {}  # by rank
         self.outputs: list[RankOutput] = []
         self.failures: list[RankFailure] = []  # in the order in which they came
         self.codes: dict[int, int] = {}  # of those that did not end well, by rank
@@ -156,7 +156,9 @@ class Attempt:
     def python(self) -> list[str]:
         return [sys.executable, "-m", ENTRY, str(os.getpid()), *self.plan.command]
 
-    def start(self, rank: int, command: list[str], settings: dict[str, str]) -> subprocess.Popen:
+    def start(
+        self, rank: int, command: list[str], settings: dict[str, str]
+    ) -> subprocess.Popen[Any]:
         process = subprocess.Popen(
             command,
             env=with_variables(**settings),

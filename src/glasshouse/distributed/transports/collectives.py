@@ -100,7 +100,7 @@ class Channel:
         self.waiting.put(None)
 
 
-def run_in_order(waiting: queue.SimpleQueue) -> None:
+def run_in_order(waiting: queue.SimpleQueue[Any]) -> None:
     """Run a channel's requests in its thread, one after another, until there is None."""
     while (request := waiting.get()) is not None:
         request.run()

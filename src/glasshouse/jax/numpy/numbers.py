@@ -354,7 +354,7 @@ def gathered(x: Tensor, axis: Any) -> tuple[Tensor, tuple[int, ...]]:
     return flat, tuple(1 if i in axes else n for i, n in enumerate(x.shape))
 
 
-METHODS = {"lower": lambda p, low: low, "higher": lambda p, low: g.ceil(p)}
+METHODS: dict[str, Any] = {"lower": lambda p, low: low, "higher": lambda p, low: g.ceil(p)}
 METHODS |= {"nearest": lambda p, low: g.round(p), "midpoint": lambda p, low: (low + g.ceil(p)) / 2}
 
 

@@ -110,7 +110,8 @@ class GrowingKVCache(Module):
 
     def reset(self) -> None:
         """Forget all positions."""
-        self.keys = self.values = None
+        self.keys: Any = None
+        self.values: Any = None
 
     def update(self, key: Any, value: Any) -> Any:
         """(keys, values) with those of the new positions appended.
@@ -168,15 +169,19 @@ class GroupedQueryAttention(Module):
             if not is_causal:
                 fix = "Pass an attn_mask."
                 raise OptionError(where, "a window of causal attention", "is_causal=False", fix)
-        self.dropout = check_probability(where, dropout)
-        self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
-        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
-        self.is_causal, self.window, self.rotary = is_causal, window, rotary
+        self.dropout: float = check_probability(where, dropout)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim: int = embed_dim // num_heads if head_dim is None else head_dim
+        self.is_causal = is_causal
+        self.window = window
+        self.rotary = rotary
         inner, shared = num_heads * self.head_dim, num_kv_heads * self.head_dim
-        self.q_proj = Linear(embed_dim, inner, bias, device, dtype)
-        self.k_proj = Linear(embed_dim, shared, bias, device, dtype)
-        self.v_proj = Linear(embed_dim, shared, bias, device, dtype)
-        self.o_proj = Linear(inner, embed_dim, bias, device, dtype)
+        self.q_proj: Linear = Linear(embed_dim, inner, bias, device, dtype)
+        self.k_proj: Linear = Linear(embed_dim, shared, bias, device, dtype)
+        self.v_proj: Linear = Linear(embed_dim, shared, bias, device, dtype)
+        self.o_proj: Linear = Linear(inner, embed_dim, bias, device, dtype)
 
     def forward(
         self, input: Tensor, cache: Module | None = None, attn_mask: Tensor | None = None

@@ -14,11 +14,12 @@ class Beams:
     have ended, by their means."""
 
     def __init__(self, count: int, penalty: float) -> None:
-        self.count, self.penalty = count, penalty
+        self.count = count
+        self.penalty = penalty
         self.texts: list[list[int]] = [[] for _ in range(count)]
-        self.sums = np.array([0.0] + [-np.inf] * (count - 1))
+        self.sums: np.ndarray = np.array([0.0] + [-np.inf] * (count - 1))
         self.ended: list[tuple[float, list[int]]] = []
-        self.is_done = False
+        self.is_done: bool = False
 
     def mean(self, total: float, length: int) -> float:
         return total / length**self.penalty

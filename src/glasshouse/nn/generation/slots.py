@@ -27,9 +27,11 @@ class SlotLayer:
     def __init__(
         self, slots: int, heads: int, capacity: int, features: int, dtype: DTypeLike | None
     ) -> None:
-        self.shape = (slots, heads, capacity, features)
+        self.shape: tuple[int, int, int, int] = (slots, heads, capacity, features)
+        self.keys: Any
+        self.values: Any
         self.keys, self.values = (zeros((prod(self.shape[:3]), features), dtype) for _ in range(2))
-        self.length = zeros((slots,), dtype="int64")
+        self.length: Any = zeros((slots,), dtype="int64")
         self.reach = capacity
 
     @property
@@ -100,8 +102,10 @@ class SlotCache:
     ) -> None:
         sizes = {"layers": layers, "slots": slots, "heads": heads}
         check_positive("SlotCache", **sizes, capacity=capacity, features=features)
+        self.layers: list[SlotLayer]
         self.layers = [SlotLayer(slots, heads, capacity, features, dtype) for _ in range(layers)]
-        self.slots, self.capacity = slots, capacity
+        self.slots = slots
+        self.capacity = capacity
         self.memory: Any = None
         self.memory_mask: Any = None
 
@@ -196,7 +200,8 @@ class Prefix:
     """
 
     def __init__(self, tokens: Sequence[int], parts: Sequence[Tensor]) -> None:
-        self.tokens, self.parts = [int(token) for token in tokens], list(parts)
+        self.tokens: list[int] = [int(token) for token in tokens]
+        self.parts: list[Tensor] = list(parts)
 
     def __len__(self) -> int:
         return self.parts[0].shape[1]

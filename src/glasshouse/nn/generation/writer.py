@@ -103,8 +103,9 @@ class CapturedSteps:
         return self.functions[key](model, tokens, cache, at)
 
 
-steps = CapturedSteps()
-computing = threading.RLock()  # one thread captures and computes with a model at a time
+steps: CapturedSteps = CapturedSteps()
+# One thread captures and computes with a model at a time.
+computing: threading.RLock = threading.RLock()
 
 
 class Writer:
@@ -119,12 +120,14 @@ class Writer:
     """
 
     def __init__(self, model: Any, slots: int, capacity: int, context: int | None = None) -> None:
-        self.model, self.slots, self.context = model, slots, context
-        self.cache = model.make_slots(slots, capacity)
-        self.lengths = np.zeros(slots, np.int64)
+        self.model = model
+        self.slots = slots
+        self.context = context
+        self.cache: Any = model.make_slots(slots, capacity)
+        self.lengths: np.ndarray = np.zeros(slots, np.int64)
         self.texts: list[list[int]] = [[] for _ in range(slots)]  # where there is no cache
         whole = -(-capacity // 16) * 16
-        self.sizes = sorted({max(64, -(-whole // 64) * 16), max(64, whole)})
+        self.sizes: list[int] = sorted({max(64, -(-whole // 64) * 16), max(64, whole)})
         if context is not None:
             self.sizes = sorted({min(size, context) for size in self.sizes})
 
@@ -292,7 +295,8 @@ class Task:
         context: int | None,
     ) -> None:
         where = "generate"
-        self.limit = check_integer(where, "max_new_tokens", max_new_tokens, 1)
+        self.limit: int = check_integer(where, "max_new_tokens", max_new_tokens, 1)
+        self.model: Generation | PlainModel
         self.model = model if isinstance(model, Generation) else PlainModel(model)
         self.context = self.model.context
         if context is not None:
@@ -305,17 +309,18 @@ class Task:
             tokens, attention_mask = [[self.model.start_token]] * count, None
             if decoder_tokens is not None:
                 tokens = [decoder_tokens] if is_single else decoder_tokens
+        self.rows: list[list[int]]
         self.rows, is_alone = checked_rows(tokens, attention_mask, self.model.vocabulary)
-        self.is_single = is_alone if self.memory is None else is_single
-        self.stops = checked_stops(self.model.end_token if stop is None else stop)
-        self.has_cache = self.model.make_slots(1, 1) is not None
+        self.is_single: bool = is_alone if self.memory is None else is_single
+        self.stops: list[list[int]] = checked_stops(self.model.end_token if stop is None else stop)
+        self.has_cache: bool = self.model.make_slots(1, 1) is not None
         longest = max(map(len, self.rows))
         if self.has_cache:
             if self.context is not None and longest > self.context:
                 fix = "Cut it, or take a model with a longer context."
                 raise OptionError(where, f"prompts of at most {self.context} tokens", longest, fix)
             self.limit = min(self.limit, (self.context or MOST_TOKENS) - longest + 1)
-        self.capacity = capacity_of(longest + self.limit, self.context)
+        self.capacity: int = capacity_of(longest + self.limit, self.context)
 
     def writer(self, beams: int) -> "Writer":
         """A writer with a slot for each beam of each row."""
@@ -340,9 +345,13 @@ class TokenLoop:
         stream: Callable[[int, int], Any] | None,
         allowed: Callable[[int, list[int]], Any] | None,
     ) -> None:
-        self.writer, self.rows, self.stops, self.sampler = writer, rows, stops, sampler
-        self.rngs = [np.random.default_rng(seed) for seed in seeds]
-        self.stream, self.allowed = stream, allowed
+        self.writer = writer
+        self.rows = rows
+        self.stops = stops
+        self.sampler = sampler
+        self.rngs: list[np.random.Generator] = [np.random.default_rng(seed) for seed in seeds]
+        self.stream = stream
+        self.allowed = allowed
         self.results: list[list[int]] = [[] for _ in rows]
 
     def run(self, limit: int, prefix: Prefix | None) -> list[list[int]]:
@@ -434,7 +443,7 @@ class evaluation:
 
     def __enter__(self) -> None:
         modules = self.model.modules() if hasattr(self.model, "modules") else ()
-        self.training = [module for module in modules if module.training]
+        self.training: list[Any] = [module for module in modules if module.training]
         if self.training:
             self.model.eval()
 

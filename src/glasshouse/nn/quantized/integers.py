@@ -177,6 +177,8 @@ class Int8Linear(IntegerLayer, Linear):
         if self.codes.ndim != 2:
             got = self.codes.shape
             raise ShapeError("Int8Linear", "a weight (out, in)", got, "Reshape it.")
+        self.out_features: int
+        self.in_features: int
         self.out_features, self.in_features = self.codes.shape
         self.per_row = per_row
 

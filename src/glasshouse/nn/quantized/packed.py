@@ -55,8 +55,10 @@ class QuantizedLinear(Linear):
     def __init__(self, packed: Any, in_features: int, format: str, bias: Any = None) -> None:
         Module.__init__(self)
         check_positive("QuantizedLinear", in_features=in_features)
+        self.form: BlockFormat
         blocks, self.form = packed_rows("QuantizedLinear", packed, in_features, format)
-        self.in_features, self.out_features = in_features, blocks.shape[0]
+        self.in_features = in_features
+        self.out_features: int = blocks.shape[0]
         self.register_buffer("packed", blocks)
         self.register_parameter("bias", bias)
 
@@ -97,8 +99,10 @@ class QuantizedEmbedding(Embedding):
     ) -> None:
         Module.__init__(self)
         check_positive("QuantizedEmbedding", embedding_dim=embedding_dim)
+        self.form: BlockFormat
         blocks, self.form = packed_rows("QuantizedEmbedding", packed, embedding_dim, format)
-        self.num_embeddings, self.embedding_dim = blocks.shape[0], embedding_dim
+        self.num_embeddings: int = blocks.shape[0]
+        self.embedding_dim = embedding_dim
         self.padding_idx = check_padding_idx("QuantizedEmbedding", padding_idx, blocks.shape[0])
         self.register_buffer("packed", blocks)
         self.result_dtype = float32
@@ -168,8 +172,9 @@ class Packing:
     all layers."""
 
     def __init__(self, kind: str, group: int, tables: Sequence[Any]) -> None:
-        self.kind, self.group = kind, group
-        self.tables = {id(layer.weight) for layer in tables}
+        self.kind = kind
+        self.group = group
+        self.tables: set[int] = {id(layer.weight) for layer in tables}
         self.packed: dict[int, tuple[Parameter, Tensor, str]] = {}
 
     def blocks(self, weight: Parameter, is_turned: bool) -> tuple[Tensor, str]:

@@ -55,7 +55,8 @@ class InputRounding(Module):
 
     def __init__(self, is_dynamic: bool, is_conv: bool) -> None:
         super().__init__()
-        self.is_dynamic, self.is_conv = is_dynamic, is_conv
+        self.is_dynamic = is_dynamic
+        self.is_conv = is_conv
         self.register_buffer("low", zeros((), dtype=float32))
         self.register_buffer("high", zeros((), dtype=float32))
         self.register_buffer("has_seen", zeros((), dtype=bool_))

@@ -50,11 +50,11 @@ class Recurrence:
             fix = "Mend the node."
             raise OptionError("onnx", "forward, reverse or bidirectional", direction, fix)
         self.directions = 2 if direction == "bidirectional" else 1
-        self.backward = direction == "reverse"
+        self.backward: bool = direction == "reverse"
         self.clip = clip
         names = [name.lower() for name in names or usual * self.directions]
         alphas, betas = list(alphas or ()), list(betas or ())
-        self.activations = []
+        self.activations: list[Any] = []
         for name in names:
             if name not in ACTIVATIONS:
                 raise OptionError("onnx", f"one of {[*ACTIVATIONS]}", name, "Mend the node.")
@@ -66,7 +66,7 @@ class Recurrence:
         if len(self.activations) != len(usual) * self.directions:
             expected = f"{len(usual) * self.directions} activations"
             raise OptionError("onnx", expected, names, "Mend the node.")
-        self.each = len(usual)
+        self.each: int = len(usual)
 
     def activate(self, direction: int, which: int, x: Any) -> Any:
         function, a, b = self.activations[direction * self.each + which]
@@ -256,9 +256,13 @@ class LongShortStep:
         peepholes: Any,
         input_forget: bool,
     ) -> None:
-        self.recurrence, self.weight, self.recurrent = recurrence, weight, recurrent
-        self.bias, self.peepholes, self.input_forget = bias, peepholes, input_forget
-        self.size = recurrent.shape[-1]
+        self.recurrence = recurrence
+        self.weight = weight
+        self.recurrent = recurrent
+        self.bias = bias
+        self.peepholes = peepholes
+        self.input_forget = input_forget
+        self.size: Any = recurrent.shape[-1]
         self.narrow: Callable[[Any], Any] = lambda x: x
 
     def make(self, d: int) -> tuple[Any, Any]:

@@ -1,6 +1,7 @@
 """Operators that reduce axes, or run along one."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def log_sum_exp(x: Any, axes: list[int]) -> Any:
     return gh.logsumexp(x, axis=tuple(axes), keepdims=True)
 
 
-REDUCTIONS = {
+REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceL1": lambda x, axes: total(gh.abs(x), axes),
     "ReduceL2": lambda x, axes: gh.sqrt(total(x * x, axes)),
     "ReduceLogSum": lambda x, axes: gh.log(total(x, axes)),

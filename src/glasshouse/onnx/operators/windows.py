@@ -48,18 +48,18 @@ class ImageWindows:
         ceil_mode: int = 0,
     ) -> None:
         n = len(kernel)
-        self.kernel = tuple(kernel)
-        self.strides = tuple(strides or (1,) * n)
-        self.dilations = tuple(dilations or (1,) * n)
+        self.kernel: tuple[int, ...] = tuple(kernel)
+        self.strides: tuple[int, ...] = tuple(strides or (1,) * n)
+        self.dilations: tuple[int, ...] = tuple(dilations or (1,) * n)
         lengths = {len(sizes), len(self.strides), len(self.dilations), n}
         if len(lengths) > 1 or (pads and len(pads) != 2 * n):
             raise ShapeError("onnx", f"attributes for {len(sizes)} axes", kernel, "Mend the node.")
         if min(*self.kernel, *self.strides, *self.dilations, *sizes, 1) < 1:
             got = (self.kernel, self.strides, self.dilations, tuple(sizes))
             raise ShapeError("onnx", "windows and images of 1 or more", got, "Mend the node.")
-        self.spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
+        self.spans: list[int] = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations)]
         pads = tuple(pads or (0,) * 2 * n)
-        self.borders = [(pads[i], pads[i + n]) for i in range(n)]
+        self.borders: list[tuple[int, int]] = [(pads[i], pads[i + n]) for i in range(n)]
         if auto_pad.startswith("SAME"):
             self.borders = [
                 same_border(size, span, step, auto_pad == "SAME_LOWER")
@@ -69,6 +69,7 @@ class ImageWindows:
             self.borders = [(0, 0)] * n
         elif auto_pad != "NOTSET":
             raise OptionError("onnx", "an auto_pad of ONNX", auto_pad, "Mend the node.")
+        self.beyond: list[int]
         self.beyond = [0] * n  # what the last windows reach over the border, with ceil_mode
         if ceil_mode:
             for i, size in enumerate(sizes):

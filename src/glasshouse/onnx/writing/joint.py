@@ -22,7 +22,7 @@ class VaryingNumber:
     __slots__ = ("values",)
 
     def __init__(self, values: Sequence[Any]) -> None:
-        self.values = tuple(values)
+        self.values: tuple[Any, ...] = tuple(values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VaryingNumber) and self.values == other.values
@@ -38,7 +38,7 @@ class Bodies:
     """Bodies of loops that are not the same in all traces."""
 
     def __init__(self, bodies: Sequence[Body]) -> None:
-        self.bodies = list(bodies)
+        self.bodies: list[Body] = list(bodies)
 
 
 def merged(values: Sequence[Any]) -> Any:
@@ -69,9 +69,10 @@ class JointValue:
     __slots__ = ("call", "number", "shape", "dtype")
 
     def __init__(self, call: "JointCall | None", number: int, specs: Sequence[Any]) -> None:
-        self.call, self.number = call, number
+        self.call = call
+        self.number = number
         self.shape: tuple[Size, ...] = merged([spec.shape for spec in specs])
-        self.dtype = specs[0].dtype
+        self.dtype: Any = specs[0].dtype
 
 
 class JointCall:
@@ -81,9 +82,13 @@ class JointCall:
 
     def __init__(self, calls: Sequence[Any], operands: list[JointValue]) -> None:
         first = calls[0]
-        self.name, self.primitive, self.operands = first.name, first.primitive, operands
+        self.name: str = first.name
+        self.primitive: Any = first.primitive
+        self.operands = operands
+        self.attrs: dict[str, Any]
         self.attrs = {key: merged([x.attrs[key] for x in calls]) for key in first.attrs}
         outs = zip(*(x.outs for x in calls), strict=True)
+        self.results: list[JointValue]
         self.results = [JointValue(self, i, specs) for i, specs in enumerate(outs)]
 
 
@@ -95,9 +100,9 @@ class JointGraph:
         self, bodies: Sequence[Body], inputs: Sequence[Sequence[Any]] | None = None
     ) -> None:
         self.bodies = bodies
-        self.keys = inputs or [range(len(body.inputs)) for body in bodies]
-        self.places = {key: i for i, key in enumerate(self.keys[0])}
-        self.makers = [makers_of(body) for body in bodies]
+        self.keys: Sequence[Sequence[Any]] = inputs or [range(len(body.inputs)) for body in bodies]
+        self.places: dict[int, int] = {key: i for i, key in enumerate(self.keys[0])}
+        self.makers: list[dict[int, tuple[int, int]]] = [makers_of(body) for body in bodies]
         self.tables: dict[int, tuple[int, ...]] = {}  # positions of inputs that differ
         self.inputs: dict[int, JointValue] = {}  # those that are read, by position in the first
         self.calls: list[JointCall] = []
@@ -105,6 +110,7 @@ class JointGraph:
         counts = {len(body.outputs) for body in bodies}
         if len(counts) != 1:
             raise Unlike(f"{min(counts)} and {max(counts)} results")
+        self.outputs: list[JointValue]
         self.outputs = [self.reach(at) for at in zip(*(body.outputs for body in bodies))]
 
     def reach(self, at: tuple[int, ...]) -> JointValue:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,9 @@ class ProtobufGraph:
     """A graph as protobuf. `renamed` gives outputs their names."""
 
     def __init__(self, onnx: Any, symbols: dict[str, tuple[int, ...]]) -> None:
-        self.onnx, self.renamed = onnx, dict[str, str]()
+        self.onnx = onnx
+        self.renamed: dict[str, str] = dict[str, str]()
+        self.symbols: dict[tuple[int, ...], str]
         self.symbols = {values: name for name, values in symbols.items()}
 
     def name(self, name: str) -> str:
@@ -94,7 +96,7 @@ class ExternalData:
 
     def __init__(self, path: Path, location: str) -> None:
         self.location = location
-        self.file = path.open("wb")
+        self.file: IO[bytes] = path.open("wb")
 
     def tensor(self, onnx: Any, name: str, array: np.ndarray) -> Any:
         """A tensor whose data lie in the file."""
@@ -113,8 +115,9 @@ class Files:
     """The file of a network, and the one beside it; they have other names until all is there."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.beside = path, path.with_name(f"{path.name}.data")
-        self.parts = [
+        self.path = path
+        self.beside: Path = path.with_name(f"{path.name}.data")
+        self.parts: list[Path] = [
             x.with_name(f".{x.name}.{os.getpid()}.part") for x in (self.path, self.beside)
         ]
 

@@ -60,7 +60,7 @@ class Watch(KeyedMode):
     key = wholes.WHERE_WHOLE
 
     def __init__(self) -> None:
-        self.module = ""
+        self.module: str = ""
 
     def process(self, primitive: Any, args: Any, attrs: Any, below: Any) -> Any:
         """The result of a call that ONNX can say.
@@ -128,6 +128,7 @@ class Unchanged:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self.named = named
+        self.before: dict[str, tuple[Any, ...]]
         self.before = {name: (x.payload, x.spec, x.backend, x.mode) for name, x in named.items()}
 
     def check(self) -> None:
@@ -184,14 +185,16 @@ class SizedTraces:
         symbols: Mapping[str, Sequence[tuple[int, int]]],
         named: Mapping[str, Any],
     ) -> None:
-        self.fn, self.specs, self.symbols = fn, specs, symbols
-        self.unchanged = Unchanged(named)
-        self.own = {id(x) for x in named.values()}
+        self.fn = fn
+        self.specs = specs
+        self.symbols = symbols
+        self.unchanged: Unchanged = Unchanged(named)
+        self.own: set[int] = {id(x) for x in named.values()}
         self.tables: dict[int, Any] = {}  # of the last graph
         hints = {name: specs[at[0][0]].shape[at[0][1]] for name, at in symbols.items()}
-        self.base = {name: max(size, LEAST) for name, size in hints.items()}
-        self.traces = [self.trace(self.base)]
-        self.sizes = [self.base]
+        self.base: dict[str, int] = {name: max(size, LEAST) for name, size in hints.items()}
+        self.traces: list[SizedTrace] = [self.trace(self.base)]
+        self.sizes: list[dict[str, int]] = [self.base]
 
     def trace(self, sizes: Mapping[str, int]) -> SizedTrace:
         """The trace at these sizes."""

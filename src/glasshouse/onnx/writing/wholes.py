@@ -48,7 +48,7 @@ def whole(name: str, *operands: str, fits: Callable[..., Any] | None = None) -> 
 
 
 WHERE_WHOLE = "onnx"  # key of the mode of traces that have them
-one_at_a_time = Lock()  # of exports, which change the hook of all threads
+one_at_a_time: Lock = Lock()  # of exports, which change the hook of all threads
 
 
 @contextmanager

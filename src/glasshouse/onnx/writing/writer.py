@@ -23,7 +23,10 @@ class WrittenValue:
     __slots__ = ("name", "dims", "shape", "dtype", "source", "operands", "whole")
 
     def __init__(self, name: str, dims: Any, shape: Any, dtype: Any) -> None:
-        self.name, self.dims, self.shape, self.dtype = name, tuple(dims), tuple(shape), dtype
+        self.name = name
+        self.dims: tuple[Any, ...] = tuple(dims)
+        self.shape: tuple[Any, ...] = tuple(shape)
+        self.dtype = dtype
         self.source: JointCall | None = None
         self.operands: list[WrittenValue] = []
         self.whole: WrittenValue | None = None  # with all of its sizes
@@ -73,7 +76,8 @@ class GraphWriter:
     """A graph that is being written; one inside a loop has an `outer` one."""
 
     def __init__(self, opset: int, outer: "GraphWriter | None" = None) -> None:
-        self.opset, self.outer = opset, outer
+        self.opset = opset
+        self.outer = outer
         self.names: Names = outer.names if outer else Names()
         self.nodes: list[WrittenNode] = []
         self.constants: dict[str, np.ndarray] = {}  # by name

@@ -303,13 +303,17 @@ class LoopPlanner:
     """Plans the step of a loop: its body, and where values lie."""
 
     def __init__(self, lowerer: LoopLowerer, lowering: Any, claim: Claim) -> None:
-        self.lowerer, self.lowering, self.node = lowerer, lowering, claim.last
+        self.lowerer = lowerer
+        self.lowering = lowering
+        self.node: Node = claim.last
         attrs = self.node.attrs
-        self.body, self.shape, self.reverse = attrs["body"], attrs["shape"], attrs["reverse"]
+        self.body: Any = attrs["body"]
+        self.shape: Any = attrs["shape"]
+        self.reverse: Any = attrs["reverse"]
         count, carries = len(self.body.outputs), self.shape.carries
-        self.picks = sorted(claim.plan)
-        self.output_numbers = [*range(carries), *(i for i in self.picks if i >= carries)]
-        self.scratch_bytes = 0
+        self.picks: list[Any] = sorted(claim.plan)
+        self.output_numbers: list[int] = [*range(carries), *(i for i in self.picks if i >= carries)]
+        self.scratch_bytes: int = 0
         self.args: dict[int, int] = {}  # by the number of a result, its argument
         assert all(i < count for i in self.picks)
 

@@ -54,10 +54,11 @@ class BertLayer(nn.Module):
         names = ("query", "key", "value")
         attention = parts.Attention(size, config.num_attention_heads, names, dropout=rate)
         self.attention: Any = nn.ModuleDict({"self": attention, "output": output_of(config, size)})
+        self.intermediate: nn.ModuleDict
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(size, config.intermediate_size)})
-        self.output = output_of(config, config.intermediate_size)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.activation = parts.check_activation("BertConfig", config.hidden_act)
+        self.output: nn.ModuleDict = output_of(config, config.intermediate_size)
+        self.dropout: nn.Module = nn.Dropout(config.hidden_dropout_prob)
+        self.activation: Any = parts.check_activation("BertConfig", config.hidden_act)
 
     def forward(self, x: Tensor, visible: dict[str, Any]) -> Tensor:
         output = self.attention["output"]
@@ -88,7 +89,7 @@ class BertModel(parts.TextModel):
     def __init__(self, config: BertConfig, pooling: bool = True) -> None:
         super().__init__(config)
         size = config.hidden_size
-        self.embeddings = nn.ModuleDict(
+        self.embeddings: nn.ModuleDict = nn.ModuleDict(
             {
                 "word_embeddings": nn.Embedding(config.vocab_size, size),
                 "position_embeddings": nn.Embedding(config.max_position_embeddings, size),
@@ -98,8 +99,9 @@ class BertModel(parts.TextModel):
         )
         layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
         self.encoder: Any = nn.ModuleDict({"layer": layers})
+        self.pooler: nn.ModuleDict | None
         self.pooler = nn.ModuleDict({"dense": nn.Linear(size, size)}) if pooling else None
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout: nn.Module = nn.Dropout(config.hidden_dropout_prob)
         parts.draw_weights(self, config.initializer_range)
 
     def forward(
@@ -133,10 +135,10 @@ class BertForSequenceClassification(parts.TextModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.bert = BertModel(config)
+        self.bert: BertModel = BertModel(config)
         own, shared = config.classifier_dropout, config.hidden_dropout_prob
-        self.dropout = nn.Dropout(shared if own is None else own)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.dropout: nn.Module = nn.Dropout(shared if own is None else own)
+        self.classifier: nn.Linear = nn.Linear(config.hidden_size, config.num_labels)
         parts.draw_weights(self.classifier, config.initializer_range)
 
     def forward(
@@ -158,7 +160,7 @@ class BertForMaskedLM(parts.TextModel):
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
         size = config.hidden_size
-        self.bert = BertModel(config, pooling=False)
+        self.bert: BertModel = BertModel(config, pooling=False)
         decoder = nn.Linear(size, config.vocab_size)
         parts.draw_weights(decoder, config.initializer_range)
         decoder.weight = self.bert.embeddings["word_embeddings"].weight
@@ -166,7 +168,7 @@ class BertForMaskedLM(parts.TextModel):
         parts.draw_weights(predictions["transform"], config.initializer_range)
         predictions.register_parameter("bias", decoder.bias)
         self.cls: Any = nn.ModuleDict({"predictions": predictions})
-        self.activation = parts.check_activation("BertConfig", config.hidden_act)
+        self.activation: Any = parts.check_activation("BertConfig", config.hidden_act)
 
     def forward(
         self, tokens: Tensor, attention_mask: Any = None, token_type_ids: Any = None

@@ -49,12 +49,13 @@ class AttentionLayer(nn.Module):
             attention = self.attention_class(size, heads, NAMES, dropout=config.attention_dropout)
             self.add_module(name, attention)
             self.add_module(f"{name}_layer_norm", nn.LayerNorm(size))
-        self.fc1, self.fc2 = nn.Linear(size, inner), nn.Linear(inner, size)
-        self.final_layer_norm = nn.LayerNorm(size)
-        self.dropout = nn.Dropout(config.dropout)
-        self.inner_dropout = nn.Dropout(config.activation_dropout)
+        self.fc1: nn.Linear = nn.Linear(size, inner)
+        self.fc2: nn.Linear = nn.Linear(inner, size)
+        self.final_layer_norm: nn.LayerNorm = nn.LayerNorm(size)
+        self.dropout: nn.Module = nn.Dropout(config.dropout)
+        self.inner_dropout: nn.Module = nn.Dropout(config.activation_dropout)
         where = type(config).__name__
-        self.activation = parts.check_activation(where, config.activation_function)
+        self.activation: Any = parts.check_activation(where, config.activation_function)
 
 
 class TextStack(parts.TextModel):

@@ -151,11 +151,13 @@ class Renaming:
     """A file's tensors, by the names of a model's."""
 
     def __init__(self, file: GgufFile, family: str, config: Any, parts: dict[str, str]) -> None:
-        self.file, self.is_turned = file, family == "gpt2"
+        self.file = file
+        self.is_turned: bool = family == "gpt2"
         self.heads: dict[str, int] = {}  # of those matrices whose rows are in another order
         if family == "llama":
             heads = config.num_attention_heads
             self.heads = {"q_proj": heads, "k_proj": config.num_key_value_heads or heads}
+        self.names: dict[str, str]
         self.names = {old: name_of(old, parts) for old in file.places if old != ROPE}
 
     def is_packed(self, old: str) -> bool:

@@ -43,7 +43,7 @@ class GPT2Attention(parts.Attention):
 
     def add_projections(self, dim: int, bias: bool, out_bias: bool) -> None:
         """Register the two projections."""
-        self.c_attn = nn.TransposedLinear(dim, 3 * dim, bias)
+        self.c_attn: nn.TransposedLinear = nn.TransposedLinear(dim, 3 * dim, bias)
         self.add_module(self.names[3], nn.TransposedLinear(dim, dim, out_bias))
 
     def operands(self, x: Tensor, memory: Any, rotation: Any) -> Any:
@@ -62,12 +62,14 @@ class GPT2Block(nn.Module):
         size, eps = config.n_embd, config.layer_norm_epsilon
         inner = 4 * size if config.n_inner is None else config.n_inner
         names = ("c_attn", "c_attn", "c_attn", "c_proj")
-        self.ln_1, self.ln_2 = nn.LayerNorm(size, eps), nn.LayerNorm(size, eps)
+        self.ln_1: nn.LayerNorm = nn.LayerNorm(size, eps)
+        self.ln_2: nn.LayerNorm = nn.LayerNorm(size, eps)
+        self.attn: GPT2Attention
         self.attn = GPT2Attention(size, config.n_head, names, dropout=config.attn_pdrop)
         first, second = nn.TransposedLinear(size, inner), nn.TransposedLinear(inner, size)
-        self.mlp = nn.ModuleDict({"c_fc": first, "c_proj": second})
-        self.dropout = nn.Dropout(config.resid_pdrop)
-        self.activation = parts.check_activation("GPT2Config", config.activation_function)
+        self.mlp: nn.ModuleDict = nn.ModuleDict({"c_fc": first, "c_proj": second})
+        self.dropout: nn.Module = nn.Dropout(config.resid_pdrop)
+        self.activation: Any = parts.check_activation("GPT2Config", config.activation_function)
 
     def forward(self, x: Tensor, visible: dict[str, Any], cache: Any = None) -> Tensor:
         x = x + self.dropout(self.attn(self.ln_1(x), visible, cache))
@@ -87,11 +89,11 @@ class GPT2Model(parts.TextModel):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config)
         size = config.n_embd
-        self.wte = nn.Embedding(config.vocab_size, size)
-        self.wpe = nn.Embedding(config.n_positions, size)
-        self.drop = nn.Dropout(config.embd_pdrop)
-        self.h = nn.ModuleList(GPT2Block(config) for _ in range(config.n_layer))
-        self.ln_f = nn.LayerNorm(size, config.layer_norm_epsilon)
+        self.wte: nn.Embedding = nn.Embedding(config.vocab_size, size)
+        self.wpe: nn.Embedding = nn.Embedding(config.n_positions, size)
+        self.drop: nn.Module = nn.Dropout(config.embd_pdrop)
+        self.h: nn.ModuleList = nn.ModuleList(GPT2Block(config) for _ in range(config.n_layer))
+        self.ln_f: nn.LayerNorm = nn.LayerNorm(size, config.layer_norm_epsilon)
         parts.draw_weights(self, config.initializer_range)
 
     def forward(

@@ -197,7 +197,7 @@ class LlamaLayer(nn.Module):
         super().__init__()
         size, inner, eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
         is_qwen2 = config.model_type == "qwen2"
-        self.self_attn = parts.Attention(
+        self.self_attn: parts.Attention = parts.Attention(
             size,
             config.num_attention_heads,
             ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -210,10 +210,10 @@ class LlamaLayer(nn.Module):
         )
         sizes = {"gate_proj": (size, inner), "up_proj": (size, inner), "down_proj": (inner, size)}
         maps = {name: nn.Linear(*both, config.mlp_bias) for name, both in sizes.items()}
-        self.mlp = nn.ModuleDict(maps)
-        self.input_layernorm = nn.RMSNorm(size, eps)
-        self.post_attention_layernorm = nn.RMSNorm(size, eps)
-        self.activation = parts.check_activation("LlamaConfig", config.hidden_act)
+        self.mlp: nn.ModuleDict = nn.ModuleDict(maps)
+        self.input_layernorm: nn.RMSNorm = nn.RMSNorm(size, eps)
+        self.post_attention_layernorm: nn.RMSNorm = nn.RMSNorm(size, eps)
+        self.activation: Any = parts.check_activation("LlamaConfig", config.hidden_act)
 
     def forward(
         self, x: Tensor, visible: dict[str, Any], cache: Any, rotation: parts.Rotation
@@ -234,11 +234,12 @@ class LlamaModel(parts.TextModel):
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens: nn.Embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers: nn.ModuleList
         self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config.num_hidden_layers))
-        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm: nn.RMSNorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.known_frequencies: dict[int, tuple[Tensor, float]] = {}
-        self.has_frequencies_of_length = config.rope["rope_type"] in ("dynamic", "longrope")
+        self.has_frequencies_of_length: bool = config.rope["rope_type"] in ("dynamic", "longrope")
         if not self.has_frequencies_of_length:
             self.frequencies(0)  # now, so that a captured step finds them
         parts.draw_weights(self, config.initializer_range)

@@ -89,12 +89,15 @@ class MarianStack(TextStack):
 
     def __init__(self, config: MarianConfig, table: nn.Module, is_decoder: bool) -> None:
         super().__init__(config)
-        self.is_decoder, length = is_decoder, config.max_position_embeddings
-        self.embed_tokens, self.embed_positions = table, SinusoidTable(length, config.d_model)
+        self.is_decoder = is_decoder
+        length = config.max_position_embeddings
+        self.embed_tokens: nn.Module = table
+        self.embed_positions: SinusoidTable = SinusoidTable(length, config.d_model)
         count = config.decoder_layers if is_decoder else config.encoder_layers
+        self.layers: nn.ModuleList
         self.layers = nn.ModuleList(MarianLayer(config, is_decoder) for _ in range(count))
-        self.scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
-        self.dropout = nn.Dropout(config.dropout)
+        self.scale: float = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.dropout: nn.Module = nn.Dropout(config.dropout)
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The tokens' vectors and those of their positions."""
@@ -125,12 +128,12 @@ class MarianMTModel(EncoderDecoderModel):
 
     def __init__(self, config: MarianConfig) -> None:
         super().__init__(config)
-        self.model = nn.Module()
+        self.model: nn.Module = nn.Module()
         self.model.shared = nn.Embedding(config.vocab_size, config.d_model)
         self.model.encoder = MarianStack(config, self.model.shared, is_decoder=False)
         self.model.decoder = MarianStack(config, self.model.shared, is_decoder=True)
         self.register_buffer("final_logits_bias", zeros((1, config.vocab_size)))
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.lm_head: nn.Linear = nn.Linear(config.d_model, config.vocab_size, bias=False)
         parts.draw_weights(self, config.init_std)
         with no_grad():
             self.model.shared.weight[config.pad_token_id] = 0.0

@@ -144,7 +144,7 @@ class CausalModel(CachedModel):
     def add_parts(self, body: nn.Module, table: nn.Module, std: float) -> None:
         """Register the two parts."""
         self.add_module(str(self.base_name), body)
-        self.lm_head = nn.Linear(table.embedding_dim, table.num_embeddings, bias=False)
+        self.lm_head: nn.Linear = nn.Linear(table.embedding_dim, table.num_embeddings, bias=False)
         draw_weights(self.lm_head, std)
         if self.config.tie_word_embeddings:
             self.lm_head.weight = table.weight
@@ -242,15 +242,18 @@ class Attention(nn.Module):
         super().__init__()
         if head_dim is None:
             check_divides("Attention", "the features", dim, "heads", heads)
-        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        self.heads = heads
+        self.kv_heads: int = heads if kv_heads is None else kv_heads
         check_divides("Attention", "heads", heads, "kv_heads", self.kv_heads)
-        self.head_dim = dim // heads if head_dim is None else head_dim
-        self.names, self.scale, self.dropout = tuple(names), scale, dropout
+        self.head_dim: int = dim // heads if head_dim is None else head_dim
+        self.names: tuple[str, ...] = tuple(names)
+        self.scale = scale
+        self.dropout = dropout
         self.add_projections(dim, bias, bias if out_bias is None else out_bias)
-        self.is_normed = norm_eps is not None
+        self.is_normed: bool = norm_eps is not None
         if self.is_normed:  # Qwen3's
-            self.q_norm = nn.RMSNorm(self.head_dim, norm_eps)
-            self.k_norm = nn.RMSNorm(self.head_dim, norm_eps)
+            self.q_norm: nn.RMSNorm = nn.RMSNorm(self.head_dim, norm_eps)
+            self.k_norm: nn.RMSNorm = nn.RMSNorm(self.head_dim, norm_eps)
 
     def add_projections(self, dim: int, bias: bool, out_bias: bool) -> None:
         """Register the projections under their names."""

@@ -34,11 +34,14 @@ class BertLike(nn.Module):
     ) -> None:
         super().__init__()
         self.max_len = max_len
-        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
-        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
+        self.tokens: nn.Embedding = nn.Embedding(vocab, dim)
+        self.positions: nn.Embedding = nn.Embedding(max_len, dim)
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim)
+        self.dropout: nn.Module = nn.Dropout(dropout)
         options = (dim, heads, ff, dropout, "gelu")
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
-        self.layers, self.output = nn.Sequential(*stack), nn.Linear(dim, vocab)
+        self.layers: nn.Sequential = nn.Sequential(*stack)
+        self.output: nn.Linear = nn.Linear(dim, vocab)
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -74,13 +77,16 @@ class GptLike(nn.Module):
     ) -> None:
         super().__init__()
         self.max_len = max_len
-        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
-        self.dropout, options = nn.Dropout(dropout), (dim, heads, ff, dropout, "gelu")
-        self.layers = nn.ModuleList(
+        self.tokens: nn.Embedding = nn.Embedding(vocab, dim)
+        self.positions: nn.Embedding = nn.Embedding(max_len, dim)
+        self.dropout: nn.Module = nn.Dropout(dropout)
+        options = (dim, heads, ff, dropout, "gelu")
+        self.layers: nn.ModuleList = nn.ModuleList(
             nn.TransformerEncoderLayer(*options, batch_first=True, norm_first=True)
             for _ in range(layers)
         )
-        self.norm, self.output = nn.LayerNorm(dim), nn.Linear(dim, vocab, bias=False)
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim)
+        self.output: nn.Linear = nn.Linear(dim, vocab, bias=False)
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
         self.output.weight = self.tokens.weight

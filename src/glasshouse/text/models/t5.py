@@ -86,11 +86,11 @@ class T5Block(nn.Module):
         members += [{"EncDecAttention": attention()}] * is_decoder
         members += [{"DenseReluDense": nn.ModuleDict(maps)}]
         norm = (size, config.layer_norm_epsilon)
-        self.layer = nn.ModuleList(
+        self.layer: nn.ModuleList = nn.ModuleList(
             nn.ModuleDict({**member, "layer_norm": nn.RMSNorm(*norm)}) for member in members
         )
-        self.dropout = nn.Dropout(config.dropout_rate)
-        self.activation = parts.check_activation("T5Config", config.activation)
+        self.dropout: nn.Module = nn.Dropout(config.dropout_rate)
+        self.activation: Any = parts.check_activation("T5Config", config.activation)
 
     def forward(
         self,
@@ -127,10 +127,12 @@ class T5Stack(TextStack):
     def __init__(self, config: T5Config, table: nn.Module, is_decoder: bool) -> None:
         super().__init__(config)
         count = (is_decoder and config.num_decoder_layers) or config.num_layers
-        self.embed_tokens, self.is_decoder = table, is_decoder
+        self.embed_tokens: nn.Module = table
+        self.is_decoder = is_decoder
+        self.block: nn.ModuleList
         self.block = nn.ModuleList(T5Block(config, is_decoder, i == 0) for i in range(count))
-        self.final_layer_norm = nn.RMSNorm(config.d_model, config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout_rate)
+        self.final_layer_norm: nn.RMSNorm = nn.RMSNorm(config.d_model, config.layer_norm_epsilon)
+        self.dropout: nn.Module = nn.Dropout(config.dropout_rate)
 
     def embed(self, tokens: Tensor, at: Tensor) -> Tensor:
         """The tokens' vectors."""
@@ -187,8 +189,8 @@ class T5EncoderModel(parts.TextModel):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        self.shared = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = T5Stack(config, self.shared, is_decoder=False)
+        self.shared: nn.Embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder: T5Stack = T5Stack(config, self.shared, is_decoder=False)
         draw_t5_weights(self, config)
 
     def forward(self, tokens: Any, attention_mask: Any = None) -> Tensor:
@@ -213,10 +215,10 @@ class T5ForConditionalGeneration(EncoderDecoderModel):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        self.shared = nn.Embedding(config.vocab_size, config.d_model)
-        self.encoder = T5Stack(config, self.shared, is_decoder=False)
-        self.decoder = T5Stack(config, self.shared, is_decoder=True)
-        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.shared: nn.Embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.encoder: T5Stack = T5Stack(config, self.shared, is_decoder=False)
+        self.decoder: T5Stack = T5Stack(config, self.shared, is_decoder=True)
+        self.lm_head: nn.Linear = nn.Linear(config.d_model, config.vocab_size, bias=False)
         draw_t5_weights(self, config)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.shared.weight

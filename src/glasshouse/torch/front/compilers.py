@@ -83,7 +83,8 @@ class AliasedInputs:
     inputs share memory in each call; the plain graph runs where others do."""
 
     def __init__(self, compiled: Any, plain: Callable[..., Any], example_inputs: list[Any]) -> None:
-        self.compiled, self.plain = compiled, plain
+        self.compiled = compiled
+        self.plain = plain
         self.pattern: list[tuple[int, int]] | None = aliases(example_inputs)
         self.shares: bytes | None = None  # the same pattern, as C reads it
 
@@ -103,7 +104,9 @@ class Segment:
     def __init__(
         self, compiler: Any, graph: torch.fx.GraphModule, is_writing: bool, on_error: Any
     ) -> None:
-        self.compiler, self.graph, self.is_writing = compiler, graph, is_writing
+        self.compiler = compiler
+        self.graph = graph
+        self.is_writing = is_writing
         self.on_error = on_error
         self.run: Callable[..., Any] | None = None
 

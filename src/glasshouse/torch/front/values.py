@@ -27,7 +27,9 @@ READING_HINT = "read values after the captured function, or accept the break"
 NUMBERS = (bool, int, float)
 KINDS_OF_NUMBERS = {math.isfinite, math.isnan, math.isinf}
 # The same function on float64 tensors without axes; not division, which raises for 0.
-TWINS = {fn: fn for fn in (operator.add, operator.sub, operator.mul, operator.neg, abs, *COMPARE)}
+TWINS: dict[Any, Any] = {
+    fn: fn for fn in (operator.add, operator.sub, operator.mul, operator.neg, abs, *COMPARE)
+}
 TWINS |= {operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul}
 TWINS |= {math.isfinite: torch.isfinite, math.isnan: torch.isnan, math.isinf: torch.isinf}
 EXACT = 1 << 53  # float64 has all whole numbers up to here

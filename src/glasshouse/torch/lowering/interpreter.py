@@ -55,7 +55,8 @@ class InputArray:
     __slots__ = ("spec", "base")
 
     def __init__(self, spec: Spec) -> None:
-        self.spec, self.base = spec, None
+        self.spec = spec
+        self.base: Any = None
 
 
 class TraceBackend(RecordingBackend):
@@ -158,7 +159,10 @@ class GraphLowering:
         stable: tuple[int, ...] = (),
         nested: Callable[..., Any] = lambda module: module,
     ) -> None:
-        self.module, self.arguments, self.phase, self.visible = module, inputs, phase, visible
+        self.module = module
+        self.arguments: list[Any] = inputs
+        self.phase = phase
+        self.visible = visible
         self.nested = nested  # makes a function that runs a graph among an operator's arguments
         self.backend: TraceBackend = trace_backend
         self.values: dict[FxNode, Any] = {}

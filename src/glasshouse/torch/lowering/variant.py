@@ -43,7 +43,14 @@ from glasshouse.torch.patches.tensors import of_memory
 from glasshouse.torch.scopes import passes
 from glasshouse.torch.tensors.access import expected_tensor, make_call
 from glasshouse.torch.tensors.dtypes import from_array, to_array
-from glasshouse.torch.tensors.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
+from glasshouse.torch.tensors.layout import (
+    InputLayout,
+    has_gaps,
+    is_stable,
+    layout_of,
+    lying,
+    row_major_strides,
+)
 from glasshouse.torch.tensors.storage_parts import make_resizable
 
 if TYPE_CHECKING:
@@ -61,7 +68,8 @@ class OwnArena:
     def __init__(self, nbytes: int) -> None:
         self.memory: np.ndarray = np.zeros(nbytes + ALIGNMENT, np.uint8)
         begin = self.memory.ctypes.data
-        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
+        self.first: int = -begin % ALIGNMENT
+        self.nbytes = nbytes
         self.address: int = begin + self.first
 
     def numpy(self) -> np.ndarray:
@@ -79,9 +87,13 @@ class GraphVariant:
     view: ClassVar[Callable[..., Any]] = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
 
     def __init__(self, source: GraphSource, lowered: LoweredGraph) -> None:
-        self.source, self.unknown = source, lowered.unknown
-        self.outputs, self.draws, self.leaves = lowered.outputs, lowered.draws, lowered.leaves
+        self.source = source
+        self.unknown: dict[str, int] = lowered.unknown
+        self.outputs: list[Output] = lowered.outputs
+        self.draws: int = lowered.draws
+        self.leaves: list[Source] = lowered.leaves
         self.writes: list[int] = lowered.writes
+        self.owners: list[tuple[Any, ...]]
         self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
 
     def results(self, args: Any, tensors: Any) -> list[Any]:
@@ -142,7 +154,9 @@ class ReferenceVariant(GraphVariant):
     def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs: Any) -> None:
         super().__init__(source, lowered)
         self.recording: Recording | None = lowered.recording
+        self.layouts: list[InputLayout | None]
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
+        self.places: list[Any]
         self.places = [out.what if out.kind.is_computed else None for out in self.outputs]
 
     def run(self, args: Any) -> list[Any]:
@@ -187,6 +201,7 @@ class ProgramVariant(GraphVariant):
         self.facts: RecordingFacts = lowered.facts or RecordingFacts.of(lowered.recording)
         self.threads: Any = current_target().threads  # that its Program is made for
         self.numbers: dict[Any, int] = {x: at for at, x in self.leaves_of(SourceKind.INPUT)}
+        self.copied: list[tuple[int, InputLayout]]
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         read_only = self.numbers.keys() - self.writes
         stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in read_only]
@@ -298,6 +313,7 @@ class CompiledVariant(ProgramVariant):
         super().__init__(source, lowered, inputs)
         facts = self.facts
         self.program.lines |= lowered.lines
+        self.table: RunTable
         self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
         self.table.set_scalars(facts.scalars)
         self.keys: np.ndarray = np.zeros((self.draws, 4), np.uint32)
@@ -309,7 +325,7 @@ class CompiledVariant(ProgramVariant):
         expected = [self.expected_input(i, x) for i, x in enumerate(inputs)]
         results, address = self.expected_results(), ctypes.addressof(self.table.table)
         self.call: Any = make_call(address, expected, results)
-        self.calls = [
+        self.calls: list[Any] = [
             make_call(address, [], [results[at] for at in x.new_outputs]) for x in self.segments
         ]
         is_small = self.program.arena_bytes <= OWN_ARENA_BYTES

@@ -435,7 +435,7 @@ CLASSES |= dict.fromkeys(
     (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
     on_choices,
 )
-BUILTINS = {
+BUILTINS: dict[Any, Any] = {
     isinstance: on_isinstance,
     abc.ABCMeta.__instancecheck__: on_native_check,
     abc.ABCMeta.__subclasscheck__: on_native_check,

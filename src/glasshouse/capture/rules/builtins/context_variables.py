@@ -47,7 +47,7 @@ def take_back(t: "CaptureTracer", this: Var, changes: list[Var], then: Any) -> A
     return t.give(then, None)
 
 
-def context_value(t: "CaptureTracer", variable: ContextVar, args: list[Var]) -> Var | None:
+def context_value(t: "CaptureTracer", variable: ContextVar[Any], args: list[Var]) -> Var | None:
     """The guarded value of a variable that the trace did not set; None if not constant."""
     value = t.do(variable.get, MISSING)
     fixed = value is MISSING or type(value) in SCALARS or isinstance(value, FUNCTIONS)
@@ -64,7 +64,7 @@ def context_value(t: "CaptureTracer", variable: ContextVar, args: list[Var]) -> 
     return Var(usual) if type(usual) in SCALARS or isinstance(usual, FUNCTIONS) else None
 
 
-def has_value(variable: ContextVar, want: Any) -> bool:
+def has_value(variable: ContextVar[Any], want: Any) -> bool:
     """Whether a context variable has this value."""
     value = variable.get(MISSING)
     return value is want or type(value) is type(want) in (int, str, bytes) and value == want

@@ -1,8 +1,9 @@
 """Functions that read the frame of their caller, for frames of the interpreter."""
 
 import types
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.frames.frame import plain_value
 from glasshouse.capture.rules.class_attributes import super_of_frame
@@ -26,7 +27,7 @@ def namespace(tracer: "CaptureTracer") -> Var:
     return Var(names)
 
 
-FRAME_READERS = {
+FRAME_READERS: dict[Any, Callable[..., Any]] = {
     super: lambda tracer: super_of_frame(tracer),
     globals: lambda tracer: Var(tracer.frames[-1].globals),
     locals: namespace,

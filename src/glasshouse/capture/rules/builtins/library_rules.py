@@ -32,7 +32,7 @@ OF_CONSTANTS: set[Any] = {
     np.var,
     np.median,
 }
-DISPATCHER = type(np.prod)  # NumPy's functions are objects of it
+DISPATCHER: type[Any] = type(np.prod)  # NumPy's functions are objects of it
 
 
 def is_of_numbers(t: "CaptureTracer", f: Any, args: "list[Var]", kwargs: Kwargs) -> bool:

@@ -194,7 +194,9 @@ class SortKernels(AxisKernels):
     """Elements in order with the positions that they came from, all of a row or the first k."""
 
     ops = ("sort", "top_k")
-    work, takes_rows, helpers = SORT_WORK, True, SORT_HEADER
+    work: int = SORT_WORK
+    takes_rows: bool = True
+    helpers: str = SORT_HEADER
 
     def axis_of(self, node: Node) -> int:
         return node.inputs[0].spec.ndim - 1 if node.op == "top_k" else node.attrs["axis"]

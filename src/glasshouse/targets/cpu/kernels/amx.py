@@ -21,9 +21,9 @@ class NarrowProducts(SplitProducts):
 
     label = "amx"
     dtype = bfloat16
-    header = vector_functions(*TILES, "gh_bf16.h")
+    header: str = vector_functions(*TILES, "gh_bf16.h")
     call = "gh_share_narrow(&s, {panels}, {part}, (int){cores}, {packed});"
-    blocking = Blocking(deep=96, steps=480, parts=1)
+    blocking: Blocking = Blocking(deep=96, steps=480, parts=1)
 
     def is_possible(self, node: Node) -> bool:
         terms = node.inputs[0].shape[-1]

@@ -66,11 +66,12 @@ class SplitProducts(Lowerer):
 
     ops: tuple[str, ...] = ("matmul",)
     label = "bf16x6"
-    has_scratch, moves_scratch = True, False
+    has_scratch: bool = True
+    moves_scratch: bool = False
     dtype: DType = float32
-    header = vector_functions(*TILES, "gh_bf16x6.h")
+    header: str = vector_functions(*TILES, "gh_bf16x6.h")
     call = "gh_share_blocks(&s, gh_multiply_split, {panels}, {part}, (int){cores});"
-    blocking = Blocking(deep=16, steps=160, parts=3)
+    blocking: Blocking = Blocking(deep=16, steps=160, parts=3)
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if node.host is not None or not self.takes(node):

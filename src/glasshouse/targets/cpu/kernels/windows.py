@@ -101,25 +101,29 @@ class Windows:
 
     def __init__(self, node: Node, keys: View, pad: Node | None = None) -> None:
         attrs = node.attrs
-        self.size, self.stride, self.dilation = attrs["size"], attrs["stride"], attrs["dilation"]
-        self.d = len(self.size)
-        self.lead = len(keys.shape) - self.d
+        self.size: tuple[int, ...] = attrs["size"]
+        self.stride: tuple[int, ...] = attrs["stride"]
+        self.dilation: tuple[int, ...] = attrs["dilation"]
+        self.d: int = len(self.size)
+        self.lead: int = len(keys.shape) - self.d
         windows = node if node.op == "window_select" else node.inputs[0]
-        self.counts, self.limits = windows.shape[self.lead :], keys.shape[self.lead :]
-        self.offsets = list(product(*(range(n) for n in self.size)))
+        self.counts: tuple[int, ...] = windows.shape[self.lead :]
+        self.limits: tuple[int, ...] = keys.shape[self.lead :]
+        self.offsets: list[tuple[int, ...]] = list(product(*(range(n) for n in self.size)))
         sizes = zip(self.size, self.dilation, strict=True)
-        self.extents = [(n - 1) * e + 1 for n, e in sizes]
-        self.overlap = any(n > s for n, s in zip(self.extents, self.stride, strict=True))
+        self.extents: list[int] = [(n - 1) * e + 1 for n, e in sizes]
+        self.overlap: bool = any(n > s for n, s in zip(self.extents, self.stride, strict=True))
         widths = ((0, 0, 0),) * self.d if pad is None else pad.attrs["widths"][self.lead :]
-        self.low = [low for low, _, _ in widths]
-        self.padded = [k for k, pair in enumerate(widths) if any(pair)]
-        self.fill = "" if pad is None else literal(pad.attrs["value"], pad.dtype)
-        self.padding = attrs["padding"]
-        self.bordered = [k for k, pair in enumerate(self.padding) if any(pair)]
+        self.low: list[int] = [low for low, _, _ in widths]
+        self.padded: list[int] = [k for k, pair in enumerate(widths) if any(pair)]
+        self.fill: str = "" if pad is None else literal(pad.attrs["value"], pad.dtype)
+        self.padding: Any = attrs["padding"]
+        self.bordered: list[int] = [k for k, pair in enumerate(self.padding) if any(pair)]
         if node.inputs[0] is node.inputs[1] and is_lowest(node.inputs[1]):
             self.bordered = []  # its value is chosen where nothing is larger: the same either way
-        self.sizes = node.inputs[1].shape[self.lead :]
-        self.inner = self.inner_axis(keys)
+        self.sizes: Any = node.inputs[1].shape[self.lead :]
+        self.inner: int | None = self.inner_axis(keys)
+        self.along: int | None
         self.along = None  # the axis of the windows that the vector loop goes along, if it does
         if self.inner is not None and self.inner >= self.lead:
             self.along = self.inner - self.lead

@@ -44,7 +44,7 @@ DESTROYED = (
 EDGE, LARGE = 64, 1024  # rows and columns of a small product, and of a large one
 PRIMITIVE_BYTES = 1 << 17  # that a primitive keeps, about: measured to take 117 to 159 KB
 RUNNER = Path(__file__).parent / "call.c"
-Dims = c_int64 * 12
+Dims: type[ctypes.Array[c_int64]] = c_int64 * 12
 
 
 class Unavailable(Exception):
@@ -77,7 +77,9 @@ class OnednnObject:
     __slots__ = ("made_by", "address", "destroy", "__weakref__")
 
     def __init__(self, made_by: tuple[Any, ...], pointer: c_void_p, destroy: Any = None) -> None:
-        self.made_by, self.address, self.destroy = made_by, pointer.value, destroy
+        self.made_by = made_by
+        self.address: int | None = pointer.value
+        self.destroy = destroy
 
     @property
     def pointer(self) -> c_void_p:
@@ -115,16 +117,17 @@ class OnednnLibrary:
 
     def __init__(self) -> None:
         toolchain.share_openmp()
-        self.dll = ctypes.CDLL(find_library())
+        self.dll: ctypes.CDLL = ctypes.CDLL(find_library())
         for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
             getattr(self.dll, name).restype = c_size_t if "size" in name else c_void_p
-        self.engine, self.stream = c_void_p(), c_void_p()
+        self.engine: c_void_p = c_void_p()
+        self.stream: c_void_p = c_void_p()
         self.call("dnnl_engine_create", byref(self.engine), c_int(CPU), c_size_t(0))
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
         # A primitive lives as long as a Program uses it: oneDNN's own cache would keep it longer.
         self.dll.dnnl_set_primitive_cache_capacity(c_int(CACHED_PRIMITIVES))
         self.objects: WeakValueDictionary[tuple[Any, ...], OnednnObject] = WeakValueDictionary()
-        self.attr = self.object("attributes")
+        self.attr: OnednnObject = self.object("attributes")
 
     def call(self, name: str, *args: Any) -> None:
         status = getattr(self.dll, name)(*args)
@@ -285,7 +288,8 @@ def lacks(dtype: DType) -> bool:
     return dnnl is not None and dtype.name not in dnnl.dtypes
 
 
-loading = threading.Lock()  # two libraries would have two engines, whose objects do not mix
+# Two libraries would have two engines, whose objects do not mix.
+loading: threading.Lock = threading.Lock()
 
 
 def library() -> OnednnLibrary | None:

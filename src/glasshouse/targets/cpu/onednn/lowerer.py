@@ -106,7 +106,10 @@ class PrimitivePlanner:
     """Adds the steps of one node to a lowering: `nodes` are those that its primitive computes."""
 
     def __init__(self, lowerer: OnednnLowerer, lowering: Lowering, nodes: list[Node]) -> None:
-        self.lowerer, self.lowering, self.nodes, self.node = lowerer, lowering, nodes, nodes[0]
+        self.lowerer = lowerer
+        self.lowering = lowering
+        self.nodes = nodes
+        self.node: Node = nodes[0]
         dnnl = onednn.library()
         assert dnnl is not None
         self.dnnl = dnnl
