@@ -150,8 +150,7 @@ class Subscription:
     """Ends a subscription with `remove()`."""
 
     def __init__(self, manager: "MemoryManager", fn: Callable[..., Any]) -> None:
-        self.manager = manager
-        self.fn = fn
+        self.manager, self.fn = manager, fn
 
     def remove(self) -> None:
         self.manager.catch_up()
@@ -168,8 +167,7 @@ class MemoryManager:
     simulated = False  # True: nothing is taken from the system, and the limit does not hold
 
     def __init__(self) -> None:
-        self.lock: threading.Lock
-        self.lock = threading.Lock()  # of all that follows but the queues, which need none
+        self.lock: threading.Lock = threading.Lock()  # of all but the queues, which need none
         self.telling: threading.Lock = threading.Lock()
         self.counts: MemoryStats = MemoryStats()
         self.live: dict[int, tuple[int, Tag]] = {}
@@ -397,8 +395,7 @@ class Pretended:
     following: "count[int]" = count(1 << 50, 1 << 44)
 
     def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.used_bytes: int = nbytes
+        self.nbytes = self.used_bytes = nbytes
         self.is_segment = False
         self.address: int = next(self.following)
 

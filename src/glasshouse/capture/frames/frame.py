@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 
 END = Var("end")  # what a finished iterator gives
-VIEWS: tuple[type[Any], ...] = (type({}.keys()), type({}.values()), type({}.items()))
-SIZED: tuple[type[Any], ...] = (dict, set, frozenset, *VIEWS)
+SIZED: tuple[Any, ...] = (dict, set, frozenset, *map(type, ({}.keys(), {}.values(), {}.items())))
 
 
 class LastInstruction(Var):
@@ -92,8 +91,7 @@ class CaptureFrame:
         """Take the last values from the stack, the deepest first."""
         depth = len(self.stack) - count
         if depth < 0:
-            got = len(self.stack)
-            raise IndexError(f"{self.where}: expected {count} items on the stack; got {got}")
+            raise IndexError(f"{self.where}: expected {count} stacked; got {count + depth}")
         popped = self.stack[depth:]
         del self.stack[depth:]
         return popped
@@ -143,8 +141,6 @@ class SequenceIterator(CapturedIterator):
         self.base = base
         self.snapshot = snapshot
         self.index: int = 0
-        self.mapping: Var | None
-        self.which: str
         self.mapping, self.which = mapping_of(base)
         self.real: Any = None if self.mapping is None else iter(self.mapping.value)
         self.size: int = len(base.value) if isinstance(base.value, SIZED) else -1

@@ -28,7 +28,7 @@ from glasshouse.capture.trace.native_iterators import make_native
 from glasshouse.capture.trace.tracer import FAULT, HANDED_OVER, INTERRUPTED, CaptureTracer
 from glasshouse.capture.trace.unwinding import Raised, in_python, unwind_once
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, CannotRebuild, ValueSource, Var, discarded
+from glasshouse.capture.values.var import Break, CannotRebuild, Then, ValueSource, Var, discarded
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.ir import GraphModule, IRNode
 
@@ -44,17 +44,12 @@ class CaptureSession(BreakContinuation):
     """One capture."""
 
     def __init__(
-        self,
-        dispatcher: Any,
-        slots: tuple[Any, ...],
-        callback: Callable[..., Any] | None,
-        resumer: "Resumer",
+        self, dispatcher: Any, slots: tuple[Any, ...], callback: Then, resumer: "Resumer"
     ) -> None:
-        self.dispatcher = dispatcher
-        self.resumer = resumer
-        self.capture: Capture
-        self.front: FrontEnd
-        capture, front = self.capture, self.front = resumer
+        self.dispatcher, self.resumer = dispatcher, resumer
+        capture, front = resumer
+        self.capture: Capture = capture
+        self.front: FrontEnd = front
         self.slots = slots
         self.callback = callback
         self.fn: Any = dispatcher.fn

@@ -59,9 +59,8 @@ class KernelSlice(NamedTuple):
 
 class Exporter:
     def __init__(self, trace: Trace, shapes: bool) -> None:
-        self.recording: Trace = trace
+        self.recording, self.shapes = trace, shapes
         self.trace: Trace = with_transfers(trace)
-        self.shapes = shapes
         self.pid: int = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original

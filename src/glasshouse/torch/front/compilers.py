@@ -83,8 +83,7 @@ class AliasedInputs:
     inputs share memory in each call; the plain graph runs where others do."""
 
     def __init__(self, compiled: Any, plain: Callable[..., Any], example_inputs: list[Any]) -> None:
-        self.compiled = compiled
-        self.plain = plain
+        self.compiled, self.plain = compiled, plain
         self.pattern: list[tuple[int, int]] | None = aliases(example_inputs)
         self.shares: bytes | None = None  # the same pattern, as C reads it
 
@@ -127,8 +126,7 @@ def aliases(inputs: Sequence[Any]) -> list[tuple[int, int]] | None:
     one's first element to its own. Guards fix sizes and strides, so this decides what overlaps.
     None where storages overlap, since compilers assume that they do not."""
     first: dict[int, tuple[int, int]] = {}
-    ranges = []
-    pattern = []
+    ranges, pattern = [], []
     tensors = (x for x in inputs if isinstance(x, torch.Tensor) and x.layout is torch.strided)
     for i, x in enumerate(tensors):
         begin = x.storage_offset() * x.element_size()
@@ -138,8 +136,7 @@ def aliases(inputs: Sequence[Any]) -> list[tuple[int, int]] | None:
         begins_at = storage.data_ptr() if number == i and x.device.type != "meta" else 0
         if begins_at and storage.nbytes():  # it has contents
             ranges.append((begins_at, begins_at + storage.nbytes()))
-    ranges.sort()
-    return None if any(b[0] < a[1] for a, b in itertools.pairwise(ranges)) else pattern
+    return None if any(b[0] < a[1] for a, b in itertools.pairwise(sorted(ranges))) else pattern
 
 
 def sharing(args: tuple[Any, ...]) -> bytes | None:

@@ -181,12 +181,8 @@ class GraphLowering:
 
     def run(self) -> LoweredGraph:
         """The recording of the graph's outputs."""
-        forward = self.phase == "forward"
-        with (
-            having(state, backend=self.backend, records=False),
-            having(state, phase="forward" if forward else "backward"),
-            keys_from(self.keys),
-        ):
+        phase = "forward" if self.phase == "forward" else "backward"
+        with having(state, backend=self.backend, records=False, phase=phase), keys_from(self.keys):
             return self.finish(self.lower(self.module, self.place_input))
 
     def lower(self, module: torch.fx.GraphModule, place_input: Callable[..., Any]) -> FxNode:

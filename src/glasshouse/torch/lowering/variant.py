@@ -43,21 +43,16 @@ from glasshouse.torch.patches.tensors import of_memory
 from glasshouse.torch.scopes import passes
 from glasshouse.torch.tensors.access import expected_tensor, make_call
 from glasshouse.torch.tensors.dtypes import from_array, to_array
-from glasshouse.torch.tensors.layout import (
-    InputLayout,
-    has_gaps,
-    is_stable,
-    layout_of,
-    lying,
-    row_major_strides,
-)
+from glasshouse.torch.tensors.layout import has_gaps, is_stable, layout_of, lying, row_major_strides
 from glasshouse.torch.tensors.storage_parts import make_resizable
 
 if TYPE_CHECKING:
     from glasshouse.graph.record import Recording
+    from glasshouse.torch.tensors.layout import InputLayout
 
 
 OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
+Inputs = list[torch.Tensor]
 ALIGNMENT = 64
 SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
 
@@ -68,8 +63,7 @@ class OwnArena:
     def __init__(self, nbytes: int) -> None:
         self.memory: np.ndarray = np.zeros(nbytes + ALIGNMENT, np.uint8)
         begin = self.memory.ctypes.data
-        self.first: int = -begin % ALIGNMENT
-        self.nbytes = nbytes
+        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
         self.address: int = begin + self.first
 
     def numpy(self) -> np.ndarray:
@@ -83,6 +77,7 @@ ALONE = ("alone",)  # the owner of an output of a Program that is one result, as
 class GraphVariant:
     """A graph lowered for inputs of one set of sizes, dtypes and layouts."""
 
+    places: list[Any]
     in_place: dict[int, int] = {}  # outputs of a Program that lie in an input: its number
     view: ClassVar[Callable[..., Any]] = staticmethod(of_memory)  # (tensor, sizes, strides, offset)
 
@@ -93,8 +88,7 @@ class GraphVariant:
         self.draws: int = lowered.draws
         self.leaves: list[Source] = lowered.leaves
         self.writes: list[int] = lowered.writes
-        self.owners: list[tuple[Any, ...]]
-        self.owners = [out.owner(number) for number, out in enumerate(self.outputs)]
+        self.owners: list[Any] = [out.owner(number) for number, out in enumerate(self.outputs)]
 
     def results(self, args: Any, tensors: Any) -> list[Any]:
         """The results of the graph, once the written inputs have their new contents; `tensors` are
@@ -156,7 +150,6 @@ class ReferenceVariant(GraphVariant):
         self.recording: Recording | None = lowered.recording
         self.layouts: list[InputLayout | None]
         self.layouts = [layout_of(x) if isinstance(x, torch.Tensor) else None for x in inputs]
-        self.places: list[Any]
         self.places = [out.what if out.kind.is_computed else None for out in self.outputs]
 
     def run(self, args: Any) -> list[Any]:
@@ -193,15 +186,13 @@ class ProgramVariant(GraphVariant):
     """A graph as a Program, or as the plan of one, with the layouts of inputs and results."""
 
     program: Any
+    copied: "list[tuple[int, InputLayout]]"
 
-    def __init__(
-        self, source: GraphSource, lowered: LoweredGraph, inputs: list[torch.Tensor]
-    ) -> None:
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs: Inputs) -> None:
         super().__init__(source, lowered)
         self.facts: RecordingFacts = lowered.facts or RecordingFacts.of(lowered.recording)
         self.threads: Any = current_target().threads  # that its Program is made for
         self.numbers: dict[Any, int] = {x: at for at, x in self.leaves_of(SourceKind.INPUT)}
-        self.copied: list[tuple[int, InputLayout]]
         self.copied = [(i, layout_of(inputs[i])) for i in self.numbers if has_gaps(inputs[i])]
         read_only = self.numbers.keys() - self.writes
         stable = [i for i in lowered.stable if is_stable(inputs[i]) and i in read_only]
@@ -218,8 +209,7 @@ class ProgramVariant(GraphVariant):
         self.set_results()
         is_cut = backward and not self.program.hosts
         self.segments: list[BackwardSegment] = self.find_segments(inputs) if is_cut else []
-        may_end = self.program.hosts or self.facts.indexes
-        if not may_end and not self.segments:
+        if not (self.program.hosts or self.facts.indexes or self.segments):
             self.in_place: dict[int, int] = self.find_in_place(inputs)
 
     def leaves_of(self, kind: SourceKind) -> list[tuple[int, Any]]:
@@ -261,7 +251,7 @@ class ProgramVariant(GraphVariant):
 
     def set_results(self) -> None:
         """Set the place of each result, and `plain`: results are just the Program's outputs."""
-        self.places: list[Any] = [
+        self.places = [
             self.program.outputs[out.what][0] if out.kind.is_computed else None
             for out in self.outputs
         ]
@@ -289,13 +279,11 @@ class ProgramVariant(GraphVariant):
         and arguments that are copied, stay to the end."""
         program = self.program
         begins, ends = program.output_begins, program.input_ends
-        last = program.count - 1
         outputs = {
-            at: Extent(begins.get(at, 0), program.output_ends.get(at, last), spec[3])
+            at: Extent(begins.get(at, 0), program.output_ends.get(at, program.count - 1), spec[3])
             for at, spec in enumerate(self.specs_out)
         }
-        stay = {out.what for out in self.outputs if out.reads_input()}
-        stay |= {number for number, _ in self.copied}
+        stay = {out.what for out in self.outputs if out.reads_input()} | {i for i, _ in self.copied}
         arguments = {
             number: Extent(0, ends.get(self.numbers.get(number, -1), 0), x.nbytes)
             for number, x in enumerate(inputs)
@@ -307,13 +295,10 @@ class ProgramVariant(GraphVariant):
 class CompiledVariant(ProgramVariant):
     """A graph as a Program. `call` writes the addresses of a call's tensors into the run table."""
 
-    def __init__(
-        self, source: GraphSource, lowered: LoweredGraph, inputs: list[torch.Tensor]
-    ) -> None:
+    def __init__(self, source: GraphSource, lowered: LoweredGraph, inputs: Inputs) -> None:
         super().__init__(source, lowered, inputs)
         facts = self.facts
         self.program.lines |= lowered.lines
-        self.table: RunTable
         self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
         self.table.set_scalars(facts.scalars)
         self.keys: np.ndarray = np.zeros((self.draws, 4), np.uint32)
