@@ -20,23 +20,32 @@ from glasshouse.text import Grammar, TextStream, Tokenizer, chat_prompt, load_mo
 READ_BYTES = 256 << 20  # to measure the rate of reading memory: more than most caches hold
 
 
-def load_writer(path: Path) -> tuple[Any, Any]:
+def load_with_tokenizer(path: Path) -> tuple[Any, Any]:
     """(a model, its tokenizer) of a GGUF file, a folder of transformers, or a run of `train lm`.
 
     Raises: CheckpointError for missing or damaged files, OptionError for a model that has no
-        tokenizer or does not write.
+        tokenizer.
     """
     if (path / NOTES).exists():
         _, assets, model = load_app(find_app("lm"), path)
         return model, Tokenizer.from_text(assets["tokenizer"])
     model = load_model(path)
+    if model.tokenizer is None:
+        fix = "Put tokenizer.json into the folder."
+        raise OptionError("load", "a model with a tokenizer", str(path), fix)
+    return model, model.tokenizer
+
+
+def load_writer(path: Path) -> tuple[Any, Any]:
+    """As `load_with_tokenizer`, of a model that writes.
+
+    Raises: OptionError also for one that does not.
+    """
+    model, tokenizer = load_with_tokenizer(path)
     if not hasattr(model, "generate"):
         got, fix = type(model).__name__, "Take a decoder, such as a Llama."
         raise OptionError("generate", "a model that writes", got, fix)
-    if model.tokenizer is None:
-        fix = "Put tokenizer.json into the folder."
-        raise OptionError("generate", "a model with a tokenizer", str(path), fix)
-    return model, model.tokenizer
+    return model, tokenizer
 
 
 def prompt_tokens(tokenizer: Any, prompt: str, is_chat: bool) -> list[int]:

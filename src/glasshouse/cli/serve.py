@@ -6,8 +6,9 @@ import click
 
 from glasshouse.base.errors import optional
 from glasshouse.cli.command import Command
-from glasshouse.cli.generate import load_writer, model_option
+from glasshouse.cli.generate import load_with_tokenizer, model_option
 from glasshouse.text.engine import Engine
+from glasshouse.text.sentences import SentenceEncoder
 from glasshouse.text.server import make_server
 
 
@@ -39,10 +40,14 @@ from glasshouse.text.server import make_server
     "--queue", type=click.IntRange(1), default=64, show_default=True, help="Requests that may wait."
 )
 def serve_command(path: Path, host: str, port: int, slots: int, context: int, queue: int) -> None:
-    """Serve a model by OpenAI's calls, under http://HOST:PORT/v1."""
+    """Serve a model by OpenAI's calls, under http://HOST:PORT/v1. A decoder writes; a BERT gives
+    vectors of texts."""
     uvicorn = optional("serve", "uvicorn to be installed", "uvicorn", "serve")
-    model, tokenizer = load_writer(path)
-    engine = Engine(model, tokenizer, slots, context + 1, queue)
+    model, tokenizer = load_with_tokenizer(path)
+    if hasattr(model, "generate"):
+        engine = Engine(model, tokenizer, slots, context + 1, queue)
+    else:
+        engine = SentenceEncoder(model, tokenizer)
     try:
         uvicorn.run(make_server(engine, path.name), host=host, port=port, log_level="warning")
     finally:

@@ -111,6 +111,29 @@ class Engine:
             raise OptionError("serve", f"prompts of at most {self.context} tokens", got, fix)
         return row
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread works."""
+        return self.thread.is_alive()
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
+        """(for each text the mean of the decoder's states, of length 1; tokens that were read).
+
+        Raises: OptionError for an empty or too long text.
+        """
+        model, vectors = self.model, []
+        body = getattr(model, model.base_name or "", model)
+        rows = [self.check(self.tokenizer.encode(text).tokens[0].tolist()) for text in texts]
+        for row in rows:
+            size = -(-len(row) // 16) * 16
+            tokens = np.zeros((1, min(size, max(self.context, len(row)))), np.int64)
+            tokens[0, : len(row)] = row
+            with computing, no_grad():
+                states = body(asarray(tokens)).numpy()[0, : len(row)]
+            mean = states.mean(axis=0)
+            vectors.append(mean / max(float(np.linalg.norm(mean)), 1e-12))
+        return vectors, sum(map(len, rows))
+
     def submit(self, request: TextRequest) -> None:
         """Let a request wait for a slot.
 

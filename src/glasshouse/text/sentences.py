@@ -6,14 +6,19 @@ from typing import Any
 import numpy as np
 
 from glasshouse.autograd import no_grad
+from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.nn.functional import normalize
+from glasshouse.nn.generation.writer import computing
 from glasshouse.ops.checks import check_integer
 from glasshouse.tensor import Tensor, asarray, maximum
 from glasshouse.tensor.standard import reduce
+from glasshouse.text.models.bert import BertModel
 from glasshouse.text.tokenizers import Tokenizer
 
-__all__ = ["embed_sentences", "mean_pool"]
+__all__ = ["SentenceEncoder", "embed_sentences", "mean_pool"]
+
+MAX_LENGTH = 256  # tokens of a text, after which it is cut
 
 
 def mean_pool(states: Any, attention_mask: Any) -> Tensor:
@@ -36,7 +41,7 @@ def embed_sentences(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     batch_size: int = 32,
-    max_length: int = 256,
+    max_length: int = MAX_LENGTH,
 ) -> np.ndarray:
     """A vector of length 1 for each text, whose products are similarities: `mean_pool` of what an
     encoder such as a BertModel gives. Texts of like lengths go together, in a few sizes.
@@ -61,3 +66,46 @@ def embed_sentences(
             vectors |= dict(zip(rows, pooled, strict=True))
     model.train(is_training)
     return np.stack([vectors[i] for i in range(len(texts))]) if texts else np.zeros((0, 0))
+
+
+class SentenceEncoder:
+    """An encoder, alone or in a model with a head, and its tokenizer: what `make_server` takes in
+    place of an Engine to give vectors of texts alone.
+
+    Raises: OptionError for a model without a BertModel.
+    Source: as mean_pool's.
+    Example:
+        >>> server = make_server(SentenceEncoder(model, tokenizer))  # doctest: +SKIP
+    """
+
+    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+        body = getattr(model, getattr(model, "base_name", None) or "", model)
+        if not isinstance(body, BertModel):
+            got, fix = type(model).__name__, "Take an encoder, such as a BertModel."
+            raise OptionError("SentenceEncoder", "a model with an encoder", got, fix)
+        self.model: BertModel = body.eval()
+        self.tokenizer = tokenizer
+        self.max_length: int = min(MAX_LENGTH, body.config.max_position_embeddings)
+        self.counts: dict[str, int] = {"requests": 0, "prompt_tokens": 0}
+
+    @property
+    def is_alive(self) -> bool:
+        """True: it has no thread that could end."""
+        return True
+
+    def embed(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
+        """(the vectors that `embed_sentences` gives, tokens that were read)."""
+        batch = self.tokenizer.encode(texts, max_length=self.max_length)
+        count = int(batch.attention_mask.sum())
+        with computing:
+            vectors = embed_sentences(self.model, self.tokenizer, texts, max_length=self.max_length)
+        self.counts["requests"] += 1
+        self.counts["prompt_tokens"] += count
+        return list(vectors), count
+
+    def metrics(self) -> str:
+        """The counts, as Prometheus reads them."""
+        return "".join(f"glasshouse_{name}_total {n}\n" for name, n in self.counts.items())
+
+    def close(self) -> None:
+        """Do nothing: there is no thread to end."""

@@ -1,6 +1,7 @@
 """An HTTP server with OpenAI's calls, on starlette."""
 
 import asyncio
+import base64
 import json
 import time
 import uuid
@@ -9,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, Explained, OptionError, optional, type_name
 from glasshouse.nn.generation import TokenSampler
-from glasshouse.nn.generation.writer import computing
-from glasshouse.ops.checks import check_integer
-from glasshouse.tensor import asarray
+from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.text.engine import Engine, QueueFull, TextRequest
 from glasshouse.text.grammars import Grammar
+from glasshouse.text.sentences import SentenceEncoder
 from glasshouse.text.streams import chat_prompt
 
 __all__ = ["make_server"]
@@ -29,7 +28,7 @@ CHECK_S = 0.5  # between two looks whether a client is still there
 class ModelServer:
     """The calls: each takes a request of starlette and gives a response."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: Engine | SentenceEncoder, name: str) -> None:
         self.engine = engine
         self.name = name
         self.tokenizer: Any = engine.tokenizer
@@ -43,7 +42,7 @@ class ModelServer:
 
     async def health(self, request: Any) -> Any:
         """Whether the engine works."""
-        works = self.engine.thread.is_alive()
+        works = self.engine.is_alive
         answer = {"status": "ok" if works else "stopped"}
         return self.responses.JSONResponse(answer, 200 if works else 503)
 
@@ -63,38 +62,35 @@ class ModelServer:
         texts = [texts] if isinstance(texts, str) else texts
         if not isinstance(texts, list) or not texts or not all(isinstance(x, str) for x in texts):
             raise DTypeError(WHERE, "input: a text or several", type_name(texts), "Correct it.")
-        rows = [self.engine.check(row) for row in map(self.encoded, texts)]
+        form = body.get("encoding_format") or "float"
+        check_option(WHERE, "encoding_format", form, ("float", "base64"))
         async with self.embedding:
-            vectors = await asyncio.to_thread(self.vectors, rows)
-        data = [{"object": "embedding", "index": i, "embedding": vector.tolist()}
+            vectors, count = await asyncio.to_thread(self.engine.embed, texts)
+        data = [{"object": "embedding", "index": i, "embedding": written(vector, form)}
                 for i, vector in enumerate(vectors)]  # fmt: skip
-        count = sum(map(len, rows))
         usage = {"prompt_tokens": count, "total_tokens": count}
         answer = {"object": "list", "data": data, "model": self.name, "usage": usage}
         return self.responses.JSONResponse(answer)
 
-    def vectors(self, rows: list[list[int]]) -> list[np.ndarray]:
-        """The means of the decoder's states, of length 1."""
-        model, results = self.engine.model, []
-        body = getattr(model, model.base_name or "", model)
-        for row in rows:
-            size = -(-len(row) // 16) * 16
-            tokens = np.zeros((1, min(size, max(self.engine.context, len(row)))), np.int64)
-            tokens[0, : len(row)] = row
-            with computing, no_grad():
-                states = body(asarray(tokens)).numpy()[0, : len(row)]
-            mean = states.mean(axis=0)
-            results.append(mean / max(float(np.linalg.norm(mean)), 1e-12))
-        return results
-
     # -- texts -----------------------------------------------------------------------------------
+
+    @property
+    def writer(self) -> Engine:
+        """The engine, if it writes.
+
+        Raises: OptionError for one that gives vectors alone.
+        """
+        if isinstance(self.engine, Engine):
+            return self.engine
+        got, fix = type(self.engine.model).__name__, "Ask /v1/embeddings, or serve a decoder."
+        raise OptionError(WHERE, "a model that writes", got, fix)
 
     def encoded(self, text: str, special: bool = True) -> list[int]:
         return self.tokenizer.encode(text, special=special).tokens[0].tolist()
 
     async def completions(self, request: Any) -> Any:
         """Continue a prompt: a text, or tokens."""
-        body = await body_of(request)
+        _, body = self.writer, await body_of(request)
         prompt = body.get("prompt")
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
             (prompt,) = prompt
@@ -108,13 +104,13 @@ class ModelServer:
 
     async def chat(self, request: Any) -> Any:
         """Answer the last message of a chat."""
-        body = await body_of(request)
+        _, body = self.writer, await body_of(request)
         tokens = self.encoded(chat_prompt(self.tokenizer, body.get("messages", "")), special=False)
         return await self.answered(request, body, tokens, "chat.completion")
 
     async def answered(self, request: Any, body: Mapping[str, Any], prompt: Any, kind: str) -> Any:
         """The text, whole or as a stream."""
-        tokens, parts = self.engine.check(prompt), asyncio.Queue[tuple[str, Any]]()
+        tokens, parts = self.writer.check(prompt), asyncio.Queue[tuple[str, Any]]()
         loop = asyncio.get_running_loop()
 
         def tell(text: str, end: Any) -> None:
@@ -123,7 +119,7 @@ class ModelServer:
         task = self.task_of(body, tokens, tell, kind)
         frame = {"id": f"cmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()),
                  "model": self.name}  # fmt: skip
-        self.engine.submit(task)
+        self.writer.submit(task)
         if body.get("stream"):
             with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
             events = self.events(task, parts, frame, with_usage)
@@ -154,7 +150,7 @@ class ModelServer:
 
         Raises: OptionError or DTypeError for wrong ones.
         """
-        usual = 16 if kind == "text_completion" else self.engine.context
+        usual = 16 if kind == "text_completion" else self.writer.context
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
         limit = check_integer(WHERE, "max_tokens", usual if limit is None else limit, 1)
         if check_integer(WHERE, "n", body.get("n") or 1, 1) > 1:
@@ -177,7 +173,7 @@ class ModelServer:
         kind = form.get("type") if isinstance(form, Mapping) else None
         if form is None or kind == "text":
             return None
-        end = next(iter(self.engine.ends), None)
+        end = next(iter(self.writer.ends), None)
         if kind == "json_object":
             return Grammar(self.tokenizer, json_schema={"type": "object"}, end_token=end)
         schema = form.get("json_schema") if kind == "json_schema" else None
@@ -236,6 +232,13 @@ async def body_of(request: Any) -> dict[str, Any]:
     return body
 
 
+def written(vector: np.ndarray, form: str) -> Any:
+    """A vector as JSON has it: a list, or the bytes of float32."""
+    if form == "float":
+        return vector.tolist()
+    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
+
+
 def part_of(kind: str, text: str, name: str) -> dict[str, Any]:
     """A text as a choice has it."""
     if kind == "text_completion":
@@ -260,9 +263,10 @@ def event(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
-def make_server(engine: Engine, name: str = "glasshouse") -> Any:
+def make_server(engine: Engine | SentenceEncoder, name: str = "glasshouse") -> Any:
     """An ASGI application with OpenAI's calls `/v1/completions`, `/v1/chat/completions`,
-    `/v1/embeddings` and `/v1/models`, and `/health` and `/metrics`.
+    `/v1/embeddings` and `/v1/models`, and `/health` and `/metrics`. A SentenceEncoder answers
+    `/v1/embeddings`, and refuses to write.
 
     Raises: BackendError where starlette is not installed.
     Source: OpenAI's API, for the calls.

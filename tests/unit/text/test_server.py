@@ -1,15 +1,26 @@
 """The server, by a client in the same process; and the engine of many texts at once."""
 
 import asyncio
+import base64
 import json
 import threading
 import time
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import glasshouse as gh
-from glasshouse.text import Engine, TextRequest, Tokenizer, make_server, models
+from glasshouse.cli import main
+from glasshouse.text import (
+    Engine,
+    SentenceEncoder,
+    TextRequest,
+    Tokenizer,
+    embed_sentences,
+    make_server,
+    models,
+)
 from glasshouse.text.engine import QueueFull
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}a:"
@@ -251,3 +262,95 @@ def test_openais_package_talks_to_it(engine, client):
     text = "".join(chunk.choices[0].delta.content for chunk in chunks)
     whole = api.chat.completions.create(model="tiny", messages=messages, max_tokens=6, seed=1)
     assert whole.choices[0].message.content == text
+
+
+# -- encoders ----------------------------------------------------------------------------------
+
+SENTENCES = ["A cat sits on a mat.", "The bank raised its rates, again.", "cat", "dog " * 90]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small BERT with its tokenizer, as transformers writes them."""
+    pytest.importorskip("tokenizers")
+    path = tmp_path_factory.mktemp("bert")
+    tokenizer = Tokenizer.train(SENTENCES * 2, 120, "wordpiece", lowercase=True)
+    gh.random.seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    config = models.BertConfig(vocab_size=len(tokenizer), num_hidden_layers=2,
+                               max_position_embeddings=64, **sizes)  # fmt: skip
+    models.save_pretrained(models.BertModel(config), path)
+    tokenizer.save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def sentence_client(folder):
+    pytest.importorskip("starlette")
+    testclient = pytest.importorskip("starlette.testclient")
+    model = gh.load(folder)
+    encoder = SentenceEncoder(model, model.tokenizer)
+    with testclient.TestClient(make_server(encoder, "tiny-bert")) as client:
+        yield client
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_openais_package_gets_the_vectors_of_an_encoder(folder, sentence_client, form):
+    openai = pytest.importorskip("openai")
+    api = openai.OpenAI(
+        api_key="none", base_url="http://testserver/v1", http_client=sentence_client
+    )
+    answer = api.embeddings.create(model="tiny-bert", input=SENTENCES, encoding_format=form)
+    model = gh.load(folder)
+    expected = embed_sentences(model, model.tokenizer, SENTENCES, max_length=64)
+    found = [item.embedding for item in answer.data]
+    if form == "base64":
+        found = [np.frombuffer(base64.b64decode(x), "<f4") for x in found]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert answer.usage.prompt_tokens > 64
+    (one,) = api.embeddings.create(model="tiny-bert", input=SENTENCES[0]).data
+    np.testing.assert_allclose(one.embedding, expected[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_an_encoder_does_not_write(sentence_client, path):
+    answer = post(sentence_client, path, prompt="a", messages=[{"role": "user", "content": "a"}])
+    assert answer.status_code == 400
+    assert "a model that writes; got BertModel" in answer.json()["error"]["message"]
+    assert "/v1/embeddings" in answer.json()["error"]["message"]
+
+
+def test_a_server_of_vectors_tells_of_itself(sentence_client):
+    assert sentence_client.get("/health").json() == {"status": "ok"}
+    post(sentence_client, "embeddings", input="cat")
+    lines = dict(line.split() for line in sentence_client.get("/metrics").text.splitlines())
+    assert int(lines["glasshouse_requests_total"]) > 0
+    answer = post(sentence_client, "embeddings", input="cat", encoding_format="bits")
+    assert answer.status_code == 400 and "base64" in answer.json()["error"]["message"]
+
+
+def test_a_head_of_an_encoder_is_left_out_and_others_are_refused(engine):
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    config = models.BertConfig(vocab_size=300, num_hidden_layers=1, **sizes)
+    model = models.BertForSequenceClassification(config)
+    assert SentenceEncoder(model, engine.tokenizer).model is model.bert
+    with pytest.raises(gh.OptionError, match="a model with an encoder; got Linear"):
+        SentenceEncoder(gh.nn.Linear(2, 2), engine.tokenizer)
+
+
+def test_the_command_serves_a_folder_of_a_bert(folder, monkeypatch):
+    uvicorn, testclient = (pytest.importorskip(x) for x in ("uvicorn", "starlette.testclient"))
+    answers = []
+
+    def run(app, **options):
+        with testclient.TestClient(app) as client:
+            answers.append(post(client, "embeddings", input=SENTENCES[:2]).json())
+
+    monkeypatch.setattr(uvicorn, "run", run)
+    done = CliRunner().invoke(main, ["serve", "--model", str(folder)])
+    assert done.exit_code == 0, done.output
+    model = gh.load(folder)
+    expected = embed_sentences(model, model.tokenizer, SENTENCES[:2])
+    found = [item["embedding"] for item in answers[0]["data"]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert answers[0]["model"] == folder.name
