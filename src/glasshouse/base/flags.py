@@ -106,6 +106,13 @@ declared: tuple[Any, ...] = (
     Flag("memory_limit", ByteCount, 0, "most bytes that a memory manager may reserve; 0: no limit"),
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
     Flag(
+        "pool",
+        str,
+        "own",
+        "own: threads that wait briefly, then sleep, unless PyTorch's are there; openmp: OpenMP's",
+        ("own", "openmp"),
+    ),
+    Flag(
         "program_bytes",
         ByteCount,
         ByteCount("256MiB"),
@@ -122,6 +129,7 @@ declared: tuple[Any, ...] = (
     ),
     Flag("restart", int, 0, "how many times the launcher has restarted the script"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
+    Flag("threads", int, 0, "threads of kernels; 0: OMP_NUM_THREADS, or as many as cores allow"),
     Flag("timeout_s", float, 30.0, "seconds that a collective may take before it has failed"),
     Flag("transport", str, "", "what moves data between ranks; empty: as they were started"),
     Flag(

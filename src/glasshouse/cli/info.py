@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import glasshouse as gh
+from glasshouse.base.processes import thread_bound
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives
 from glasshouse.profile.machine import count_cores, processor_name, read_fields
@@ -32,6 +33,11 @@ PACKAGES = (
     "plotext",
 )
 COMPILERS = ("cc", "gcc", "clang")
+BOUNDS = {
+    "cores": "the machine's cores",
+    "affinity": "the affinity of the process",
+    "quota": "the container's quota of processor time",
+}
 
 
 def processor() -> dict[str, str]:
@@ -40,8 +46,15 @@ def processor() -> dict[str, str]:
     return {
         "processor": processor_name(),
         "cores": f"{count_cores()} usable of {os.cpu_count()}",
+        "threads": threads(),
         "vector": " ".join(name for name in VECTOR_FEATURES if name in flags) or "unknown",
     }
+
+
+def threads() -> str:
+    """How many threads kernels use, and which bound that number comes from."""
+    bound = thread_bound()
+    return f"{bound.threads}, bound by {BOUNDS.get(bound.by, bound.by)}"
 
 
 def memory() -> str:

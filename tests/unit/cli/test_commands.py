@@ -3,7 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from glasshouse.cli import main
+from glasshouse.base.processes import ThreadBound
+from glasshouse.cli import info, main
 from glasshouse.cli.info import read_fields
 from glasshouse.cli.show_ops import FIELDS
 from glasshouse.dispatch import primitives
@@ -60,6 +61,21 @@ def test_info_names_machine_versions_and_backends():
     assert "numpy" in text
     assert "stub" in text
     assert "(current)" in text
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [
+        (ThreadBound(2, "quota"), "2, bound by the container's quota of processor time"),
+        (ThreadBound(8, "affinity"), "8, bound by the affinity of the process"),
+        (ThreadBound(8, "cores"), "8, bound by the machine's cores"),
+        (ThreadBound(3, "OMP_NUM_THREADS"), "3, bound by OMP_NUM_THREADS"),
+        (ThreadBound(1, "GH_THREADS"), "1, bound by GH_THREADS"),
+    ],
+)
+def test_info_says_what_bounds_the_threads(monkeypatch, bound, text):
+    monkeypatch.setattr(info, "thread_bound", lambda: bound)
+    assert info.machine()["threads"] == text
 
 
 def test_info_reads_nothing_from_a_missing_file(tmp_path):

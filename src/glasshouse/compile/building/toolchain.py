@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +26,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.base.flags import flags
+from glasshouse.base.import_watch import when_imported
 from glasshouse.base.interpreter import KNOWN_VERSIONS, unknown_interpreter
+from glasshouse.base.processes import thread_bound, tunes_openmp
 from glasshouse.compile.building.disk_cache import (
     ANSWER,
     FULL,
@@ -252,13 +255,14 @@ def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -
 
 
 @functools.cache
-def share_openmp() -> ctypes.CDLL | None:
-    """Share one OpenMP runtime among kernels, oneDNN, and libraries that are imported later.
+def openmp_runtime() -> "tuple[CDLL | None, bool]":
+    """The OpenMP runtime that libraries share which are imported later, and whether somebody else
+    brought it.
 
     Packages such as PyTorch bring a copy under another name. Two copies would have separate
     threads, which wait for work in turn on the same cores. The first copy is made visible to all,
     and later libraries find it before their own. Where several are loaded, PyTorch's is used: the
-    others compute beside us more rarely. Returns None where there is none."""
+    others compute beside us more rarely. None where there is none."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:
@@ -266,10 +270,66 @@ def share_openmp() -> ctypes.CDLL | None:
     there = dict.fromkeys(line.split(maxsplit=5)[-1] for line in lines if "libgomp" in line)
     for name in (*sorted(there, key=lambda path: "/torch" not in path), "libgomp.so.1"):
         try:
-            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(name, ctypes.RTLD_GLOBAL), name in there
         except OSError:
             continue
-    return None
+    return None, False
+
+
+class ThreadPool:
+    """The threads of kernels and of oneDNN: native/pool.c, whose `library` is None where OpenMP's
+    threads are used, and until it is made. Where PyTorch or another library has brought OpenMP's
+    threads, they are shared: two pools would wait for work on the same cores."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.library: CDLL | None = None
+        self.is_made = False
+
+    def get(self) -> "CDLL | None":
+        """The library of the threads, made when first needed."""
+        if not self.is_made:
+            with self.lock:
+                if not self.is_made:
+                    self.is_made = True  # it is built by what asks for it
+                    self.library = self.make()
+        return self.library
+
+    def make(self) -> "CDLL | None":
+        openmp, is_theirs = openmp_runtime()
+        if flags.pool != "own" or tunes_openmp():
+            return None
+        try:
+            pool = compile_one(POOL.read_text())
+        except CompileError:
+            return None
+        pool.gh_set_threads(thread_bound().threads)
+        if openmp is not None and is_theirs:
+            self.share(pool, openmp)
+        elif openmp is not None:
+            when_imported("torch", lambda module: self.share(pool, openmp))
+        return pool
+
+    @staticmethod
+    def share(pool: "CDLL", openmp: "CDLL") -> None:
+        """Have the threads of this runtime do the work from now on."""
+        pool.gh_delegate(ctypes.c_void_p(openmp._handle))
+
+    def adopt(self, loaded: "CDLL") -> None:
+        """Have a library that was loaded work with these threads."""
+        pool = self.get()
+        if pool is not None:
+            pool.gh_adopt(ctypes.c_void_p(loaded._handle))
+
+
+POOL = NATIVE / "pool.c"
+thread_pool = ThreadPool()
+
+
+def share_openmp() -> "CDLL | None":
+    """The library that knows how many threads there are: ours, or OpenMP's runtime; None where
+    there is none."""
+    return thread_pool.get() or openmp_runtime()[0]
 
 
 def count_threads() -> int:
@@ -299,13 +359,14 @@ class threads_used:
 
 def load_library(path: Path) -> ctypes.CDLL | None:
     """Load the library of an entry; it is unloaded when nothing refers to it any more."""
-    share_openmp()
+    openmp_runtime()
     try:
         if read_entry(path) is None:
             return None
         shared_library = ctypes.CDLL(str(path))
     except OSError:
         return None
+    thread_pool.adopt(shared_library)
     weakref.finalize(shared_library, _ctypes.dlclose, shared_library._handle).atexit = False
     return shared_library
 

@@ -116,8 +116,9 @@ class OnednnLibrary:
     """The loaded library with an engine and a stream; `call` raises where a function fails."""
 
     def __init__(self) -> None:
-        toolchain.share_openmp()
+        toolchain.openmp_runtime()
         self.dll: ctypes.CDLL = ctypes.CDLL(find_library())
+        toolchain.thread_pool.adopt(self.dll)
         for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
             getattr(self.dll, name).restype = c_size_t if "size" in name else c_void_p
         self.engine: c_void_p = c_void_p()
