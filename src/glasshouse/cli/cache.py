@@ -54,7 +54,7 @@ def cache(most_bytes: int | None, clear: bool, target: Path | None, source: Path
     if source is not None:
         click.echo(f"imported {import_entries(source, folder)}")
     if clear or most_bytes is not None:
-        removed = clear_entries(folder) if clear else prune_entries(folder, most_bytes)
+        removed = clear_entries(folder) if clear else prune_entries(folder, most_bytes or 0)
         click.echo(f"removed  {described(removed)}")
     show_folder(folder)
 

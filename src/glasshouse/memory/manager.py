@@ -85,10 +85,10 @@ class Buffer:
     __slots__ = ("address", "nbytes", "tag", "manager", "freed", "__weakref__")
 
     def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager") -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.tag = tag
-        self.manager = manager
+        self.address: int = address
+        self.nbytes: int = nbytes
+        self.tag: Tag = tag
+        self.manager: MemoryManager = manager
         self.freed: bool = False
 
     def numpy(self, dtype: Any = np.uint8, shape: tuple[int, ...] | None = None) -> np.ndarray:

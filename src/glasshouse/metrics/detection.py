@@ -159,7 +159,7 @@ class MeanAveragePrecision(Metric):
         by_area = {name: [values[label, name] for label in labels] for name in AREAS}
         shape = len(labels), len(self.thresholds)
         precision = np.array([p for p, _ in by_area["all"]]).reshape(shape)
-        result = {"map": mean(precision)}
+        result: dict[str, Any] = {"map": mean(precision)}
         for percent in (50, 75):
             at = np.isclose(self.thresholds, percent / 100)
             result[f"map_{percent}"] = mean(precision[:, at])

@@ -37,7 +37,7 @@ def pairs_of(where: str, predicted: Any, targets: Any) -> list[tuple[Any, ...]]:
 
 
 def text_pairs(
-    where: str, predicted: Any, targets: list[str] | str | None
+    where: str, predicted: Any, targets: Sequence[str] | str | None
 ) -> list[tuple[Any, ...]]:
     """`pairs_of` whose targets are texts."""
     pairs = pairs_of(where, predicted, targets)

@@ -1,11 +1,10 @@
 """Losses with parameters: a softmax over clusters of classes, and one after a linear layer."""
 
 import math
-from collections import namedtuple
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
@@ -24,8 +23,12 @@ from glasshouse.tensor.standard import reduce
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
 
-ASMoutput = namedtuple("ASMoutput", "output loss")
-ASMoutput.__doc__ = "The log-probability of each target, and minus their mean."
+
+class ASMoutput(NamedTuple):
+    """The log-probability of each target, and minus their mean."""
+
+    output: Tensor
+    loss: Tensor
 
 
 def pick(x: Tensor, index: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ apart, replay in C leaves them to Python, and no budget has them done again for 
 checkpoint does, on all ranks alike. The step of a loop is traced whole, on all ranks alike: there
 equal ones are one, and those that no result needs are left out."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ def check_reduction(x: Spec, *, reduce: Any, **_: Any) -> None:
         raise DTypeError("all_reduce", "an order", x.dtype.name, "Reduce its real parts.")
 
 
-def check_root(x: Spec, *, group: Any, root: str | Path) -> None:
+def check_root(x: Spec, *, group: Any, root: int) -> None:
     if not 0 <= root < group.size:
         fix = "Give the number of a rank within the group."
         raise OptionError("broadcast", f"a root from 0 to {group.size - 1}", root, fix)
@@ -105,7 +104,7 @@ def push_all_reduce(t: Any, y: Any, x: Any, *, group: Any, reduce: Any, replicat
     return all_reduce(moved, group=group, reduce=how, replicated=replicated)
 
 
-def pull_broadcast(g: Any, _y: Any, _x: Any, *, group: Any, root: str | Path) -> Any:
+def pull_broadcast(g: Any, _y: Any, _x: Any, *, group: Any, root: int) -> Any:
     total = total_of(g, group)
     return total if group.rank == root else total * 0
 
@@ -254,7 +253,7 @@ def all_to_all(parts: Any, rank: Any, _option: Any) -> Any:
     samples=[sample((2, 3), group=ALONE, root=0), sample((), group=ALONE, root=0)],
     error_samples=[refusal(OptionError, "root", (2,), group=ALONE, root=1)],
 )
-def broadcast(parts: Any, _rank: Any, root: str | Path) -> Any:
+def broadcast(parts: Any, _rank: Any, root: int) -> Any:
     """The x of the rank `root`, on every rank.
 
     Why: as a sum with zeros it would not keep infinities, NaN and negative zeros apart."""

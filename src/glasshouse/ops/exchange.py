@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base import DType, check_known
+from glasshouse.base import check_known
 from glasshouse.ops.asked import Asked
 from glasshouse.ops.collective_bytes import send_nothing, send_once
 
@@ -117,7 +117,7 @@ class Exchange:
             return ""
         return option if self.option == "reduce" else f"{self.option} {option}"
 
-    def request(self, dtype: DType, shape: Any, attrs: dict[Any, Any]) -> Asked:
+    def request(self, dtype: Any, shape: Any, attrs: dict[Any, Any]) -> Asked:
         """The request that a call of the card makes, with the attrs that ranks compare."""
         words = [self.words(attrs.get(self.option or ""))]
         words += [f"{axis} {attrs[axis]}" for axis in self.axes if attrs[axis]]

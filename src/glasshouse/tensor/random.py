@@ -160,7 +160,7 @@ class Generator:
             fix = "Save it with generator.state()."
             raise OptionError("set_state", "what state() returned", repr(state), fix) from None
         with self.lock:
-            self.seed: int = seed
+            self.seed = seed
             self.draws = draws
             self.key_words = (first, second)
 

@@ -11,6 +11,7 @@ Source: Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer pro
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -209,7 +210,7 @@ class FlowNetwork:
 def exact(
     values: list[SolverValue],
     room: int,
-    limits: list[tuple[float, int]] = (),
+    limits: Sequence[tuple[float, int]] = (),
     limit_s: float = 20.0,
 ) -> ValueChoice | None:
     """Find the cheapest choice that keeps at most `room` bytes, and at each time of `limits` (time,

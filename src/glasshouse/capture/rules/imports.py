@@ -17,7 +17,7 @@ def import_name(names: Any, name: Any, fromlist: Any, level: Any) -> Any:
 def loaded_module(names: dict[Any, Any], name: str, is_from: bool, level: int) -> str | None:
     """The name in sys.modules of the module of an import statement, if it is loaded already; else
     None. `level` is the number of dots of a relative import."""
-    package = names.get("__package__")
+    package: Any = names.get("__package__")
     if level and not (is_from and isinstance(package, str)):
         return None
     if level:

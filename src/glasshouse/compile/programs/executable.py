@@ -57,7 +57,7 @@ class NativeRunner:
     """The native runner, compiled when first needed."""
 
     library: Any = None
-    sees_arrays = False  # whether it can read addresses from NumPy's arrays themselves
+    sees_arrays: bool = False  # whether it can read addresses from NumPy's arrays themselves
 
     @classmethod
     def get(cls) -> Any:

@@ -82,7 +82,7 @@ class ProgramEntry:
         self.program: Any = None  # a Program; of the meta backend a plan
         self.references: ReferenceSteps | None = None  # made when a run without Program is watched
         self.last_use: int = 0
-        self.key_bytes = key_bytes
+        self.key_bytes: int = key_bytes
         self.unused: NewSizes | None = None  # that count a large recording until it runs again
 
     @property

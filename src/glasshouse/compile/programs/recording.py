@@ -54,7 +54,7 @@ class RecordingBackend(TensorBackend):
         super().__init__(device)
         self.recorder: record.Recorder = record.recorder
         self.replaced: dict[str, object] = {}  # users' functions
-        self.replays = {}
+        self.replays: dict[Any, Any] = {}
         # By target, then by call: why there is no kernel, the user's line.
         self.missing: defaultdict[Any, dict[Any, Any]] = defaultdict(dict)
 

@@ -131,6 +131,8 @@ class TCPStore(Store):
 class StoreRequest(socketserver.StreamRequestHandler):
     """One request of a TCPStore."""
 
+    server: Any
+
     def handle(self) -> None:
         answer = self.server.answer(**json.loads(self.rfile.readline()))
         self.wfile.write(json.dumps(answer).encode() + b"\n")

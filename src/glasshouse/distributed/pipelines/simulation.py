@@ -94,7 +94,7 @@ class ScheduleSimulation:
             self.receives.setdefault((action.peer, rank), []).append(action.result)
             return True
         self.arrive(rank)
-        needed = [action.operand(self.stages)] if action.operand(self.stages) else []
+        needed: list[Any] = [action.operand(self.stages)] if action.operand(self.stages) else []
         needed += [(FORWARD, *action.result[1:])] if action.kind == BACKWARD else []
         if not all(result in self.arrived[rank] for result in needed):
             return False

@@ -68,7 +68,7 @@ class Request:
         except BaseException as error:  # raised in wait()
             self.error = error
         under_way.place = ""
-        self.end_ns: int = perf_counter_ns()
+        self.end_ns = perf_counter_ns()
         del self.call  # and with it the arrays, whose memory others may need
         self.done.set()
 
@@ -87,7 +87,7 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         self.waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        options = {"args": (self.waiting,), "name": name, "daemon": True}
+        options: dict[str, Any] = {"args": (self.waiting,), "name": name, "daemon": True}
         self.thread: Thread = threading.Thread(target=run_in_order, **options)
         self.thread.start()
 

@@ -69,8 +69,8 @@ class JointValue:
     __slots__ = ("call", "number", "shape", "dtype")
 
     def __init__(self, call: "JointCall | None", number: int, specs: Sequence[Any]) -> None:
-        self.call = call
-        self.number = number
+        self.call: JointCall | None = call
+        self.number: int = number
         self.shape: tuple[Size, ...] = merged([spec.shape for spec in specs])
         self.dtype: Any = specs[0].dtype
 
@@ -84,7 +84,7 @@ class JointCall:
         first = calls[0]
         self.name: str = first.name
         self.primitive: Any = first.primitive
-        self.operands = operands
+        self.operands: list[JointValue] = operands
         self.attrs: dict[str, Any]
         self.attrs = {key: merged([x.attrs[key] for x in calls]) for key in first.attrs}
         outs = zip(*(x.outs for x in calls), strict=True)

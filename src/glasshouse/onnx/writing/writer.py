@@ -23,10 +23,10 @@ class WrittenValue:
     __slots__ = ("name", "dims", "shape", "dtype", "source", "operands", "whole")
 
     def __init__(self, name: str, dims: Any, shape: Any, dtype: Any) -> None:
-        self.name = name
+        self.name: str = name
         self.dims: tuple[Any, ...] = tuple(dims)
         self.shape: tuple[Any, ...] = tuple(shape)
-        self.dtype = dtype
+        self.dtype: Any = dtype
         self.source: JointCall | None = None
         self.operands: list[WrittenValue] = []
         self.whole: WrittenValue | None = None  # with all of its sizes

@@ -226,7 +226,7 @@ class LoopLowerer(Lowerer):
     """A loop whose body is all kernels and calls of native code."""
 
     label = "step loop"
-    ops = ("scan",)
+    ops: tuple[str, ...] = ("scan",)
     is_copy_alone = False
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

@@ -17,7 +17,7 @@ class CollectiveLowerer(CollectiveKind, Lowerer):
     passes on is done at once: its ranks meet two by two, in the order of the calls."""
 
     label = "between ranks"
-    ops = tuple(COLLECTIVES)
+    ops: tuple[str, ...] = tuple(COLLECTIVES)
     is_host = True
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

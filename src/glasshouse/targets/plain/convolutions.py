@@ -17,7 +17,7 @@ PANEL = 16  # channels of a panel of weights
 class PlainConvolutions(PlainKernels):
     """x (N, C, *S) with w (O, C/groups, *K), and the gradients of both."""
 
-    ops = ("conv", "conv_data_grad", "conv_weight_grad")
+    ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
     label = "plain"
     header = "gh_plain_convolutions.h"
 

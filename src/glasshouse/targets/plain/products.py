@@ -42,7 +42,7 @@ class PlainKernels(HandwrittenKernels):
 class PlainProducts(PlainKernels):
     """a (…, M, K) @ b (…, K, N)."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "plain"
     header = "gh_plain_products.h"
 

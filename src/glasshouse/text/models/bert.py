@@ -84,7 +84,7 @@ class BertModel(parts.TextModel):
         ((1, 3, 8), (1, 8))
     """
 
-    config_class = BertConfig
+    config_class: type[BertConfig] = BertConfig
 
     def __init__(self, config: BertConfig, pooling: bool = True) -> None:
         super().__init__(config)
@@ -131,7 +131,8 @@ class BertForSequenceClassification(parts.TextModel):
     Source: as BertModel's.
     """
 
-    config_class, base_name = BertConfig, "bert"
+    config_class: type[BertConfig] = BertConfig
+    base_name: str | None = "bert"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
@@ -155,7 +156,8 @@ class BertForMaskedLM(parts.TextModel):
     Source: as BertModel's.
     """
 
-    config_class, base_name = BertConfig, "bert"
+    config_class: type[BertConfig] = BertConfig
+    base_name: str | None = "bert"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)

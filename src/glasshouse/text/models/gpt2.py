@@ -84,7 +84,7 @@ class GPT2Model(parts.TextModel):
     Source: as GPT2LMHeadModel's.
     """
 
-    config_class = GPT2Config
+    config_class: type[GPT2Config] = GPT2Config
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config)
@@ -131,7 +131,8 @@ class GPT2LMHeadModel(parts.CausalModel):
         (1, 3, 20)
     """
 
-    config_class, base_name = GPT2Config, "transformer"
+    config_class: type[GPT2Config] = GPT2Config
+    base_name: str | None = "transformer"
 
     def __init__(self, config: GPT2Config) -> None:
         super().__init__(config)

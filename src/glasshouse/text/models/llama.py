@@ -230,7 +230,7 @@ class LlamaModel(parts.TextModel):
     Source: as LlamaForCausalLM's.
     """
 
-    config_class = LlamaConfig
+    config_class: type[LlamaConfig] = LlamaConfig
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)
@@ -301,7 +301,8 @@ class LlamaForCausalLM(parts.CausalModel):
         (1, 3, 20)
     """
 
-    config_class, base_name = LlamaConfig, "model"
+    config_class: type[LlamaConfig] = LlamaConfig
+    base_name: str | None = "model"
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__(config)

@@ -85,7 +85,7 @@ class MarianStack(TextStack):
     Shapes: tokens (N, L) -> (N, L, d_model).
     """
 
-    config_class = MarianConfig
+    config_class: type[MarianConfig] = MarianConfig
 
     def __init__(self, config: MarianConfig, table: nn.Module, is_decoder: bool) -> None:
         super().__init__(config)
@@ -124,7 +124,8 @@ class MarianMTModel(EncoderDecoderModel):
         (1, 2, 20)
     """
 
-    config_class, base_name = MarianConfig, "model"
+    config_class: type[MarianConfig] = MarianConfig
+    base_name: str | None = "model"
 
     def __init__(self, config: MarianConfig) -> None:
         super().__init__(config)

@@ -122,7 +122,7 @@ class T5Stack(TextStack):
     Shapes: tokens (N, L) -> (N, L, d_model).
     """
 
-    config_class = T5Config
+    config_class: type[T5Config] = T5Config
 
     def __init__(self, config: T5Config, table: nn.Module, is_decoder: bool) -> None:
         super().__init__(config)
@@ -185,7 +185,7 @@ class T5EncoderModel(parts.TextModel):
     Source: as T5ForConditionalGeneration's.
     """
 
-    config_class = T5Config
+    config_class: type[T5Config] = T5Config
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
@@ -211,7 +211,7 @@ class T5ForConditionalGeneration(EncoderDecoderModel):
         (1, 2, 20)
     """
 
-    config_class = T5Config
+    config_class: type[T5Config] = T5Config
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)

@@ -101,9 +101,9 @@ class Contentless:
 
     def __init__(self, mode: ContentlessMode) -> None:
         self.mode = mode
-        self.tensors: dict[int, Tensor] = {}  # by id
-        self.memories: dict[int, Tensor] = {}  # the first of each storage, by address
-        self.originals: list[Tensor] = []  # keeps their ids in use
+        self.tensors: dict[int, torch.Tensor] = {}  # by id
+        self.memories: dict[int, torch.Tensor] = {}  # the first of each storage, by address
+        self.originals: list[torch.Tensor] = []  # keeps their ids in use
 
     def of(self, x: Any) -> Any:
         """The contentless copy of a tensor; any other value as it is."""
@@ -118,7 +118,7 @@ class Contentless:
         """A value with its tensors, those in tuples too, replaced by contentless copies."""
         return tuple(map(self.all_of, x)) if type(x) is tuple else self.of(x)
 
-    def make(self, x: Tensor) -> Tensor:
+    def make(self, x: torch.Tensor) -> torch.Tensor:
         """A tensor without contents like another one; a number that is known stays known."""
         if isinstance(x, torch.nn.parameter.UninitializedTensorMixin):
             expected, fix = "a model whose parameters have sizes", "Run a lazy model once before."
@@ -140,12 +140,12 @@ class Contentless:
         for table in (self.tensors, self.memories, self.originals):
             table.clear()
 
-    def number(self, x: Tensor) -> Tensor:
+    def number(self, x: torch.Tensor) -> torch.Tensor:
         """A number that is known, such as an optimizer's count of its steps."""
         converter = self.mode.fake_tensor_converter
         return converter.from_real_tensor(self.mode, x.detach().clone(), make_constant=True)
 
-    def part_of_memory(self, x: Tensor) -> Tensor:
+    def part_of_memory(self, x: torch.Tensor) -> torch.Tensor:
         """A view of the memory that replaces the tensor's."""
         storage = x.untyped_storage()
         address = storage_address(storage)
@@ -156,7 +156,7 @@ class Contentless:
             memory = memory if memory.dtype == x.dtype else memory.view(x.dtype)
             return memory.as_strided(x.size(), x.stride(), x.storage_offset()).detach()
 
-    def memory(self, x: Tensor) -> Tensor:
+    def memory(self, x: torch.Tensor) -> torch.Tensor:
         """A replacement of a tensor's whole storage: a copy of known whole numbers, else without
         contents."""
         storage = x.untyped_storage()
@@ -165,7 +165,7 @@ class Contentless:
             return torch.empty(0, dtype=x.dtype).set_(storage.clone(), 0, (size,), (1,))
         return self.unknown((size,), x.dtype)
 
-    def unknown(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    def unknown(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor with unknown contents, of whole numbers too."""
         with having(self.mode, computes=False), self.mode:
             return torch.empty(shape, dtype=dtype, device="cpu")
@@ -186,7 +186,7 @@ class Contentless:
 
 def grouped_product(
     a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None
-) -> Tensor:
+) -> torch.Tensor:
     """The result of a grouped product on the processor; PyTorch's own rule takes bfloat16 only.
     Rows begin at multiples of 16 bytes."""
     groups = (len(offs),) if a.dim() == b.dim() == 2 else ()
@@ -201,7 +201,7 @@ def grouped_product(
 
 def with_batch(inputs: Any, batch: int) -> Any:
     """The inputs with another batch size; examples of whole numbers are repeated."""
-    if isinstance(inputs, Tensor):
+    if isinstance(inputs, torch.Tensor):
         if not inputs.dim():
             return inputs
         if inputs.device.type == "cpu" and may_be_known(inputs):
@@ -217,13 +217,13 @@ def with_batch(inputs: Any, batch: int) -> Any:
     return inputs
 
 
-def is_number(x: Tensor) -> bool:
+def is_number(x: torch.Tensor) -> bool:
     """Whether a tensor is one float with its own memory on the processor."""
     is_alone = x.dim() == 0 and x.untyped_storage().nbytes() == x.itemsize
     return is_alone and x.is_floating_point() and x.device.type == "cpu"
 
 
-def may_be_known(x: Tensor) -> bool:
+def may_be_known(x: torch.Tensor) -> bool:
     """Whether a tensor has whole numbers or booleans, few enough to compute with."""
     is_whole = not x.is_floating_point() and not x.is_complex()
     return is_whole and x.untyped_storage().nbytes() <= KNOWN_BYTES

@@ -55,7 +55,7 @@ class InputArray:
     __slots__ = ("spec", "base")
 
     def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+        self.spec: Spec = spec
         self.base: Any = None
 
 

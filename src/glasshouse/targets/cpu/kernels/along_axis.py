@@ -103,7 +103,7 @@ def columns_text(before: str, step: str, after: str, order: str) -> str:
 class ExtremeKernels(AxisKernels):
     """The first position of the largest or smallest element, or of a NaN."""
 
-    ops = ("argmax", "argmin")
+    ops: tuple[str, ...] = ("argmax", "argmin")
 
     def body(self, node: Node, is_last: bool) -> str:
         dtype = node.inputs[0].dtype
@@ -159,7 +159,7 @@ class ExtremeKernels(AxisKernels):
 class RunningSumKernels(AxisKernels):
     """Running sums in order, those of floats in float64."""
 
-    ops = ("cumsum",)
+    ops: tuple[str, ...] = ("cumsum",)
 
     def body(self, node: Node, is_last: bool) -> str:
         dtype, reverse = node.dtype, node.attrs["reverse"]
@@ -193,7 +193,7 @@ class RunningSumKernels(AxisKernels):
 class SortKernels(AxisKernels):
     """Elements in order with the positions that they came from, all of a row or the first k."""
 
-    ops = ("sort", "top_k")
+    ops: tuple[str, ...] = ("sort", "top_k")
     work: int = SORT_WORK
     takes_rows: bool = True
     helpers: str = SORT_HEADER

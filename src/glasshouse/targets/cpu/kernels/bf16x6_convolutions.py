@@ -16,7 +16,7 @@ from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_
 class SplitConvolutions(SplitProducts):
     """Such convolutions, perhaps with a bias, and the gradients of their data and weights."""
 
-    ops = ("conv", "conv_data_grad", "conv_weight_grad")
+    ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
 
     def takes(self, node: Node) -> bool:
         attrs, data = node.attrs, node.inputs[0]

@@ -31,7 +31,7 @@ MOST_AXES = 3  # of a convolution
 class ByteProducts(HandwrittenKernels):
     """x (M, K) @ wᵀ of bytes, with w (N, K); convolutions of bytes where oneDNN takes none."""
 
-    ops = ("matmul", "conv")
+    ops: tuple[str, ...] = ("matmul", "conv")
     label = "byte_sums"
 
     def takes_all(self) -> bool:

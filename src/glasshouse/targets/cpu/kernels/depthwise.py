@@ -38,7 +38,7 @@ PARTS = 8  # that the rows of a weight's gradient are summed in, at least
 class DepthwiseConvolutions(HandwrittenKernels):
     """Convolutions with a bias where there is one, and the gradients of their data and weights."""
 
-    ops = ("conv", "conv_data_grad", "conv_weight_grad")
+    ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
     moves_first = True
     has_scratch = True
 

@@ -28,7 +28,7 @@ VECTOR = 16  # elements; multiplications and additions in a cycle
 class FewRowProducts(HandwrittenKernels):
     """a (M, K) @ b (K, N), where the columns of b lie in memory in one piece each."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "few_rows"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

@@ -32,7 +32,7 @@ CHUNK = 64  # columns that a core takes at a time
 class FixedProducts(HandwrittenKernels):
     """a (…, M, K) @ b (…, K, N) in an order of each element's own."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "row_by_row"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

@@ -29,7 +29,7 @@ VECTOR = 16  # elements; multiplications and additions in a cycle
 class LoopProducts(HandwrittenKernels):
     """a (M, K) @ b (K, N) in the body of a loop, with a constant b."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "panels"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

@@ -43,7 +43,7 @@ class PackedMatrix(NamedTuple):
 class PackedProducts(HandwrittenKernels):
     """x (M, K) @ wᵀ, with w (N, K) in blocks of few bits, for small M; and the numbers of w."""
 
-    ops = ("matmul", "reshape")
+    ops: tuple[str, ...] = ("matmul", "reshape")
     label = "few_bits"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

@@ -19,7 +19,7 @@ COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
 class ScatterKernels(HandwrittenKernels):
     """Updates added to, or set at, places of a tensor; the columns are shared out to the cores."""
 
-    ops = ("scatter_add", "scatter_set")
+    ops: tuple[str, ...] = ("scatter_add", "scatter_set")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         narrow = node.spec.dtype.name in ("float16", "bfloat16")

@@ -31,7 +31,7 @@ class SmallProducts(HandwrittenKernels):
     """a (M, K) @ b (K, N): both are small, or a vector is one of the two in float64. Products of
     float32 belong here in the body of a loop only."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
     label = "small_product"
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

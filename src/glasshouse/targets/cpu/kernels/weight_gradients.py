@@ -44,7 +44,7 @@ COLUMNS = 2 * LANES  # channels taken of a panel
 class WeightGradients(Lowerer):
     """The gradients of the weights of convolutions of two axes that all channels share."""
 
-    ops = ("conv_weight_grad",)
+    ops: tuple[str, ...] = ("conv_weight_grad",)
     label = "panels"
     moves_first = True
     has_scratch = True

@@ -25,7 +25,7 @@ class WindowKernels(HandwrittenKernels):
     of the operands. Where keys are a padded value, that is read as it lies, unless the vector loop
     would meet its edge."""
 
-    ops = ("window_select", "window_scatter")
+    ops: tuple[str, ...] = ("window_select", "window_scatter")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if super().claims(graph, node) is None or prod(node.attrs["size"]) > MAX_WINDOW:

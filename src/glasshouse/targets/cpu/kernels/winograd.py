@@ -49,7 +49,7 @@ class PlannedConvolution(NamedTuple):
 class WinogradConvolutions(Lowerer):
     """Convolutions and their gradients, the forward one with bias and relu."""
 
-    ops = CONVOLUTIONS
+    ops: tuple[str, ...] = CONVOLUTIONS
     label = "winograd"
     moves_first = True
     has_scratch = True

@@ -25,7 +25,7 @@ EXACT_SUMS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 class OnednnBytes(OnednnLowerer):
     """Products of matrices of bytes, of stacks of them, and convolutions."""
 
-    ops = ("matmul", "conv")
+    ops: tuple[str, ...] = ("matmul", "conv")
     moves_first = True
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:

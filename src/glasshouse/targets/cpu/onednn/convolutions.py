@@ -36,7 +36,7 @@ LABEL = {"conv": "conv", "conv_data_grad": "conv data", "conv_weight_grad": "con
 class OnednnConvolutions(OnednnLowerer):
     """Convolutions of up to three axes, and the gradients of their data and weights."""
 
-    ops = ("conv", "conv_data_grad", "conv_weight_grad")
+    ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
     moves_first = True
 
     def is_unusual(self, node: Node) -> bool:

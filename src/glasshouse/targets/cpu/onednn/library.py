@@ -77,9 +77,9 @@ class OnednnObject:
     __slots__ = ("made_by", "address", "destroy", "__weakref__")
 
     def __init__(self, made_by: tuple[Any, ...], pointer: c_void_p, destroy: Any = None) -> None:
-        self.made_by = made_by
+        self.made_by: tuple[Any, ...] = made_by
         self.address: int | None = pointer.value
-        self.destroy = destroy
+        self.destroy: Any = destroy
 
     @property
     def pointer(self) -> c_void_p:

@@ -28,7 +28,7 @@ CACHED_ELEMENTS = 1 << 21  # … and caches have some of a
 class OnednnProducts(OnednnLowerer):
     """Products of matrices, and of stacks of them."""
 
-    ops = ("matmul",)
+    ops: tuple[str, ...] = ("matmul",)
 
     def plan_primitive(self, planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
         first, second = (matrix_operand(planner, x) for x in node.inputs)

@@ -30,7 +30,7 @@ class PlannedTranspose(NamedTuple):
 class Transposes(HandwrittenKernels):
     """Steps that other lowerers ask for: no node is computed by one."""
 
-    ops = ()
+    ops: tuple[str, ...] = ()
     label = "transpose"
 
     def add(
