@@ -34,7 +34,7 @@ def arena_rows(plan: Any, nbytes: int) -> list[MemoryRow]:
     `nbytes`."""
     used_bytes, spans = occupancy(plan)
     fullest = max(range(len(used_bytes)), key=used_bytes.__getitem__, default=-1)
-    infos, sums = plan.step_infos(), Counter()
+    infos, sums = plan.step_infos(), Counter[Any]()
     for buffer, (first, last) in spans.items():
         if not first <= fullest <= last:
             continue

@@ -55,7 +55,7 @@ class Group(click.Group):
 
     command_class: Any = Command
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str, Any, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             nearest = suggest(args[0], self.list_commands(ctx))
             raise click.UsageError(f"No command {args[0]!r}. {nearest}", ctx)

@@ -124,7 +124,7 @@ def write_blob(path: str | Path, samples: Sequence[Any]) -> None:
         raise
 
 
-def check_samples(samples: list[Any]) -> list[Any]:
+def check_samples(samples: Any) -> Any:
     if not hasattr(samples, "__iter__"):
         fix = "Pass a list of them, or a data set."
         raise DTypeError("write_blob", "samples to iterate over", type_name(samples), fix)

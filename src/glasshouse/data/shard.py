@@ -136,7 +136,7 @@ def decode_sample(sample: Mapping[str, Any]) -> dict[Any, Any]:
     return {name: decode_member(sample, name, data) for name, data in sample.items()}
 
 
-def decode_member(sample: dict[Any, Any], name: str, data: Any) -> Any:
+def decode_member(sample: Mapping[str, Any], name: str, data: Any) -> Any:
     reader = READERS.get(name.rpartition(".")[2])
     if name == KEY or reader is None:
         return data

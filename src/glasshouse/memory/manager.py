@@ -150,7 +150,8 @@ class Subscription:
     """Ends a subscription with `remove()`."""
 
     def __init__(self, manager: "MemoryManager", fn: Callable[..., Any]) -> None:
-        self.manager, self.fn = manager, fn
+        self.manager = manager
+        self.fn = fn
 
     def remove(self) -> None:
         self.manager.catch_up()
@@ -349,16 +350,9 @@ class MemoryManager:
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         if self.listeners:
-            event = MemoryEvent(
-                kind,
-                address,
-                nbytes,
-                self.counts.allocated_bytes,
-                self.counts.reserved_bytes,
-                time.perf_counter_ns(),
-                tag,
-                self.name,
-            )
+            used, reserved = self.counts.allocated_bytes, self.counts.reserved_bytes
+            now = time.perf_counter_ns()
+            event = MemoryEvent(kind, address, nbytes, used, reserved, now, tag, self.name)
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
@@ -395,7 +389,8 @@ class Pretended:
     following: "count[int]" = count(1 << 50, 1 << 44)
 
     def __init__(self, nbytes: int) -> None:
-        self.nbytes = self.used_bytes = nbytes
+        self.nbytes = nbytes
+        self.used_bytes: int = nbytes
         self.is_segment = False
         self.address: int = next(self.following)
 

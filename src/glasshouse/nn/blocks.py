@@ -69,7 +69,7 @@ class Residual(Sequential):
     def forward(self, input: Tensor) -> Tensor:
         layers = list(self._modules.values())[: self.count]
         shortcuts = self.shortcuts or {(0, self.count): False}
-        results = []
+        results: list[Any] = []
         x = as_value(input, where="Residual")
         for stop in range(self.count + 1):
             produced = x

@@ -167,7 +167,7 @@ class ConvTranspose(Conv):
     def padding_for(self, shape: Any, output_size: Any) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""
         per_axis = (shape[-self.n :], self.kernel_size, self.stride, self.padding, self.dilation)
-        options = zip(*per_axis, strict=True)
+        options: Any = zip(*per_axis, strict=True)
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):

@@ -115,7 +115,7 @@ class AveragedModel(Module):
             raise OptionError("update_parameters", expected, len(values), fix)
         with no_grad():
             if count == 0:
-                copies = zip(averages, values, strict=True)
+                copies: Any = zip(averages, values, strict=True)
             else:
                 copies = []
                 update = self.multi_avg_fn or for_all(self.avg_fn or get_swa_avg_fn())

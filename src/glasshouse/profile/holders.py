@@ -68,7 +68,7 @@ class Holders:
     def find(self) -> None:
         """Look for models and optimizers."""
         objects: dict[str, list[Any]] = {MODEL: [], OPTIMIZER: []}
-        kinds: dict[type[Any], list[Any] | None] = {}
+        kinds: dict[type[Any], Any] = {}
         for x in gc.get_objects():
             kind = type(x)
             if kind not in kinds:

@@ -159,7 +159,7 @@ class OperatorTree(Tabular, list[Any]):
     def to_list(self) -> list[dict[Any, Any]]:
         """The rows as what JSON can hold: the longest, with the places of those around them."""
         places = {-1: -1}
-        shown = []
+        shown: list[Any] = []
         for place, row in self.longest(MOST_ROWS):
             places[place] = len(shown)
             shown.append(row._replace(parent=places[row.parent])._asdict())

@@ -112,7 +112,7 @@ def read_before(path: str | Path) -> dict[Any, Any]:
 def ideal_ns_of_modules(trace: Trace, flops_per_s: float, bytes_per_s: float) -> dict[Any, Any]:
     """Return the ns of each module's kernels, all below it included, at such limits, by its path. A
     module gets the share of a fused kernel that it gets of its time."""
-    sums: Counter[Any] = Counter()
+    sums: Any = Counter()
     for share in trace.shares:
         _, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))
         info = trace.info(share.program, share.step)

@@ -32,7 +32,7 @@ class Spectrogram(nn.Module):
     Source: standard.
     """
 
-    _shown = ("n_fft", "hop_length", "power")
+    _shown: tuple[str, ...] = ("n_fft", "hop_length", "power")
 
     def __init__(
         self,

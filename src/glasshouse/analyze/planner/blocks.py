@@ -87,7 +87,7 @@ def key_of(blocks: Iterable[RematBlock]) -> tuple[Any, ...]:
 def request_of(blocks: Iterable[RematBlock], root: str) -> RecomputeRequest:
     """Build the request to the passes for blocks of a model, which is called `root`."""
     modules, elementwise = [], []
-    remade, kept = [], []
+    remade, kept = list[Any](), list[Any]()
     for block in blocks:
         path = ".".join(filter(None, (root, block.path)))
         if block.means == Means.WHOLE:

@@ -66,7 +66,7 @@ def is_caller(code: types.CodeType) -> bool:
     return code.co_varnames == CALLER.__code__.co_varnames
 
 
-def caller_of(f: "CaptureFrame") -> types.FunctionType:
+def caller_of(f: "CaptureFrame") -> Callable[..., Any]:
     """caller(fn, args, kwargs) calls fn from a frame that looks like the user's. Functions that
     look at their caller (warnings, namedtuple, TypeVar) find the user's module and line."""
     if f.root.co_filename.startswith(HERE):

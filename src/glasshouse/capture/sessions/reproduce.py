@@ -105,7 +105,7 @@ class Reproduction:
     def text(self, calls: list[IRNode], title: str = "") -> str:
         """The script with some of the calls; results of other calls that they read are inputs."""
         graph, inputs = self.part(set(calls))
-        code, texts, members = graph.python_code(), {}, {}
+        code, texts, members = graph.python_code(), dict[Any, Any](), {}
         imports = [line for pair in code.names.items() for line in constant_text(*pair)]
         for node in graph.find("call_module") + graph.find("get_attr"):
             member = self.module.member(node.target)
@@ -128,7 +128,7 @@ class Reproduction:
             if node in calls:  # only tensors can be inputs
                 reads = (x for x in node.all_input_nodes if x.op.startswith("call_"))
                 calls |= {x for x in reads if x.meta.get("spec") is None}
-        graph, copies, inputs = IRGraph(), {}, []
+        graph, copies, inputs = IRGraph(), dict[Any, Any](), []
         reads = {x for node in calls for x in node.all_input_nodes}
         for node in self.module.graph.nodes:
             if node in calls or node.op == "get_attr" and node in reads:

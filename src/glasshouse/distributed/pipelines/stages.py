@@ -194,7 +194,7 @@ def partition(costs: list[float], count: int) -> list[int]:
     """Begins of the second and further of `count` runs of the costs, such that the dearest run is
     as cheap as possible."""
     sums = [0.0, *accumulate(costs)]
-    best = {0: (0.0, [])}  # by the number of costs that the runs so far cover
+    best: dict[int, Any] = {0: (0.0, [])}  # by the number of costs that the runs so far cover
     for run in range(1, count + 1):
         best = {
             end: min(

@@ -50,9 +50,8 @@ class Request:
 
     place: str
     asked: Asked | None
-    begin_ns: int
-
-    begin_ns = end_ns = 0
+    begin_ns: int = 0
+    end_ns: int = 0
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.call = call

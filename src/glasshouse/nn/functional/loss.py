@@ -237,7 +237,7 @@ def check_class_weight(where: str, weight: Tensor | None, classes: int) -> Any:
     return check_like(where, f"a weight for each of {classes} classes", weight, (classes,))
 
 
-def pick_classes(where: str, x: Tensor, axis: int, target: Tensor, ignore_index: int) -> Any:
+def pick_classes(where: str, x: Tensor, axis: int, target: Tensor, ignore_index: int | None) -> Any:
     """(x at the target class, the classes with ignored ones as 0, where they count). A negative one
     that is not ignored is moved out of range: an error then, without a value read before."""
     classes = x.shape[axis]

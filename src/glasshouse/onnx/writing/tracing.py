@@ -57,7 +57,7 @@ class SizedTrace(NamedTuple):
 class Watch(KeyedMode):
     """Refuses primitives that ONNX does not have, where they are called."""
 
-    key = wholes.WHERE_WHOLE
+    key: str = wholes.WHERE_WHOLE
 
     def __init__(self) -> None:
         self.module: str = ""

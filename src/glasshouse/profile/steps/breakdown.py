@@ -193,7 +193,7 @@ def shares_of_spans(
 ) -> dict[str, np.ndarray]:
     """Time of each part in each span from `begins` to `ends`; `parts` has the (begins, ends) of
     each. Where several run at once, the moment belongs to the first."""
-    earlier, ns_of, before = [], {}, np.zeros(len(begins), np.int64)
+    earlier, ns_of, before = list[Any](), {}, np.zeros(len(begins), np.int64)
     for name, spans in parts.items():
         earlier = [union([*earlier, spans])]
         whole = covered(earlier, begins, ends)

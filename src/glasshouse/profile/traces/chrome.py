@@ -477,7 +477,7 @@ def read(path: Any) -> dict[str, Any]:
 def check(data: dict[str, Any]) -> list[str]:
     """List the faults of a trace: slices that overlap, arrows without an end or a slice. An empty
     list means that every reader shows it as it is."""
-    wrong, tracks, starts, flows = [], {}, set(), {}
+    wrong, tracks, starts, flows = [], dict[Any, Any](), set(), dict[Any, Any]()
     for record in data["traceEvents"]:
         key = record["pid"], record.get("tid")
         if record["ph"] == "X":

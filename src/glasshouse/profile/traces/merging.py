@@ -45,7 +45,7 @@ def begins_of(files: list[dict[Any, Any]]) -> list[int]:
 
 def merged(files: list[dict[Any, Any]], begins: list[int]) -> Iterator[dict[Any, Any]]:
     """Events of all files: times since the first began, with separate processes and arrows."""
-    flows, pids = 0, {}  # processes as numbers, for not all readers know others
+    flows, pids = 0, dict[Any, int]()  # processes as numbers, for not all readers know others
     for number, (file, begin) in enumerate(zip(files, begins, strict=True)):
         shift = (begin - min(begins)) / 1000
         highest = flows

@@ -49,7 +49,7 @@ class OneKey(Generator):
 class Tracing:
     """The generator of the running trace."""
 
-    generator: KeyInputs | None = None
+    generator: Any = None
 
 
 def generator() -> KeyInputs:
@@ -59,7 +59,7 @@ def generator() -> KeyInputs:
 
 
 @contextmanager
-def keys_from(generator: KeyInputs) -> Iterator[None]:
+def keys_from(generator: Generator) -> Iterator[None]:
     """Inside, draws take their keys from this generator."""
     before, Tracing.generator = Tracing.generator, generator
     try:

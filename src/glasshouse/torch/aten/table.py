@@ -31,7 +31,7 @@ class TableEntry(NamedTuple):
     """The implementation of an operator: a function of our values, and its kind of promotion."""
 
     compute: Callable[..., Any]
-    promotion: PromotionKind | Callable[..., Any] | None
+    promotion: Any  # a PromotionKind, a function, or None
 
 
 TABLE: dict[str, TableEntry] = {}
@@ -58,9 +58,7 @@ WITHOUT_ENTRY = {
 }
 
 
-def aten(
-    *names: str, promotion: PromotionKind | Callable[..., Any] | None = None
-) -> Callable[..., Any]:
+def aten(*names: str, promotion: Any = None) -> Callable[..., Any]:
     """A decorator that enters a function for these operators ("add.Tensor"; "relu" is its default
     overload)."""
 
@@ -93,9 +91,7 @@ def name_of(target: Any) -> str:
     return f"{name}.{overload_name(target)}" if target.namespace == "aten" else ""
 
 
-def promoted_dtypes(
-    kind: PromotionKind, fakes: tuple[float | torch.Tensor, ...]
-) -> tuple[DType, DType]:
+def promoted_dtypes(kind: Any, fakes: tuple[float | torch.Tensor, ...]) -> tuple[DType, DType]:
     """(dtype of the computation, dtype of the result) for PyTorch's operands."""
     operands = [x for x in fakes if isinstance(x, (torch.Tensor, bool, int, float, complex))]
     computed, result = promoted(*operands, type_promotion_kind=kind)

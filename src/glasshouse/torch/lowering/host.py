@@ -190,7 +190,7 @@ def call_in_torch(
     of values. Operands and results have their axes in the order of eager's memory.
     """
     flat, tree = tree_flatten(inputs)
-    operands, places = [], []
+    operands, places = list[Any](), list[Any]()
     for x, eager in zip(flat, tree_leaves(fakes), strict=True):
         place = x
         if isinstance(x, Value):

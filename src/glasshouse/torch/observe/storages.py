@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from glasshouse import memory
-from glasshouse.dispatch import Watcher, state
+from glasshouse.dispatch import state
 from glasshouse.dispatch.scope import path_of
 from glasshouse.memory import Tag
 from glasshouse.profile.holders import tensor_kinds
@@ -23,7 +23,7 @@ EXISTED = "tensors that were there before"
 class StorageWatch:
     """Reports the storages of operands and results to a watcher."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Any) -> None:
         self.tell: Any = watcher.library_memory
         self.references: dict[int, weakref.ref[Any]] = {}  # by address
 
