@@ -127,6 +127,16 @@ def examples_of(model: Any, own: list[Any] | None, sizes: Iterable[str]) -> list
     return inputs
 
 
+def choices_of(sizes: Iterable[str]) -> list[list[str]]:
+    """Sizes of all inputs, of texts in which an input may stand several times: its first sizes,
+    its second ones. An input that has fewer keeps the last."""
+    texts: dict[str, list[str]] = {}
+    for text in sizes:
+        texts.setdefault(text.rpartition("=")[0], []).append(text)
+    count = max(map(len, texts.values()), default=1)
+    return [[own[min(i, len(own) - 1)] for own in texts.values()] for i in range(count)]
+
+
 def axes_of(texts: Iterable[str]) -> dict[str, dict[int, str]]:
     """Axes that vary, by input, of texts such as x=0:batch.
 
@@ -149,7 +159,7 @@ def axes_of(texts: Iterable[str]) -> dict[str, dict[int, str]]:
 @click.option("--out", required=True, type=click.Path(path_type=Path),
               help="A file that ends in .onnx, or a folder for C.")  # fmt: skip
 @click.option("--sizes", multiple=True, metavar="INPUT=SIZES[:DTYPE]",
-              help="Of an input: input=1x3x64x64, tokens=1x16:int64.")  # fmt: skip
+              help="Of an input: input=1x3x64x64, tokens=1x16:int64; several for C.")  # fmt: skip
 @click.option("--dynamic", multiple=True, metavar="INPUT=AXIS:NAME",
               help="An axis of an ONNX file's input whose size may vary: x=0:batch.")  # fmt: skip
 @click.option("--weights", type=click.Path(path_type=Path), help="Weights of a MODULE:FUNCTION.")
@@ -174,19 +184,22 @@ def export_command(
         raise OptionError("--dynamic", f"a file that ends in {ENDING}", str(out), fix)
     try:
         with progress(f"{name}: loading"):
-            model, inputs = load(name, weights, sizes)
+            model, inputs, *more = load(name, weights, sizes)
         with progress(f"{out}: writing"):
+            if to_onnx and more:
+                fix = "Name the axis that varies: --dynamic x=0:batch."
+                raise OptionError("--sizes", "one choice for an ONNX file", len(more) + 1, fix)
             if to_onnx:
                 write_onnx(model, inputs, out, axes)
             else:
-                gh.export_program(model, out, *inputs, name=program)
+                gh.export_program(model, out, *inputs, name=program, more=more)
     except REFUSALS as error:
         raise click.ClickException(str(error)) from error
     show_written(out, program, to_onnx)
 
 
-def load(name: str, weights: Path | None, sizes: Iterable[str]) -> tuple[Any, tuple[Any, ...]]:
-    """(a model in eval mode, examples of its inputs).
+def load(name: str, weights: Path | None, sizes: Iterable[str]) -> list[Any]:
+    """A model in eval mode, then examples of its inputs for each choice of sizes.
 
     Raises: OptionError for what is no model of ours
     """
@@ -199,7 +212,8 @@ def load(name: str, weights: Path | None, sizes: Iterable[str]) -> tuple[Any, tu
         model.load_state_dict(values.get("model", values))
     if isinstance(model, gh.nn.Module):
         model.eval()
-    return model, tuple(gh.asarray(x) for x in examples_of(model, own, sizes))
+    choices = choices_of(sizes)
+    return [model, *(tuple(map(gh.asarray, examples_of(model, own, x))) for x in choices)]
 
 
 def write_onnx(model: Any, inputs: tuple[Any, ...], out: Path, axes: dict[str, Any]) -> None:
@@ -219,9 +233,10 @@ def show_written(out: Path, program: str, to_onnx: bool) -> None:
         click.echo(f"Run it: glasshouse run {out}")
         return
     manifest = json.loads((out / f"{program}.json").read_text())
-    for kind in ("inputs", "outputs"):
-        for x in manifest[kind]:
-            click.echo(f"{kind[:-1]:<7} {x['name']}  {x['dtype']}{x['shape']}")
+    for size in manifest["sizes"]:
+        for kind in ("inputs", "outputs"):
+            for x in size[kind]:
+                click.echo(f"{kind[:-1]:<7} {x['name']}  {x['dtype']}{x['shape']}")
     memory = manifest["block_bytes"]
     click.echo(f"In {out}: {program}.c, its header, weights and manifest; {memory:,} bytes to run.")
     click.echo(f"Build it: cmake -S {out} -B build && cmake --build build")

@@ -2,16 +2,17 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from glasshouse.base.errors import OptionError
+from glasshouse.base.errors import OptionError, type_name
 from glasshouse.compile.building.toolchain import NATIVE
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.interop import save_safetensors
 from glasshouse.ops.checks import check_path
 from glasshouse.standalone.capturing import WHERE, capture_call, check_steps
-from glasshouse.standalone.layout import StepLayout
+from glasshouse.standalone.layout import StepLayout, place_arenas
 from glasshouse.standalone.tables import ProgramText
 from glasshouse.targets import PLAIN
 from glasshouse.version import __version__
@@ -27,7 +28,13 @@ OPTIONS = (
 )
 
 
-def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "program") -> Path:
+def export_program(
+    step: Any,
+    path: str | Path,
+    *inputs: Any,
+    name: str = "program",
+    more: Sequence[Sequence[Any]] = (),
+) -> Path:
     """Write a step as a folder of C that needs neither Python nor a library: inference, or training
     with its backward pass, optimizer and random numbers. The path of the folder comes back.
 
@@ -38,9 +45,12 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
     only the first step makes, as an optimizer's, is that of the copies after the calls that the
     manifest counts; call the step once before to begin with your own.
 
+    `more` has other inputs, each all arguments of a call, for the step in more sizes: one program
+    with one state, which takes inputs of any of them.
+
     The folder has the kernels (`NAME.c`), `glasshouse.h`, the state (`NAME.safetensors`), a
-    manifest (`NAME.json`), a CMakeLists.txt and examples in C and Python. Several programs may lie
-    in one folder under different names; `gh_copy` brings over state that they have in common.
+    manifest (`NAME.json`), a CMakeLists.txt and examples in C, C++ and Python. Several programs may
+    lie in one folder under different names; `gh_copy` brings over state that they have in common.
 
     Raises: OptionError for what is no step or a name that C does not take; CaptureError where a
         call is not one graph, or changes what C cannot; BackendError with the primitive and the
@@ -57,12 +67,10 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
         fix = "Use letters, digits and _."
         raise OptionError(WHERE, "a name that C takes, and that is free", repr(name), fix)
     folder = check_path(WHERE, path)
-    arguments = tuple(as_tensor(x) for x in inputs)
-    layout = StepLayout(capture_call(step, arguments, PLAIN))
-    check_steps(layout.program)
-    about = "a step that trains" if layout.changes or layout.state.updates else "a function"
-    text = ProgramText(layout, name, about).text()
-    manifest = manifest_of(layout, name)
+    layouts = layouts_of(step, [inputs, *more])
+    changes = any(x.changes or x.state.updates for x in layouts)
+    text = ProgramText(layouts, name, "a step that trains" if changes else "a function").text()
+    manifest = manifest_of(layouts, name)
     folder.mkdir(parents=True, exist_ok=True)
     for source, target in COPIED.items():
         (folder / target).write_text((NATIVE / source).read_text())
@@ -74,13 +82,37 @@ def export_program(step: Any, path: str | Path, *inputs: Any, name: str = "progr
         f"const gh_program {name};\n"
     )
     (folder / f"{name}.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    save_safetensors(folder / f"{name}.safetensors", {x.name: x.array for x in layout.state.values})
+    state = {x.name: x.array for x in layouts[-1].state.values}
+    save_safetensors(folder / f"{name}.safetensors", state)
     programs = sorted(x.stem for x in folder.glob("*.json") if (folder / f"{x.stem}.c").exists())
     (folder / "CMakeLists.txt").write_text(cmake_of(programs))
-    for example in ("example.c", "example.py"):
+    for example in ("example.c", "example.cpp", "example.py"):
         example_text = (RUNTIME / f"{example}.in").read_text().replace("@NAME@", name)
         (folder / example).write_text(example_text)
     return folder
+
+
+def layouts_of(step: Any, calls: Sequence[Sequence[Any]]) -> list[StepLayout]:
+    """A step captured for the inputs of several calls, with one state.
+
+    Raises: OptionError for calls that differ in more than sizes
+    """
+    layouts: list[StepLayout] = []
+    for inputs in calls:
+        if not isinstance(inputs, tuple | list) or len(inputs) != len(calls[0]):
+            expected = f"tuples of {len(calls[0])} inputs in `more`"
+            got = len(inputs) if isinstance(inputs, tuple | list) else type_name(inputs)
+            raise OptionError(WHERE, expected, got, "Pass all arguments of a call in each.")
+        arguments = tuple(as_tensor(x) for x in inputs)
+        layout = StepLayout(capture_call(step, arguments, PLAIN), layouts[-1] if layouts else None)
+        check_steps(layout.program)
+        taken = [[(x.shape, x.dtype) for x in one.state.arguments] for one in (*layouts, layout)]
+        if taken[-1] in taken[:-1]:
+            got, fix = f"{taken[-1]} again", "Leave one out."
+            raise OptionError(WHERE, "inputs of other shapes or dtypes in `more`", got, fix)
+        layouts.append(layout)
+    place_arenas(layouts)
+    return layouts
 
 
 def as_tensor(x: Any) -> Any:
@@ -88,25 +120,33 @@ def as_tensor(x: Any) -> Any:
     return as_value(x) if hasattr(x, "__array_interface__") and not isinstance(x, Value) else x
 
 
-def manifest_of(layout: StepLayout, name: str) -> dict[str, Any]:
-    """Describe a program for other programs."""
+def manifest_of(layouts: list[StepLayout], name: str) -> dict[str, Any]:
+    """Describe a program for other programs; what is said of no size is that of the first."""
 
     def values(items: Any) -> list[dict[str, Any]]:
         return [{"name": x.name, "dtype": x.dtype, "shape": list(x.shape)} for x in items]
 
-    infos = layout.program.step_infos()
+    infos = [layout.program.step_infos() for layout in layouts]
+    sizes = [
+        {
+            "inputs": values(layout.state.arguments),
+            "outputs": values([argument for argument, _ in layout.results]),
+            "arena_bytes": layout.program.arena_bytes,
+            "flops": sum(info.flops for info in steps),
+        }
+        for layout, steps in zip(layouts, infos, strict=True)
+    ]
+    first = layouts[0].state
     return {
         "name": name,
         "glasshouse": __version__,
         "format": 1,
-        "inputs": values(layout.state.arguments),
-        "outputs": values([argument for argument, _ in layout.results]),
-        "state": values(layout.state.values),
-        "calls_before": 0 if layout.state.is_original else layout.state.call.calls,
-        "block_bytes": layout.state.nbytes,
-        "arena_bytes": layout.program.arena_bytes,
-        "flops": sum(info.flops for info in infos),
-        "steps": [{"kind": x.kind, "name": x.name, "flops": x.flops} for x in infos],
+        **sizes[0],
+        "sizes": sizes,
+        "state": values(layouts[-1].state.values),
+        "calls_before": 0 if first.is_original else first.call.calls,
+        "block_bytes": layouts[0].block_bytes,
+        "steps": [{"kind": x.kind, "name": x.name, "flops": x.flops} for x in infos[0]],
         "options": OPTIONS,
     }
 
@@ -137,4 +177,11 @@ if(GH_OPENMP)
 endif()
 add_executable(example example.c)
 target_link_libraries(example glasshouse_programs)
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+  enable_language(CXX)
+  add_executable(example_cpp example.cpp)
+  target_link_libraries(example_cpp glasshouse_programs)
+endif()
 """

@@ -34,22 +34,25 @@ class StepLayout:
     changes  what replaces the state at a place
     outputs  places of the Program's outputs
     copies   after a run: (where, place of a state)
-    results  of a run: (spec, where)"""
+    results  of a run: (spec, where)
 
-    def __init__(self, call: CapturedCall) -> None:
+    A step that was captured for a size `before` has the state in the same places."""
+
+    def __init__(self, call: CapturedCall, before: "StepLayout | None" = None) -> None:
         self.captured: CapturedProgram = call.program
         self.reading: ReplacementReading = call.reading
         assert self.captured.forward is not None
         self.forward: BoundProgram = self.captured.forward
         self.program: Program = self.captured.forward.program
-        self.state: StateLayout = StateLayout(call)
+        self.state: StateLayout = StateLayout(call, before.state if before else None)
         self.fetches: list[tuple[int, int]]
         self.fetches = [self.state.home(place) for place in self.forward.fetches]
         self.changes: dict[int, PayloadPlace] = self.find_changes()
         self.outputs: list[int] = self.place_outputs()
         self.copies: list[tuple[ValuePlace, int]] = self.find_copies()
         self.results: list[tuple[NamedSpec, ValuePlace]] = self.find_results()
-        self.arena_at: int = self.state.place(self.program.arena_bytes)
+        self.arena_at: int = -1  # place_arenas knows these
+        self.block_bytes: int = -1
 
     def place_of_output(self, number: int) -> PayloadPlace:
         """Where an output of the graph is after a run of the Program."""
@@ -106,7 +109,7 @@ class StepLayout:
             fits = at is not None and source is not None and self.fetches[source] == (-1, at)
             if fits and source is not None:
                 fits = self.forward.fetches[source] not in read and self.is_row_major(number)
-            places.append(at if fits and at is not None else self.state.place(nbytes))
+            places.append(at if fits and at is not None else self.state.block.place(nbytes))
         return places
 
     def output_number(self, place: PayloadPlace) -> int:
@@ -177,6 +180,14 @@ class StepLayout:
         numbers = (i for i, t in enumerate(self.state.tensors) if t is value.value)
         number = next(numbers, None)
         return None if number is None else PayloadPlace(PlaceKind.TENSOR, number)
+
+
+def place_arenas(layouts: list[StepLayout]) -> None:
+    """Give the sizes of a step one arena, as large as the largest: one runs at a time."""
+    block = layouts[-1].state.block
+    at = block.place(max(x.program.arena_bytes for x in layouts))
+    for layout in layouts:
+        layout.arena_at, layout.block_bytes = at, block.nbytes
 
 
 def leaves(name: str, value: Any) -> list[tuple[str, Any]]:

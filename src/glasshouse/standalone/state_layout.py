@@ -4,14 +4,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.base.errors import CaptureError
 from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
 from glasshouse.compile.planning.plan_memory import ALIGNMENT
-from glasshouse.standalone.capturing import CapturedCall
+from glasshouse.standalone.capturing import WHERE, CapturedCall
 from glasshouse.standalone.numbers import names_in
 from glasshouse.standalone.replacement import Read
 from glasshouse.tensor import Tensor
 
 KEY_BYTES = 16
+CONSTANT = "constant."  # how names of values begin that have none
 
 
 class NamedValue(NamedTuple):
@@ -23,6 +25,17 @@ class NamedValue(NamedTuple):
     at: int
     array: np.ndarray
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing of the user's has a name for it."""
+        return self.name.startswith(CONSTANT)
+
+    def fits(self, array: np.ndarray) -> bool:
+        """Whether another size's array is this value; of a constant, the contents decide."""
+        if (self.shape, self.dtype) != (array.shape, array.dtype.name):
+            return False
+        return not self.is_constant or self.array.tobytes() == array.tobytes()
+
 
 class NamedSpec(NamedTuple):
     """An argument or a result."""
@@ -32,20 +45,73 @@ class NamedSpec(NamedTuple):
     dtype: str
 
 
+class StateBlock:
+    """A block of memory that has values by name. Of a step that was captured for a size `before`,
+    both have the values that have one name.
+
+    values     in the order of the block; numbers are float64, generators three uint64
+    constants  of the graph, which nothing changes
+    others     values of the sizes before, by name; `taken` names are those of this size"""
+
+    def __init__(self, before: "StateBlock | None") -> None:
+        self.nbytes: int = before.nbytes if before else 0
+        self.values: list[NamedValue] = before.values if before else []
+        self.constants: list[NamedValue] = before.constants if before else []
+        self.others: dict[str, NamedValue] = {x.name: x for x in self.values}
+        self.taken: set[str] = set()
+
+    def place(self, nbytes: int) -> int:
+        """A place for so many bytes in the block."""
+        at = self.nbytes
+        self.nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return at
+
+    def add(self, name: str, array: np.ndarray) -> int:
+        """Add a value, and return its place.
+
+        Raises: CaptureError for one that has another shape in another size of the step
+        """
+        while name in self.taken:
+            name += "'"
+        self.taken.add(name)
+        other = self.others.get(name)
+        if other is not None and other.fits(array):
+            return other.at
+        if other is not None and not other.is_constant:
+            expected = f"{name} to have one shape in all sizes"
+            got = f"{other.dtype}{list(other.shape)} and {array.dtype.name}{list(array.shape)}"
+            raise CaptureError(WHERE, expected, got, "Export each size under a name of its own.")
+        while name in self.others:
+            name += "'"
+        at = self.place(array.nbytes)
+        # reshape: ascontiguousarray makes a vector of a number
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        self.values.append(NamedValue(name, array.shape, array.dtype.name, at, array.copy()))
+        return at
+
+    def constant(self, array: np.ndarray) -> int:
+        """Add a constant of the graph, and return its place; sizes share those that are alike."""
+        same = [x for x in self.constants if x.name in self.others and x.fits(array)]
+        if not same:
+            self.add(f"{CONSTANT}{len(self.values)}", array)
+            same = self.values[-1:]
+            self.constants += same
+        return same[0].at
+
+
 class StateLayout:
     """The state of a captured call, in one block of memory.
 
-    values      in the order of the block; numbers are float64, generators three uint64
+    block       has the values; that of a size `before` goes on
     arguments   of a run, `argument_of` their numbers by the id of the tensor
     homes       of what the Program reads: (number of an argument or -1, place in the block)
     numbers     the places of numbers, by the name that Python has for them
     updates     of numbers after a run: (name, expression)
     generators  the place of the generator of each random key, `keys` the key's"""
 
-    def __init__(self, call: CapturedCall) -> None:
+    def __init__(self, call: CapturedCall, before: "StateLayout | None" = None) -> None:
         self.call = call
-        self.nbytes: int = 0
-        self.values: list[NamedValue] = []
+        self.block: StateBlock = StateBlock(before.block if before else None)
         self.arguments: list[NamedSpec] = []
         self.argument_of: dict[int, int] = {}
         self.homes: dict[PayloadPlace, tuple[int, int]] = {}
@@ -62,13 +128,12 @@ class StateLayout:
         self.add_tensors()
         self.add_numbers()
         self.generators: list[int] = self.add_generators()
-        self.keys: list[int] = [self.place(KEY_BYTES) for _ in call.program.keys]
+        self.keys: list[int] = [self.block.place(KEY_BYTES) for _ in call.program.keys]
 
-    def place(self, nbytes: int) -> int:
-        """A place for so many bytes in the block."""
-        at = self.nbytes
-        self.nbytes += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        return at
+    @property
+    def values(self) -> list[NamedValue]:
+        """The values of the block."""
+        return self.block.values
 
     def has_original(self) -> bool:
         """Whether all of the state is there before the first call: it begins as the user has it.
@@ -109,28 +174,17 @@ class StateLayout:
             name = self.name_of(number)
             before = self.call.original.objects.get(name) if self.is_original else None
             value = before if isinstance(before, Tensor) else tensor
-            self.homes[place] = -1, self.add(name, value.detach().numpy())
+            self.homes[place] = -1, self.block.add(name, value.detach().numpy())
         assert self.call.program.forward is not None
         for place in self.call.program.forward.fetches:
             if place.kind is PlaceKind.GRADIENT:
                 gradient = self.tensors[place.number].grad
                 name = f"{self.name_of(place.number)}.grad"
-                self.homes[place] = -1, self.add(name, gradient.detach().numpy())
+                self.homes[place] = -1, self.block.add(name, gradient.detach().numpy())
 
     def name_of(self, number: int) -> str:
         """Name of a tensor by its number."""
-        return self.call.names.tensors.get(id(self.tensors[number]), f"constant.{number}")
-
-    def add(self, name: str, array: np.ndarray) -> int:
-        """Add a value, and return its place."""
-        at = self.place(array.nbytes)
-        taken = {value.name for value in self.values}
-        while name in taken:
-            name += "'"
-        # reshape: ascontiguousarray makes a vector of a number
-        array = np.ascontiguousarray(array).reshape(array.shape)
-        self.values.append(NamedValue(name, array.shape, array.dtype.name, at, array.copy()))
-        return at
+        return self.call.names.tensors.get(id(self.tensors[number]), f"{CONSTANT}{number}")
 
     def add_numbers(self) -> None:
         """Add the numbers that the step computes with: by the last word of their name where one
@@ -145,7 +199,7 @@ class StateLayout:
             value = self.call.reading.numbers.get(name, 0.0)
             if self.is_original and (before := self.original_number(name)) is not None:
                 value = before
-            self.numbers[name] = self.add(words[name] if alone else name, np.array(value))
+            self.numbers[name] = self.block.add(words[name] if alone else name, np.array(value))
 
     def add_generators(self) -> list[int]:
         """Add the state of each key's generator: its key, and how many keys it gave."""
@@ -154,7 +208,7 @@ class StateLayout:
         for generator, state in zip(call.program.keys, states, strict=True):
             if id(generator) not in places:
                 name = f"random.{len(places)}" if places else "random"
-                places[id(generator)] = self.add(name, np.array(state, np.uint64))
+                places[id(generator)] = self.block.add(name, np.array(state, np.uint64))
         return [places[id(generator)] for generator in call.program.keys]
 
     def home(self, place: PayloadPlace) -> tuple[int, int]:
@@ -163,8 +217,7 @@ class StateLayout:
             return -1, self.keys[place.number]
         if place.kind is PlaceKind.CONSTANT and place not in self.homes:
             assert place.payload is not None
-            name = f"constant.{len(self.values)}"
-            self.homes[place] = -1, self.add(name, place.payload.value)
+            self.homes[place] = -1, self.block.constant(place.payload.value)
         return self.homes[place]
 
 

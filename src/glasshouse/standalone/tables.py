@@ -17,6 +17,9 @@ DTYPES = {
     "float16": "GH_F16", "bfloat16": "GH_BF16", "float32": "GH_F32", "float64": "GH_F64",
 }  # fmt: skip
 MOST_AXES = 8  # GH_MOST_AXES of runtime/glasshouse.h
+# How many there are of each table of a program.
+COUNTS = {"input": "inputs", "output": "outputs", "fetch": "fetches", "result": "results",
+          "key": "keys", "move": "moves"}  # fmt: skip
 SCALARS = {"float": "double", "int": "int64_t", "bool": "int64_t", "uint": "uint64_t"}
 HEAD = """\
 /* {name}: {about}. Made by glasshouse; see {name}.json. */
@@ -31,31 +34,47 @@ static inline double gh_modulo(double a, double b) {{
 
 
 class ProgramText:
-    """The C of a step under a name."""
+    """The C of a step under a name, for one size or several."""
 
-    def __init__(self, layout: StepLayout, name: str, about: str) -> None:
-        self.layout = layout
+    def __init__(self, layouts: list[StepLayout], name: str, about: str) -> None:
+        self.layouts = layouts
         self.name = name
         self.about = about
+        self.layout: StepLayout = layouts[0]
+        self.prefix: str = ""  # of names of a size that is not the first
+        self.states: tuple[int, str] = (0, "0")
+        self.places: str = "0"
         self.kernels: dict[CKernel, str] = {}
         self.texts: list[str] = []
         self.lines: list[str] = []
 
     def text(self) -> str:
         """The whole file."""
+        values = self.layouts[-1].state.values
+        rows = [spec_text(x.name, x.dtype, x.shape) for x in values]
+        self.states = len(values), self.add_array("gh_spec", "states", rows)
+        self.places = self.add_array("int64_t", "state_places", [x.at for x in values])
+        others: list[str] = []
+        for number in reversed(range(len(self.layouts))):  # the first has the others
+            self.layout, self.prefix = self.layouts[number], f"size{number}_" if number else ""
+            if not number and others:
+                self.add_array("gh_program *const", "others", others)
+            others.insert(0, f"&{self.add_size(len(others))}")
+        head = HEAD.format(name=self.name, about=self.about)
+        return "\n".join([head, *self.texts, *self.lines, ""])
+
+    def add_size(self, others: int) -> str:
+        """Add the program of one size; its name."""
         program = self.layout.program
         steps = []
         for i in range(program.count):
             what = program.sources.get(i) or program.native_calls[i]
             args = list(program.args[i])[: program.steps[i].count]
             steps.append(StepCode(args, what))
-        table = self.add_steps(steps, "step")
-        self.add_specs()
-        self.add_places()
+        table = self.add_steps(steps, f"{self.prefix}step")
+        arrays = {**self.add_specs(), **self.add_places()}
         self.add_numbers()
-        self.add_program(table)
-        head = HEAD.format(name=self.name, about=self.about)
-        return "\n".join([head, *self.texts, *self.lines, ""])
+        return self.add_program(table, arrays, others)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -110,27 +129,32 @@ class ProgramText:
 
     # -- values ----------------------------------------------------------------------------------
 
-    def add_specs(self) -> None:
+    def add_specs(self) -> dict[str, tuple[str, int]]:
+        """Add what a run takes and gives: the fields of the program, (name, count)."""
         layout = self.layout
-        results = [argument for argument, _ in layout.results]
+        arrays = {}
         for kind, values in (
             ("input", layout.state.arguments),
-            ("output", results),
-            ("state", layout.state.values),
+            ("output", [argument for argument, _ in layout.results]),
         ):
-            self.add_array(
-                "gh_spec", f"{kind}s", [spec_text(x.name, x.dtype, x.shape) for x in values]
-            )
-        self.add_array("int64_t", "state_places", [x.at for x in layout.state.values])
+            rows = [spec_text(x.name, x.dtype, x.shape) for x in values]
+            arrays[kind] = self.add_array("gh_spec", f"{self.prefix}{kind}s", rows), len(rows)
+        return arrays
 
-    def add_places(self) -> None:
+    def add_places(self) -> dict[str, tuple[str, int]]:
         layout = self.layout
-        self.add_array("gh_place", "fetches", map(braced, layout.fetches))
-        self.add_array("int64_t", "results", layout.outputs)
         keys = zip(layout.state.generators, layout.state.keys, strict=True)
-        self.add_array("gh_key", "keys", map(braced, keys))
-        self.add_array("gh_move", "gives", [move_text(source, 0) for _, source in layout.results])
-        self.add_array("gh_move", "moves", [move_text(*copy) for copy in layout.copies])
+        tables: dict[str, tuple[str, list[Any]]] = {
+            "fetch": ("gh_place", [*map(braced, layout.fetches)]),
+            "result": ("int64_t", layout.outputs),
+            "key": ("gh_key", [*map(braced, keys)]),
+            "gives": ("gh_move", [move_text(source, 0) for _, source in layout.results]),
+            "move": ("gh_move", [move_text(*copy) for copy in layout.copies]),
+        }
+        return {
+            field: (self.add_array(kind, f"{self.prefix}{field}_table", rows), len(rows))
+            for field, (kind, rows) in tables.items()
+        }
 
     def add_numbers(self) -> None:
         """Add the functions that compute numbers."""
@@ -139,7 +163,7 @@ class ProgramText:
             name: f"(*(const double *)(block + {at}))" for name, at in layout.state.numbers.items()
         }
         lines = [
-            "static void numbers(const char *block, int64_t *scalars) {",
+            f"static void {self.prefix}numbers(const char *block, int64_t *scalars) {{",
             "  (void)block, (void)scalars;",
         ]
         for i, (at, packed, kind) in enumerate(layout.forward.scalars):
@@ -152,43 +176,33 @@ class ProgramText:
             c = SCALARS[kind]
             text = f"const {c} x = ({c}){c_number(value, places)}"
             lines.append(f"  {{ {text}; memcpy(scalars + {i}, &x, 8); }}")
-        lines += ["}", "", "static void advance(char *block) {", "  (void)block;"]
+        lines += ["}", "", f"static void {self.prefix}advance(char *block) {{", "  (void)block;"]
         for i, (_, expr) in enumerate(layout.state.updates):
             lines.append(f"  const double x{i} = {c_number(expr, places)};")
         for i, (name, _) in enumerate(layout.state.updates):
             lines.append(f"  *(double *)(block + {layout.state.numbers[name]}) = x{i};")
         self.lines += [*lines, "}", ""]
 
-    def add_program(self, steps: str) -> None:
+    def add_program(self, steps: str, arrays: dict[str, tuple[str, int]], others: int) -> str:
+        """Add the program itself; its name."""
         layout = self.layout
-        counts = {
+        counts = {COUNTS[x]: count for x, (_, count) in arrays.items() if x in COUNTS}
+        counts |= {
             "steps": layout.program.count,
-            "inputs": len(layout.state.arguments),
-            "outputs": len(layout.results),
-            "states": len(layout.state.values),
-            "fetches": len(layout.fetches),
-            "results": len(layout.outputs),
+            "states": self.states[0],
             "scalars": len(layout.forward.scalars),
-            "keys": len(layout.state.keys),
-            "moves": len(layout.copies),
+            "others": 0 if self.prefix else others,
         }
-        arrays = {
-            "input": ("inputs", counts["inputs"]),
-            "output": ("outputs", counts["outputs"]),
-            "state": ("states", counts["states"]),
-            "state_at": ("state_places", counts["states"]),
-            "fetch": ("fetches", counts["fetches"]),
-            "result": ("results", counts["results"]),
-            "key": ("keys", counts["keys"]),
-            "gives": ("gives", counts["outputs"]),
-            "move": ("moves", counts["moves"]),
-        }
-        fields = [f'.name = "{self.name}"', f".block_bytes = {layout.state.nbytes}"]
-        fields += [f".arena_at = {layout.arena_at}", f".step = {steps}"]
-        fields += [f".{name} = {count}" for name, count in counts.items()]
-        fields += [f".{x} = {name if count else 0}" for x, (name, count) in arrays.items()]
-        fields += [".numbers = numbers", ".advance = advance"]
-        self.lines += [f"const gh_program {self.name} = {{", *(f"  {x}," for x in fields), "};"]
+        tables = {x: array for x, (array, _) in arrays.items()}
+        tables |= {"step": steps, "state": self.states[1], "state_at": self.places}
+        tables["other"] = "others" if counts["others"] else "0"
+        fields = [f'.name = "{self.name}"', f".block_bytes = {layout.block_bytes}"]
+        fields += [f".arena_at = {layout.arena_at}"]
+        fields += [f".{x} = {value}" for x, value in (counts | tables).items()]
+        fields += [f".{x} = {self.prefix}{x}" for x in ("numbers", "advance")]
+        name, scope = (f"{self.prefix}program", "static ") if self.prefix else (self.name, "")
+        self.lines += [f"{scope}const gh_program {name} = {{", *(f"  {x}," for x in fields), "};"]
+        return name
 
 
 def braced(row: Iterable[Any]) -> str:

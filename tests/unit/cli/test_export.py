@@ -66,6 +66,16 @@ def test_sizes_name_inputs_and_weights_come_from_a_file(folder):
     assert gh.load("out/predict.safetensors")["0.weight"].tolist() == [[2.0] * 4] * 3
 
 
+def test_c_has_several_sizes(folder):
+    done, text = export(folder + ".py", "--out", "out", "--sizes", "input=1x4", "--sizes",
+                        "input=9x4")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "float32[9, 4]" in text
+    assert [x["outputs"][0]["shape"] for x in manifest()["sizes"]] == [[1, 3], [9, 3]]
+    done, text = export(folder + ".py", "--out", "a.onnx", *["--sizes", "input=1x4"] * 2)
+    assert done.exit_code == 2 and "Name the axis that varies" in text
+
+
 def test_a_run_on_the_digits_is_a_model(tmp_path, monkeypatch):
     pytest.importorskip("sklearn")
     monkeypatch.chdir(tmp_path)

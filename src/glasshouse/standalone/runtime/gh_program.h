@@ -47,6 +47,8 @@ struct gh_program {
   const gh_key *key;
   const gh_move *gives;    /* of each output; `to` is unused */
   const gh_move *move;     /* into the state */
+  int64_t others;          /* programs of other sizes, which have the same state and block */
+  const gh_program *const *other;
   void (*numbers)(const char *block, int64_t *scalars); /* what steps read */
   void (*advance)(char *block);                         /* numbers of the state after a run */
 };

@@ -48,7 +48,13 @@ enum { ALIGNMENT = 64, HEAD = (sizeof(gh_context) + ALIGNMENT - 1) / ALIGNMENT *
 
 /* After the block: pointers to inputs and outputs, scalars, and the error flag. */
 static size_t table_bytes(const gh_program *p) {
-  return (size_t)(p->fetches + p->results + p->scalars + 1) * 8;
+  size_t most = 0;
+  for (int i = 0; i < gh_size_count(p); i++) {
+    const gh_program *q = gh_size(p, i);
+    const size_t bytes = (size_t)(q->fetches + q->results + q->scalars + 1) * 8;
+    if (bytes > most) most = bytes;
+  }
+  return most;
 }
 
 size_t gh_bytes(const gh_program *program) {
@@ -96,6 +102,13 @@ int gh_state_count(const gh_program *program) { return program ? (int)program->s
 const gh_spec *gh_input(const gh_program *p, int number) { return p ? one_of(p->input, p->inputs, number) : NULL; }
 const gh_spec *gh_output(const gh_program *p, int number) { return p ? one_of(p->output, p->outputs, number) : NULL; }
 const gh_spec *gh_state_spec(const gh_program *p, int number) { return p ? one_of(p->state, p->states, number) : NULL; }
+
+int gh_size_count(const gh_program *program) { return program ? (int)program->others + 1 : 0; }
+
+const gh_program *gh_size(const gh_program *p, int number) {
+  if (!p || number < 0 || number > p->others) return NULL;
+  return number ? p->other[number - 1] : p;
+}
 
 /* ---- state by name ------------------------------------------------------------------------ */
 
@@ -168,18 +181,21 @@ static uint64_t mixed(uint64_t n) {
 gh_code gh_seed(gh_context *context, uint64_t seed) {
   if (!context) return GH_ARGUMENT;
   const uint64_t state = mixed(mixed(0) ^ seed);
-  for (int64_t i = 0; i < context->program->keys; i++) {
-    uint64_t *generator = (uint64_t *)(context->block + context->program->key[i].generator);
-    generator[0] = state >> 32;
-    generator[1] = state & 0xFFFFFFFFu;
-    generator[2] = 0;
+  for (int n = 0; n < gh_size_count(context->program); n++) {
+    const gh_program *p = gh_size(context->program, n);
+    for (int64_t i = 0; i < p->keys; i++) {
+      uint64_t *generator = (uint64_t *)(context->block + p->key[i].generator);
+      generator[0] = state >> 32;
+      generator[1] = state & 0xFFFFFFFFu;
+      generator[2] = 0;
+    }
   }
   return GH_OK;
 }
 
-static void draw_keys(gh_context *c) {
-  for (int64_t i = 0; i < c->program->keys; i++) {
-    const gh_key *key = c->program->key + i;
+static void draw_keys(gh_context *c, const gh_program *p) {
+  for (int64_t i = 0; i < p->keys; i++) {
+    const gh_key *key = p->key + i;
     uint64_t *generator = (uint64_t *)(c->block + key->generator), draw = generator[2]++;
     uint32_t *to = (uint32_t *)(c->block + key->at);
     to[0] = (uint32_t)generator[0];
@@ -213,6 +229,56 @@ static gh_code check(gh_context *c, const char *kind, const gh_tensor *given, in
   return GH_OK;
 }
 
+static int has_shape(const gh_tensor *x, const gh_spec *spec) {
+  if (x->dtype != spec->dtype || x->axes != spec->axes || (x->axes && !x->shape)) return 0;
+  for (int k = 0; k < x->axes; k++)
+    if (x->shape[k] != spec->shape[k]) return 0;
+  return 1;
+}
+
+/* The program of the size that the inputs have; NULL for none. */
+static const gh_program *fitting(const gh_program *program, const gh_tensor *inputs, int count) {
+  for (int n = 0; n < gh_size_count(program); n++) {
+    const gh_program *p = gh_size(program, n);
+    int64_t i = 0;
+    if (count != p->inputs || (count && !inputs)) continue;
+    while (i < count && has_shape(inputs + i, p->input + i)) i++;
+    if (i == count) return p;
+  }
+  return NULL;
+}
+
+static size_t put(char *to, size_t at, const char *format, ...) {
+  va_list args;
+  if (at >= GH_MOST_SAID) return at;
+  va_start(args, format);
+  const int length = vsnprintf(to + at, GH_MOST_SAID - at, format, args);
+  va_end(args);
+  return at + (size_t)(length > 0 ? length : 0);
+}
+
+static size_t put_shape(char *to, size_t at, const int64_t *shape, int axes) {
+  at = put(to, at, " [");
+  for (int k = 0; shape && k < axes; k++) at = put(to, at, k ? ", %lld" : "%lld", (long long)shape[k]);
+  return put(to, at, "]");
+}
+
+/* Says which inputs there are programs for. */
+static gh_code refuse(gh_context *c, const gh_tensor *inputs, int count) {
+  const gh_program *p = c->program;
+  const gh_code code = check(c, "input", inputs, count, p->input, p->inputs);
+  if (code != GH_SHAPE || !p->others) return code;
+  size_t at = put(c->error, 0, "%s: no size of it has inputs", p->name);
+  for (int i = 0; i < count; i++) at = put_shape(c->error, at, inputs[i].shape, inputs[i].axes);
+  at = put(c->error, at, "; there are");
+  for (int n = 0; n < gh_size_count(p); n++) {
+    const gh_program *q = gh_size(p, n);
+    if (n) at = put(c->error, at, " or");
+    for (int64_t i = 0; i < q->inputs; i++) at = put_shape(c->error, at, q->input[i].shape, q->input[i].axes);
+  }
+  return code;
+}
+
 static char *place_of(const gh_context *c, const gh_tensor *inputs, gh_place place) {
   return place.argument < 0 ? c->block + place.at : (char *)inputs[place.argument].data + place.at;
 }
@@ -243,13 +309,14 @@ gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_c
                        int output_count) {
   if (!context) return GH_ARGUMENT;
   gh_context *c = context;
-  const gh_program *p = c->program;
+  const gh_program *p = fitting(c->program, inputs, input_count);
+  if (!p) return refuse(c, inputs, input_count);
   gh_code code = check(c, "input", inputs, input_count, p->input, p->inputs);
   if (!code) code = check(c, "output", outputs, output_count, p->output, p->outputs);
   if (code) return code;
   void **in = c->table, **out = in + p->fetches;
   int64_t *scalars = (int64_t *)(out + p->results), *failed = scalars + p->scalars;
-  draw_keys(c);
+  draw_keys(c, p);
   p->numbers(c->block, scalars);
   for (int64_t i = 0; i < p->fetches; i++) in[i] = place_of(c, inputs, p->fetch[i]);
   for (int64_t i = 0; i < p->results; i++) out[i] = c->block + p->result[i];

@@ -59,7 +59,8 @@ gh_code gh_create_in(const gh_program *program, void *memory, size_t bytes, gh_c
 void gh_free(gh_context *context);
 size_t gh_bytes(const gh_program *program);
 
-/* Runs the program once. Where a count, shape or dtype is wrong, nothing is written. */
+/* Runs the program once, in the size that the inputs have. Where a count, shape or dtype is wrong,
+   nothing is written. */
 gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_count,
                        const gh_tensor *outputs, int output_count);
 
@@ -86,6 +87,11 @@ int gh_state_count(const gh_program *program);
 const gh_spec *gh_input(const gh_program *program, int number);
 const gh_spec *gh_output(const gh_program *program, int number);
 const gh_spec *gh_state_spec(const gh_program *program, int number);
+
+/* A program of several sizes: how many, and the program of one by its number, NULL for none. The first
+   is the program itself. Its context runs all. */
+int gh_size_count(const gh_program *program);
+const gh_program *gh_size(const gh_program *program, int number);
 
 /* The text of the last error of a context; of a code alone where there is no context. */
 const char *gh_error(const gh_context *context);
