@@ -46,7 +46,7 @@ int64_t gh_spec_bytes(const gh_spec *spec) {
 
 enum { ALIGNMENT = 64, HEAD = (sizeof(gh_context) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT };
 
-/* After the block: pointers to inputs and outputs, scalars, and the error flag. */
+/* After the block: the error flag, scalars, and pointers to inputs and outputs. */
 static size_t table_bytes(const gh_program *p) {
   size_t most = 0;
   for (int i = 0; i < gh_size_count(p); i++) {
@@ -314,8 +314,8 @@ gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_c
   gh_code code = check(c, "input", inputs, input_count, p->input, p->inputs);
   if (!code) code = check(c, "output", outputs, output_count, p->output, p->outputs);
   if (code) return code;
-  void **in = c->table, **out = in + p->fetches;
-  int64_t *scalars = (int64_t *)(out + p->results), *failed = scalars + p->scalars;
+  int64_t *failed = (int64_t *)c->table, *scalars = failed + 1;
+  void **in = (void **)(scalars + p->scalars), **out = in + p->fetches;
   draw_keys(c, p);
   p->numbers(c->block, scalars);
   for (int64_t i = 0; i < p->fetches; i++) in[i] = place_of(c, inputs, p->fetch[i]);

@@ -67,6 +67,7 @@ gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_c
 /* The state, as a safetensors file: all of it is there or nothing changes. Saving replaces a file when
    it is complete. gh_copy gives one program the state that it has in common with another. */
 gh_code gh_load(gh_context *context, const char *path);
+gh_code gh_load_memory(gh_context *context, const void *data, size_t bytes); /* of a file */
 gh_code gh_save(gh_context *context, const char *path);
 gh_code gh_copy(gh_context *to, const gh_context *from);
 

@@ -186,30 +186,40 @@ static gh_code read_all(gh_context *c, FILE *file, const char *path, char **data
   return GH_OK;
 }
 
-gh_code gh_load(gh_context *context, const char *path) {
-  if (!context || !path) return GH_ARGUMENT;
+/* Takes the state from the contents of a file, whose name is for texts. */
+static gh_code take_state(gh_context *context, const char *data, int64_t bytes, const char *path) {
   const gh_program *p = context->program;
-  FILE *file = fopen(path, "rb");
-  if (!file) return gh_fail(context, GH_FILE, "%s: cannot open %.150s", p->name, path);
-  char *data;
-  int64_t bytes = 0;
-  int64_t *places = malloc(((size_t)p->states + 1) * sizeof *places);
-  gh_code code = read_all(context, file, path, &data, &bytes);
-  fclose(file);
-  if (!code && !places) code = gh_fail(context, GH_MEMORY, "%s: no memory", p->name);
   uint64_t length = 0;
-  if (!code) {
-    memcpy(&length, data, 8);
-    if (length > MOST_HEADER || (int64_t)length > bytes - 8)
-      code = gh_fail(context, GH_FORMAT, "%s: %.150s has a bad header", p->name, path);
-  }
-  const text header = {data + 8, data ? data + 8 + length : NULL};
-  if (!code) code = find_state(context, header, bytes - 8 - (int64_t)length, places, path);
+  if (bytes < 8) return gh_fail(context, GH_FORMAT, "%s: %.150s is too short", p->name, path);
+  memcpy(&length, data, 8);
+  if (length > MOST_HEADER || (int64_t)length > bytes - 8)
+    return gh_fail(context, GH_FORMAT, "%s: %.150s has a bad header", p->name, path);
+  int64_t *places = malloc(((size_t)p->states + 1) * sizeof *places);
+  if (!places) return gh_fail(context, GH_MEMORY, "%s: no memory", p->name);
+  const text header = {data + 8, data + 8 + length};
+  const gh_code code = find_state(context, header, bytes - 8 - (int64_t)length, places, path);
   for (int64_t i = 0; !code && i < p->states; i++)
     memcpy(context->block + p->state_at[i], header.end + places[i], (size_t)gh_spec_bytes(p->state + i));
   free(places);
+  return code;
+}
+
+gh_code gh_load(gh_context *context, const char *path) {
+  if (!context || !path) return GH_ARGUMENT;
+  FILE *file = fopen(path, "rb");
+  if (!file) return gh_fail(context, GH_FILE, "%s: cannot open %.150s", context->program->name, path);
+  char *data;
+  int64_t bytes = 0;
+  gh_code code = read_all(context, file, path, &data, &bytes);
+  fclose(file);
+  if (!code) code = take_state(context, data, bytes, path);
   free(data);
   return code;
+}
+
+gh_code gh_load_memory(gh_context *context, const void *data, size_t bytes) {
+  if (!context || !data) return GH_ARGUMENT;
+  return take_state(context, data, (int64_t)bytes, "the memory");
 }
 
 /* ---- writing ------------------------------------------------------------------------------ */
