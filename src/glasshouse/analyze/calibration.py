@@ -6,7 +6,7 @@ analysis, its time is the thread's processor time without that of kernels, and t
 that explain the times best. Whole steps are measured, because a function in a tight loop takes half
 the time that it takes among others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from time import thread_time_ns
@@ -17,7 +17,7 @@ import numpy as np
 from glasshouse import nn, optim
 from glasshouse.analyze.host import HostWork
 from glasshouse.analyze.kernel_rates import REPEATS, calibrate_kernels
-from glasshouse.analyze.machine import CPU2, HOST_COSTS, SWEPT_BYTES, MachineProfile
+from glasshouse.analyze.machine import CPU2, HOST_COSTS, KERNEL_COSTS, SWEPT_BYTES, MachineProfile
 from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.base.flags import flags
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
-FEWEST_PRODUCTS = 8  # in a step that tells how long a product takes to start
 SWEPT = np.empty(SWEPT_BYTES, np.uint8)
 WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
 
@@ -136,6 +135,18 @@ class Cells(nn.Module):
         return self.head(state)
 
 
+class Turns(nn.Module):
+    """Recurrent layers, whose loops are compiled."""
+
+    def __init__(self, layer: type[Any], width: int) -> None:
+        super().__init__()
+        self.layer: Any = layer(7, width, batch_first=True)
+        self.head: Linear = nn.Linear(width, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.layer(x)[0][:, -1])
+
+
 def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
     """Training steps that differ in Python's main work."""
     rng = np.random.default_rng(0)
@@ -178,6 +189,8 @@ def synthetic_steps(smoke: bool) -> list["SyntheticStep"]:
         SyntheticStep(Nest(3, 2 + count // 2), F.mse_loss, optim.SGD, x, y),
         SyntheticStep(Filters(count), F.cross_entropy, optim.Adagrad, batch(3, 4, 8), classes),
         SyntheticStep(Cells(2 * count), F.cross_entropy, optim.SGD, batch(3, 6), classes),
+        SyntheticStep(Turns(nn.GRU, 24), F.mse_loss, optim.SGD, batch(3, 3 * count, 7), y),
+        SyntheticStep(Turns(nn.LSTM, 9), F.mse_loss, optim.Adam, batch(3, 5 * count, 7), y),
         *captured,
     ]
 
@@ -246,17 +259,17 @@ class SyntheticStep:
             watcher.unwatch()
         self.kernel_times.append(watcher.ns)
 
-    def product_starts(self, machine: MachineProfile) -> list[float]:
-        """The ns that each product takes beyond the estimate, if the step has many; else none."""
+    def kernel_starts(self, machine: MachineProfile) -> tuple[list[int], float, float]:
+        """How many kernels, products and calls in loops the step runs, the ns that its kernels take
+        beyond the rates, and in all."""
         assert self.analysis is not None
-        plain_ns, started_ns = (
-            replace(self.analysis, machine=replace(machine, product_ns=ns)).kernel_ns
-            for ns in (0.0, 1.0)
+        plain = replace(machine, **dict.fromkeys(KERNEL_COSTS, 0.0))
+        plain_ns, *more_ns = (
+            replace(self.analysis, machine=replace(plain, **costs)).kernel_ns
+            for costs in ({}, *({name: 1.0} for name in KERNEL_COSTS))
         )
-        products = round(started_ns - plain_ns)
-        if products < FEWEST_PRODUCTS:
-            return []
-        return [max(0.0, (median(self.kernel_times) - plain_ns) / products)]
+        counts = [round(ns - plain_ns) for ns in more_ns]
+        return counts, median(self.kernel_times) - plain_ns, median(self.kernel_times)
 
     @property
     def host_ns(self) -> float:
@@ -290,26 +303,32 @@ class HostCalibration:
 
     def complete(self, machine: MachineProfile) -> MachineProfile:
         """Add what these steps tell to a profile that has the rates of kernels."""
-        starts = [ns for step in self.steps for ns in step.product_starts(machine)]
-        return replace(machine, product_ns=median(starts), **self.costs())
+        counts, beyond_ns, all_ns = zip(
+            *(step.kernel_starts(machine) for step in self.steps), strict=True
+        )
+        starts = costs_that_explain(counts, beyond_ns, all_ns)
+        return replace(machine, **dict(zip(KERNEL_COSTS, starts, strict=True)), **self.costs())
 
     def costs(self) -> dict[str, Any]:
         """Costs in ns and the part of them while caches are warm, as a MachineProfile has them."""
         works = [step.work for step in self.steps]
-        costs = costs_that_explain(works, [step.host_ns for step in self.steps])
+        times = [step.host_ns for step in self.steps]
+        costs = costs_that_explain(works, times, times)
         warm = median(step.warm for step in self.steps)
         return dict(zip(HOST_COSTS, costs, strict=True)) | {"warm": warm}
 
 
-def costs_that_explain(works: list[HostWork], times_ns: list[float]) -> list[float]:
+def costs_that_explain(
+    works: Sequence[Any], times_ns: Sequence[float], sizes_ns: Sequence[float]
+) -> list[float]:
     """Fit the cost of each kind of work, at least 0, such that the sums come closest to the times,
-    in proportion to them."""
-    times = np.array(times_ns)
-    counts = np.array(works, float) / times[:, None]
+    in proportion to these sizes."""
+    sizes = np.array(sizes_ns)
+    counts, times = np.array(works, float) / sizes[:, None], np.array(times_ns) / sizes
     costs, active = np.zeros(counts.shape[1]), np.ones(counts.shape[1], bool)
     while active.any():
         costs[:] = 0
-        costs[active] = np.linalg.lstsq(counts[:, active], np.ones(len(times)))[0]
+        costs[active] = np.linalg.lstsq(counts[:, active], times)[0]
         if (costs >= 0).all():
             break
         active &= costs > 0

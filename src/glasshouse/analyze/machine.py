@@ -21,6 +21,7 @@ from glasshouse.dispatch.scope import Origin
 from glasshouse.graph.node import Node
 
 # As in HostWork.
+KERNEL_COSTS = ("overhead_ns", "product_ns", "loop_ns")  # of kernels among others, beyond rates
 HOST_COSTS = (
     *("call_ns", "node_ns", "program_ns", "array_ns", "check_ns", "captured_ns", "handed_ns"),
 )
@@ -56,6 +57,7 @@ class MachineProfile:
     handed_ns: float = 0.0  # of handing an array to a captured Program, or taking one from it
     warm: float = 1.0  # Python's time while its data is in a cache, as a part of the times above
     product_ns: float = 0.0  # start of a product among other kernels: its code is in no cache
+    loop_ns: float = 0.0  # of a call in the body of a compiled loop, in each turn
 
     def ns(self, info: StepInfo) -> float:
         """Ns of the step's kernels."""

@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import glasshouse as gh
 from glasshouse.analyze import MachineProfile, step
 from glasshouse.analyze.calibration import HostCalibration, costs_that_explain
 from glasshouse.analyze.host import CallCounter, HostWork
-from glasshouse.analyze.machine import HOST_COSTS, SWEPT_BYTES
+from glasshouse.analyze.machine import HOST_COSTS, KERNEL_COSTS, SWEPT_BYTES
 from glasshouse.base.flags import flags
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.dispatch import backend as backends
@@ -146,12 +145,12 @@ def test_costs_are_those_that_explain_the_times():
     works = [HostWork(*row) for row in rng.integers(1, 100, (9, 7)).tolist()]
     each = (3.0, 50.0, 900.0, 7.0, 20.0, 800.0, 9.0)
     times = [float(np.dot(each, work)) for work in works]
-    assert costs_that_explain(works, times) == pytest.approx(each)
+    assert costs_that_explain(works, times, times) == pytest.approx(each)
 
 
 def test_no_cost_is_negative():
     works = [HostWork(*row) for row in ([1, 0], [1, 1], [2, 1])]
-    costs = costs_that_explain(works, [10.0, 5.0, 20.0])
+    costs = costs_that_explain(works, [10.0, 5.0, 20.0], [1.0] * 3)
     assert min(costs) == 0 and costs[0] > 0
 
 
@@ -164,11 +163,34 @@ def test_calibration_counts_synthetic_steps_and_finds_their_costs():
     assert all(min(own.work[:4]) > 0 for own in host.steps if not own.work.captured)
     assert captured and all(work.calls > 0 and work.handed > 0 == work.nodes for work in captured)
     kernels = MachineProfile.load("cpu2")
-    starts = [ns for synthetic in host.steps for ns in synthetic.product_starts(kernels)]
-    assert host.complete(kernels).product_ns == median(starts) >= 0
+    counts = np.array([own.kernel_starts(kernels)[0] for own in host.steps])
+    assert counts[:, 0].min() > 0 and (counts[:, :2].max(axis=0) > 0).all()
+    assert (counts[:, 2] > 0).sum() == 2  # the recurrent layers' loops
+    complete = host.complete(kernels)
+    assert min(getattr(complete, name) for name in KERNEL_COSTS) >= 0 < complete.overhead_ns
     costs = host.costs()
     assert 0 < costs.pop("warm") <= 1
     assert set(costs) == set(HOST_COSTS) and min(costs.values()) >= 0 < sum(costs.values())
+
+
+def test_products_in_a_loop_have_the_rate_of_their_own_size():
+    free = {"overhead_ns": 0.0, "bandwidth": [(1.0, 1e30)], "elementwise": 1e30}
+    machine = replace(MachineProfile.load("cpu2"), **free)
+    machine.matrix = {"matmul float32": [(1.0, 1e6), (1e9, 1e15)]}  # faster if taken as one product
+    few, many = (loops_ns(machine, length) for length in (10, 100))
+    assert few > 0 and many == pytest.approx(10 * few)
+    turns = replace(machine, loop_ns=50.0)
+    more = [loops_ns(turns, length) - loops_ns(machine, length) for length in (10, 100)]
+    assert more[0] > 0 and more[1] == pytest.approx(10 * more[0])
+
+
+def loops_ns(machine, length):
+    """The ns of the compiled loops in a recurrent layer's step."""
+    rnn = gh.nn.RNN(8, 8, batch_first=True)
+    inputs = [((4, length, 8), "float32"), ((4, length, 8), "float32")]
+    found = step(rnn, lambda out, y: F.mse_loss(out[0], y), gh.optim.SGD, inputs)
+    infos = [info for run in found.runs for info in run.plan.step_infos()]
+    return sum(machine.ns(info) for info in infos if info.name == "scan")
 
 
 def test_small_products_take_as_long_as_the_smallest_measured_and_a_start_each():
