@@ -77,6 +77,20 @@ class Cursor:
         self.at += size
         return self.memory[self.at - size : self.at].decode("utf-8", "replace")
 
+    def texts(self, count: int) -> list[str]:
+        """Strings, of which a vocabulary has many: each is read in a few calls."""
+        memory, at, end, result = self.memory, self.at, len(self.memory), []
+        for _ in range(count):
+            start = at + 8
+            size = int.from_bytes(memory[at:start], "little")
+            if start + size > end:
+                self.at = at
+                result.append(self.text())  # which says what is wrong
+            at = start + size
+            result.append(memory[start:at].decode("utf-8", "replace"))
+        self.at = at
+        return result
+
     def value(self, code: int, depth: int = 0) -> Any:
         """A number, a string, or a list of one kind."""
         if code == STRING:
@@ -89,7 +103,9 @@ class Cursor:
         return self.values(code, 1, depth)[0]
 
     def values(self, code: int, count: int, depth: int) -> list[Any]:
-        if code in (STRING, ARRAY):
+        if code == STRING:
+            return self.texts(count)
+        if code == ARRAY:
             return [self.value(code, depth) for _ in range(count)]
         size = self.size(code) * count
         self.check_rest(size, "numbers")

@@ -79,7 +79,7 @@ class SentenceEncoder:
     """
 
     def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
-        body = getattr(model, getattr(model, "base_name", None) or "", model)
+        body: Any = getattr(model, getattr(model, "base_name", None) or "", model)
         if not isinstance(body, BertModel):
             got, fix = type(model).__name__, "Take an encoder, such as a BertModel."
             raise OptionError("SentenceEncoder", "a model with an encoder", got, fix)

@@ -20,9 +20,16 @@ def skip_init(module_cls: Any, *args: int, **kwargs: Any) -> Module:
     if not isinstance(module_cls, type) or not issubclass(module_cls, Module):
         got = module_cls.__name__ if isinstance(module_cls, type) else type_name(module_cls)
         raise DTypeError("skip_init", "a class of Modules", got, "Pass e.g. nn.Linear.")
-    generator, device = random.default_generator(), kwargs.pop("device", None)
+    device = kwargs.pop("device", None)
+    return without_values(module_cls, *args, **kwargs).to_empty(device=device)
+
+
+def without_values(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """module_cls(*args, **kwargs), whose parameters and buffers have no memory. The default
+    generator stays where it was."""
+    generator = random.default_generator()
     before = generator.state()
     with use_backend("meta"):
         module = module_cls(*args, **kwargs)
     generator.set_state(before)
-    return module.to_empty(device=device)
+    return module

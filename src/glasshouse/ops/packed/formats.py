@@ -96,7 +96,8 @@ class Unpacking(DerivativeRule):
         else:
             x = np.empty((*shape, form.numbers), np.float32)
             x[..., :half], x[..., half:] = codes & 15, codes >> 4
-            x -= form.zero  # exact
+            if form.zero:
+                x -= form.zero  # exact
         x *= heads[..., :1]
         if form.is_shifted:
             x += heads[..., 1:]

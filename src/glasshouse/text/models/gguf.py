@@ -13,7 +13,9 @@ from glasshouse.base.errors import CheckpointError, OptionError, suggest
 from glasshouse.dispatch.value import adopt, cast
 from glasshouse.interop.gguf import PLAIN, GgufFile
 from glasshouse.nn.quantized.selection import replace_module
+from glasshouse.nn.utils.init import without_values
 from glasshouse.ops.packed import FORMATS, unpack
+from glasshouse.tensor import empty
 from glasshouse.text.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from glasshouse.text.models.llama import LlamaConfig, LlamaForCausalLM
 from glasshouse.text.models.pretrained import load_weights
@@ -139,9 +141,11 @@ def from_gguf(file: GgufFile, packed: bool = True, dtype: DTypeLike | None = Non
     source = Renaming(file, family, config, parts)
     weights = {name: source.float_value(old, dtype) for old, name in source.names.items()
                if not (packed and source.is_packed(old))}  # fmt: skip
-    model = kind(config)  # its first values are never computed
+    model = without_values(kind, config)
     if packed:
         pack_layers(model, source, dtype)
+    for p in model.parameters():
+        p.rebind(empty(p.shape, dtype=p.dtype))
     model.to(dtype=dtype)
     load_weights(model, weights, ("*.packed",))
     return model.eval()
