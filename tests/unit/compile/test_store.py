@@ -17,6 +17,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.building import disk_cache, toolchain
 from glasshouse.compile.programs import program, store
 from glasshouse.graph import record
+from glasshouse.ops.packed import find_format
 from glasshouse.targets.cpu.onednn import library as onednn
 
 SCRIPT = """
@@ -153,6 +154,48 @@ def test_short_recordings_and_users_functions_are_not_stored(empty):
         assert key() == ""
         model().item()
     assert entries(empty) == []
+
+
+def packed_model(name="Q4_K"):
+    """Products by packed weights, whose unpacking has a rule beside its calls."""
+    form = find_format(name)
+    layer = gh.nn.QuantizedLinear(gh.ones((256, 1, form.nbytes), dtype="uint8"), 256, name)
+    x = gh.ones((1, 256))
+    with gh.no_grad():
+        for _ in range(40):
+            x = gh.tanh(layer(x)) * 2 + 1
+        return x.sum()
+
+
+def ruled_model():
+    """A function of the user's whose derivative is given."""
+
+    @gh.custom_vjp
+    def twice(x):
+        return gh.tanh(x) * 2
+
+    twice.defvjp(lambda x: (twice(x), x), lambda x, g: (g * 2,))
+    x = gh.ones((4, 4))
+    for _ in range(40):
+        x = twice(x) + x
+    return x.sum()
+
+
+@pytest.mark.parametrize("fn", [packed_model, ruled_model])
+def test_calls_with_a_rule_beside_them_are_stored(empty, monkeypatch, fn):
+    assert key(fn) == key(fn) != ""
+    value = fn().item()
+    assert len(entries(empty)) == 1
+    forget_programs()
+    no_compiling(monkeypatch)
+    with flags.override(verify=False):
+        assert fn().item() == value
+
+
+def test_the_format_of_weights_is_in_the_key(empty):
+    names = ["Q4_K", "Q6_K", "int8:256", "int4:256"]
+    keys = [key(packed_model, name) for name in names]
+    assert len(set(keys)) == len(names) and "" not in keys
 
 
 @pytest.mark.parametrize("spoil", [b"", b"spoilt", pickle.dumps(("no", "code"))])
