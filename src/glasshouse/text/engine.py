@@ -59,6 +59,13 @@ class TextRequest:
         self.stream: Any = None  # the text, once there is a slot
         self.start: float = time.perf_counter()
 
+    def say(self, text: str, end: Any) -> None:
+        """Tell a part of the text. Where the listener fails, this request alone is cancelled."""
+        try:
+            self.tell(text, end)
+        except Exception:  # such as of a loop that is closed
+            self.is_cancelled = True
+
     def cancel(self) -> None:
         """Let the engine drop this request; nobody listens any more."""
         self.is_cancelled = True
@@ -170,7 +177,7 @@ class Engine:
                 self.advance()
         for request in (*self.rows, *self.waiting):
             if request is not None:
-                request.tell("", "cancelled")
+                request.say("", "cancelled")
 
     def fill(self, slot: int) -> None:
         """Give a free slot to the next request, and read its prompt."""
@@ -179,7 +186,7 @@ class Engine:
                 request = self.waiting.popleft()
             if request.is_cancelled:
                 self.counts["cancelled"] += 1
-                request.tell("", "cancelled")
+                request.say("", "cancelled")
                 continue
             self.rows[slot] = request
             try:
@@ -245,7 +252,7 @@ class Engine:
         self.counts["written_tokens"] += 1
         text = "" if token in self.ends else stream.add(token)
         if text:
-            row.tell(text, None)
+            row.say(text, None)
         if token in self.ends or stream.is_ended:
             self.end(slot, "stop")
         elif len(row.results) >= row.limit:
@@ -258,10 +265,10 @@ class Engine:
             return
         if isinstance(reason, str):
             self.counts[{"stop": "finished", "length": "finished"}.get(reason, reason)] += 1
-            row.tell("" if reason == "cancelled" else row.stream.finish(), reason)
+            row.say("" if reason == "cancelled" else row.stream.finish(), reason)
         else:
             self.counts["failed"] += 1
-            row.tell("", reason)
+            row.say("", reason)
 
     def metrics(self) -> str:
         """The counts, as Prometheus reads them."""

@@ -83,7 +83,8 @@ class SentenceEncoder:
         if not isinstance(body, BertModel):
             got, fix = type(model).__name__, "Take an encoder, such as a BertModel."
             raise OptionError("SentenceEncoder", "a model with an encoder", got, fix)
-        self.model: BertModel = body.eval()
+        body.eval()
+        self.model: BertModel = body
         self.tokenizer = tokenizer
         self.max_length: int = min(MAX_LENGTH, body.config.max_position_embeddings)
         self.counts: dict[str, int] = {"requests": 0, "prompt_tokens": 0}

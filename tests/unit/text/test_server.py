@@ -103,6 +103,17 @@ def test_a_request_that_is_cancelled_frees_its_slot_and_others_fail_alone(engine
     assert not any(engine.rows)
 
 
+def test_a_listener_that_fails_ends_its_own_text_alone(engine):
+    def fail(text, end):
+        raise RuntimeError("Event loop is closed")
+
+    answers = [Answer() for _ in range(2)]
+    for tell in (fail, answers[0], fail, answers[1]):
+        engine.submit(TextRequest([1, 2], 6, tell))
+    assert [answer.wait()[1] for answer in answers] == ["length", "length"]
+    assert engine.is_alive and not any(engine.rows)
+
+
 def test_a_queue_has_an_end(engine):
     engine.queue_size, size = 0, engine.queue_size
     try:
