@@ -101,12 +101,18 @@ def input_names(model: Any) -> list[str]:
     ]
 
 
+def apart(text: str) -> tuple[str, str]:
+    """(input and sizes, dtype or ""): a name may have colons, too."""
+    before, _, dtype = text.rpartition(":")
+    return (before, dtype) if "=" in before else (text, "")
+
+
 def examples_of(model: Any, own: list[Any] | None, sizes: Iterable[str]) -> list[Any]:
     """Inputs for a model: the model's own, or zeros of the sizes.
 
     Raises: OptionError for names that are no inputs, and inputs of which nothing is known
     """
-    texts = [text.rpartition(":")[::2] if ":" in text else (text, "") for text in sizes]
+    texts = [apart(text) for text in sizes]
     shapes = shapes_of(text for text, _ in texts)
     dtypes = {text.rpartition("=")[0]: dtype for text, dtype in texts if dtype}
     names = input_names(model)

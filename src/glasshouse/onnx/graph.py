@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import glasshouse as gh
 from glasshouse.base.errors import CheckpointError, OptionError, suggest
 from glasshouse.onnx import operators
 from glasshouse.onnx.integers import join_products
@@ -85,7 +84,6 @@ class Builder:
         self.folder = folder
         self.functions: dict[tuple[str, str, str], Any] = {}
         self.weights: dict[str, np.ndarray] = {}
-        self.tensors: dict[int, Any] = {}  # constants as tensors, by the array's id
         self.nodes: int = 0
 
     # -- values ------------------------------------------------------------------------------
@@ -109,8 +107,6 @@ class Builder:
             graph.weights[name] = whole
         else:
             graph.constants[name] = array
-            if array.dtype != object and array.dtype.name in gh.base.dtype.by_name:
-                self.tensors[id(array)] = gh.asarray(array)
 
     def attribute(self, a: Any, inside: Around) -> Any:
         """The value of an attribute.

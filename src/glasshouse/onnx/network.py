@@ -13,6 +13,7 @@ from glasshouse.nn.module import Module, ModuleBuffer, Parameter
 from glasshouse.onnx.dtypes import dtype_of
 from glasshouse.onnx.graph import Builder, OnnxGraph
 from glasshouse.onnx.running import NamedValues, run
+from glasshouse.onnx.table import lifted
 from glasshouse.tensor.random import normal
 from glasshouse.tensor.standard.creation import zeros
 
@@ -31,7 +32,7 @@ class Runner:
         weights = dict(zip(self.names, values[count:]))
         scope = NamedValues(None, self.builder, weights)
         inputs = [known_array(x) for x in values[:count]]
-        return [scope.tensor(x) for x in run(self.graph, inputs, scope)]
+        return [lifted(x) for x in run(self.graph, inputs, scope)]
 
     def __deepcopy__(self, memo: Any) -> "Runner":
         return self

@@ -41,13 +41,6 @@ class NamedValues:
             scope = scope.outer
         raise KeyError(name)
 
-    def tensor(self, x: Any) -> Any:
-        """A value as a tensor, a list by its elements; a constant's tensor is made once."""
-        if isinstance(x, np.ndarray):
-            tensor = self.builder.tensors.get(id(x))
-            return lifted(x) if tensor is None else tensor
-        return lifted(x)
-
 
 class NodeBody:
     """A graph inside a node, as a function."""
@@ -138,7 +131,7 @@ def prepared(entry: Any, values: list[Any], scope: NamedValues) -> list[Any]:
     return [
         array_if_any(values[i]) if i in entry.static
         else values[i] if is_known
-        else scope.tensor(values[i])
+        else lifted(values[i])
         for i in places
     ]  # fmt: skip
 
@@ -152,7 +145,7 @@ def array_if_any(x: Any) -> Any:
 
 def defined(step: NodeStep, values: list[Any], scope: NamedValues) -> tuple[Any, ...]:
     """The results of a node by its definition: of the file's function, or of ONNX's."""
-    values = [scope.tensor(x) for x in values]
+    values = [lifted(x) for x in values]
     if step.node.op_type == "Attention":
         result = usual_attention(values, step.attributes, len(step.outputs))
         if result is not None:

@@ -1,6 +1,7 @@
 """Networks of ONNX files as modules: calls, weights, training, capture, control flow."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -215,3 +216,30 @@ def test_without_the_package_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(BackendError, match=r"pip install 'glasshouse\[onnx\]'"):
         gh.onnx.load(b"")
+
+
+def test_constants_of_a_network_are_constants_of_its_program(tmp_path):
+    node = helper.make_node
+    nodes = [
+        node("Mul", ["x", "w"], ["p"]),
+        node("Div", ["p", "three"], ["q"]),
+        node("Shape", ["x"], ["s"]),
+        node("Cast", ["s"], ["f"], to=FLOAT),
+        node("ReduceProd", ["f"], ["n"], keepdims=0),
+        node("Div", ["q", "n"], ["y"]),
+    ]
+    tensors = {"w": np.linspace(-1, 1, 4, dtype=np.float32), "three": np.float32(3)}
+    model = network_of(nodes, [("x:0", FLOAT, [2, 4])], [("y", FLOAT, [2, 4])], tensors)
+    for step in (model.graph.node[0], model.graph.node[2]):
+        step.input[0] = "x:0"
+    network, x = gh.onnx.load(model), np.arange(8, dtype=np.float32).reshape(2, 4)
+    expected = x * tensors["w"] / 3 / 8
+    captured = gh.optimize(network)
+    with gh.no_grad():
+        for _ in range(3):
+            np.testing.assert_allclose(captured(gh.asarray(x)).numpy(), expected, rtol=1e-6)
+    folder = gh.export_program(network, tmp_path, x)
+    manifest = json.loads((folder / "program.json").read_text())
+    assert [part["name"] for part in manifest["inputs"]] == ["x_0"]
+    state = gh.load(folder / "program.safetensors")
+    assert sorted(float(v) for k, v in state.items() if v.ndim == 0) == [3.0, 8.0]
