@@ -37,7 +37,7 @@ class CallCounter(AbstractContextManager[Any]):
 
     def __init__(self, backend: TensorBackend) -> None:
         self.calls: int = 0
-        kind = type(backend)
+        kind: Any = type(backend)
         self.apart: set[Any] = {kind.evaluate.__code__, kind.program_class.run.__code__}
         self.running: Any = None  # the frame that evaluates or runs a Program
         self.before: Any = None

@@ -144,7 +144,7 @@ class Collate:
         [1, 2]
     """
 
-    def __call__(self, samples: list[Any]) -> Tensor:
+    def __call__(self, samples: Sequence[Any]) -> Tensor:
         arrays = BatchArrays()
         return arrays.tensors(self.stack(samples, arrays.empty))
 

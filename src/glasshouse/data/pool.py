@@ -37,8 +37,8 @@ class Reply(NamedTuple):
 
     worker: int
     task: int
-    place: tuple[int, int, int] | None = None  # block, offset and size of the description
-    error: bytes | None = None
+    place: Any = None  # block, offset and size of the description
+    error: Any = None
 
 
 class WorkerPool:

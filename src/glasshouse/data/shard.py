@@ -103,7 +103,7 @@ def key_of(name: str) -> tuple[str, str]:
 
 def group_members(shard: Any) -> Iterator[list[Any]]:
     """Yield the members of each sample."""
-    key, members = None, []
+    key, members = None, list[Any]()
     for member in shard:
         if not member.isfile():
             continue

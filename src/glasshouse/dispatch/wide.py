@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base.dtype import DType, accumulation_dtype, by_numpy, float32, promote
-from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.dispatch.value import V, Value, as_value, cast
 
 
-def widened(x: Value) -> Value:
+def widened(x: V) -> V:
     """`x` in the dtype in which sums over it are carried: 16-bit floats become float32."""
     return cast(x, accumulation_dtype(x.dtype))
 

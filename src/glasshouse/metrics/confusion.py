@@ -107,7 +107,7 @@ class ClassAverage(ConfusionMatrix):
         check_type(name, zero_division, numbers.Real, "a number as zero_division", fix)
         self.zero_division: float = float(zero_division)
 
-    def of(self, right: Any, predicted: Any, true: Any) -> Any:
+    def of(self, right: Any, predicted: Any, true: Any) -> tuple[Any, Any]:
         """(numerator, denominator) of the metric."""
         raise NotImplementedError(f"{type(self).__name__}: expected of; got none.")
 

@@ -354,7 +354,7 @@ class Module(Hooked, Stateful):
             module.training = mode
         return self
 
-    def eval(self) -> "Module":
+    def eval(self) -> Self:
         """This module in evaluation mode."""
         return self.train(False)
 

@@ -287,7 +287,7 @@ class LnStructured(RandomStructured):
         return linalg.vector_norm(t, axis=others(t, axis), ord=self.n)
 
 
-def norms_of_slices(t: Tensor, axis: int, order: str) -> Tensor:
+def norms_of_slices(t: Tensor, axis: int, order: Any) -> Tensor:
     """The Frobenius or nuclear norm of each slice, which is a matrix for the latter."""
     if order == "fro":
         return linalg.vector_norm(t, axis=others(t, axis))

@@ -161,7 +161,7 @@ def read_through_copies(y: Node) -> None:
 def remake_norms(joint: GraphModule) -> None:
     """Have the backward pass recompute results of norms that only pointwise operators read."""
     backward = backward_nodes(joint)
-    places = {node: place for place, node in enumerate(joint.graph.nodes)}
+    places: Any = {node: place for place, node in enumerate(joint.graph.nodes)}
     for norm in [node for node in joint.graph.nodes if node.target in NORMS]:
         make, training = NORMS[norm.target]
         results = results_of(norm)

@@ -348,7 +348,7 @@ class ThreadMode(threading.local):
     """The mode of a thread, and the number of its watchers."""
 
     def __init__(self) -> None:
-        self.mode: WatchingMode | None = None
+        self.mode: Any = None  # a WatchingMode
         self.users: int = 0
         self.has_hooks: bool = False
 
