@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-FLOOR = 0.97  # of 25,000 public names; 1 is the aim
+FLOOR = 0.98  # of 25,000 public names; 1 is the aim
 SOURCES = Path(__file__).parents[2] / "src"
 
 
