@@ -5,6 +5,9 @@ threads each, alone and beside busy processes that never wait. Each side is a pr
 they compute in turn, in short rounds, and rounds alone and beside neighbours alternate. A slowdown
 is the median beside the neighbours by the median alone. Aim: at most 1.5 times OpenVINO's.
 
+Alone means with real-time priority, where the system allows that: other processes of the machine
+wait for that moment.
+
 A side runs in the first Python that has its package: this one, or those that `--peer` names.
 `--before FOLDER` measures an older `src` of Glasshouse, too.
 """
@@ -19,11 +22,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-THREADS, BUSY, SIZE, ROUNDS = 2, 4, 224, 6
+THREADS, BUSY, SIZE, ROUNDS = 2, 4, 224, 5
 PACKAGES = {
     "glasshouse": "glasshouse",
     "glasshouse before": "glasshouse",
@@ -153,13 +156,22 @@ def run_calls(side: Any, count: int) -> list[float]:
     return json.loads(side.stdout.readline())
 
 
+def set_priority(side: Any, policy: int, priority: int) -> None:
+    """Give all threads of a side a policy of scheduling, where the system allows it."""
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{side.pid}/task"):
+            os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
+
+
 def run_rounds(sides: dict[str, Any], rounds: int, counts: tuple[int, int]) -> dict[str, Any]:
     """Seconds of all calls of each side, alone and beside neighbours."""
     alone: dict[str, list[float]] = {name: [] for name in sides}
     beside: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
+            set_priority(side, os.SCHED_RR, 1)
             alone[name] += run_calls(side, counts[0])
+            set_priority(side, os.SCHED_OTHER, 0)
         with ExitStack() as stack:
             for _ in range(BUSY):
                 stack.enter_context(child([sys.executable, "-c", BUSY_LOOP]))
@@ -194,18 +206,23 @@ def main() -> int:
         path = str(Path(folder) / "network.onnx")
         export(path)
         sides = start_sides(stack, path, options)
-        times = run_rounds(sides, *((1, (2, 2)) if options.smoke else (ROUNDS, (10, 5))))
+        times = run_rounds(sides, *((1, (2, 2)) if options.smoke else (ROUNDS, (20, 4))))
     rows, results = [], {}
     for name, both in times.items():
         alone, beside = map(statistics.median, both)
         ratio = beside / alone
         worst = statistics.quantiles(both[1], n=10)[-1]
-        results[name] = {"alone_s": alone, "beside_s": beside, "slowdown": ratio, "tenth_s": worst}
+        results[name] = {
+            "alone_s": alone,
+            "beside_s": beside,
+            "slowdown": ratio,
+            "slowest_tenth_s": worst,
+        }
     theirs = results.get("OpenVINO", {}).get("slowdown")
     for name, found in results.items():
         if theirs:
             found["ratio"] = found["slowdown"] / theirs
-        cells = [f"{1e3 * found[key]:.1f} ms" for key in ("alone_s", "beside_s", "tenth_s")]
+        cells = [f"{1e3 * found[key]:.1f} ms" for key in ("alone_s", "beside_s", "slowest_tenth_s")]
         more = [f"{found[key]:.2f}" if key in found else "" for key in ("slowdown", "ratio")]
         rows.append([name, *cells, *more])
     columns = ["", "alone", f"beside {BUSY}", "slowest tenth", "slowdown", "/ OpenVINO's"]

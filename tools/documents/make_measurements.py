@@ -389,6 +389,12 @@ GROUPS = {
                     "ratio is PyTorch's time over ours."),
         Measurement("openmp", "Threads shared with PyTorch",
                     "A step of each framework alone, and in turn in one process."),
+        Measurement("neighbours", "Beside busy processes",
+                    "MobileNetV3, batch 1, float32, from its ONNX file, with two threads on two "
+                    "cores: alone (with real-time priority), and beside four busy processes and "
+                    "those of others who used the machine, too. The slowdown is the median beside "
+                    "them by that alone, the ratio "
+                    "that slowdown by OpenVINO's."),
     ]),
     "capture": ("Capture", [
         Measurement("capture", "Cost of capture", "Capture, a captured call, and a training loop."),

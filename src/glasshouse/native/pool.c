@@ -26,8 +26,9 @@
 #include <unistd.h>
 
 /* Nanoseconds to spin, and while others want the cores; a moment that is long was given to another
-   process, and is remembered for a while. */
-enum { SPIN_NS = 100000, SHORT_NS = 5000, LONG_NS = 400000, CROWDED_NS = 500000000 };
+   process, and where two come soon after each other, that is remembered for a while. */
+enum { SPIN_NS = 100000, SHORT_NS = 5000, LONG_NS = 400000, SOON_NS = 200000000 };
+enum { CROWDED_NS = 500000000 };
 enum { MOST = 1 << 12, FRAMES = 16 }; /* threads, and regions in regions that have several parts */
 
 typedef void (*Body)(void *);
@@ -59,7 +60,7 @@ static __thread struct {
 } self;
 
 static int default_threads = 1;
-static _Atomic int64_t crowded_until;
+static _Atomic int64_t crowded_until, long_before;
 static double pauses_per_ns = 0.02;
 static pthread_key_t at_end;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -104,6 +105,12 @@ static void wake(_Atomic uint32_t *word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
 }
 
+/* One long moment may be the machine's own. */
+static void note_long(int64_t now) {
+  const int64_t before = atomic_exchange(&long_before, now);
+  if (now - before < SOON_NS) atomic_store(&crowded_until, now + CROWDED_NS);
+}
+
 /* Spins until it is done, for a moment. */
 #define SPIN_UNTIL(done)                                                                 \
   while (!(done)) {                                                                      \
@@ -112,7 +119,7 @@ static void wake(_Atomic uint32_t *word, int count) {
     for (int tries = (int)(ns * pauses_per_ns); tries > 0 && !(done); tries--)           \
       pause_shortly();                                                                   \
     const int64_t until = now_ns();                                                      \
-    if (until - since > LONG_NS) atomic_store(&crowded_until, until + CROWDED_NS);       \
+    if (until - since > LONG_NS) note_long(until);                                       \
     break;                                                                               \
   }
 
