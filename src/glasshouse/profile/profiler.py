@@ -26,7 +26,7 @@ from glasshouse.profile.tables import EventAverages, KernelRows, ModuleTree, ker
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace, TraceEvent
 from glasshouse.profile.traces.chrome_lines import LineExporter
-from glasshouse.profile.traces.hta_lines import HtaLineExporter
+from glasshouse.profile.traces.hta import HtaExporter
 from glasshouse.profile.traces.merging import merge
 from glasshouse.profile.traces.read_trace import read_trace
 
@@ -303,7 +303,7 @@ class profile:
     def export_chrome_trace(self, path: str | Path, hta: bool = False) -> Path:
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta`: for HolisticTraceAnalysis, in whole µs, with kernels as those of a device stream."""
-        exporter = HtaLineExporter if hta else LineExporter
+        exporter = HtaExporter if hta else LineExporter
         return exporter(self.trace, self.record_shapes).write(path)
 
     def export_stacks(

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from tests.unit.profile.clear_exporters import ClearExporter, ClearHtaExporter
 from tests.unit.profile.test_profiler import make_step, prof  # noqa: F401  a fixture
 from tests.unit.profile.test_read_trace import gpu_trace, read  # noqa: F401  a fixture
 
@@ -13,11 +14,11 @@ from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.chrome import Exporter, makes_node
 from glasshouse.profile.traces.chrome_lines import LineExporter
 from glasshouse.profile.traces.hta import HtaExporter
-from glasshouse.profile.traces.hta_lines import HtaLineExporter
 
 
 def assert_same_text(trace, shapes: bool) -> None:
-    for by_columns, one_by_one in ((LineExporter, Exporter), (HtaLineExporter, HtaExporter)):
+    pairs = (LineExporter, ClearExporter), (HtaExporter, ClearHtaExporter)
+    for by_columns, one_by_one in pairs:
         lines, records = by_columns(trace, shapes).lines(), one_by_one(trace, shapes).lines()
         assert list(lines) == list(records)
 

@@ -5,6 +5,7 @@ from time import perf_counter_ns
 
 import numpy as np
 import pytest
+from tests.unit.profile.clear_exporters import ClearHtaExporter
 from tests.unit.profile.test_profiler import make_step, prof  # noqa: F401  a fixture
 
 import glasshouse as gh
@@ -16,7 +17,7 @@ from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Node, Origin
 from glasshouse.profile.report import timeline_data
-from glasshouse.profile.traces import chrome, hta, hta_lines
+from glasshouse.profile.traces import chrome, hta
 
 ELEMENTS, RANKS = 1_000, 2
 TICK = 10_000_000  # ns: longer than other programs keep this one waiting
@@ -201,8 +202,8 @@ def test_lines_from_columns_are_the_text_of_the_records(tmp_path):
                 gh.ones(3) + 1
                 run_on_device(i * TICK // 10)
             p.step()
-    lines = hta_lines.HtaLineExporter(p.trace, True).lines()
-    assert list(lines) == list(hta.HtaExporter(p.trace, True).lines())
+    lines = hta.HtaExporter(p.trace, True).lines()
+    assert list(lines) == list(ClearHtaExporter(p.trace, True).lines())
 
 
 def test_tables_know_what_devices_did(folder):

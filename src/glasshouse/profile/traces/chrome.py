@@ -49,71 +49,32 @@ class Slice(NamedTuple):
     args: dict[str, Any]
 
 
-class KernelSlice(NamedTuple):
-    """A step that ran: its slice, the events whose calls it computed, its row in `trace.steps`."""
-
-    slice: Slice
-    events: list[int]
-    row: int
-
-
 class Exporter:
+    """The slices of a trace and their texts; `chrome_lines.py` makes its lines of them."""
+
     def __init__(self, trace: Trace, shapes: bool) -> None:
         self.recording, self.shapes = trace, shapes
         self.trace: Trace = with_transfers(trace)
         self.pid: int = trace.pid
-        self.place: dict[int, Slice] = {}  # of events
-        self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
         self.args_of_step: dict[tuple[int, int], dict[str, Any]] = {}
         self.flows: int = 0
 
     def name_of_call(self, name: str) -> str:
         return name
 
-    def time(self, ns: int) -> float:
-        return int(ns) / 1000
-
-    def duration(self, begin: int, end: int) -> float:
-        return self.time(end - begin)
-
-    def records(self) -> Iterator[dict[str, Any]]:
-        slices = self.host_slices()
-        if self.trace.with_stack:
-            slices += self.stack_slices()
-        kernels = list(self.kernels())
-        beside = list(self.beside_kernels(kernels))
-        slices += [*(k.slice for k in kernels), *self.run_slices(), *beside]
-        slices = nested(slices, self.moved)
-        yield from self.names({s.track for s in slices})
-        for s in slices:
-            yield self.slice_record(s)
-        for before, after in self.backward_pairs():
-            yield from self.arrow("fwdbwd", self.place[before], self.place[after])
-        yield from self.kernel_arrows(kernels, beside)
-        yield from self.memory_records()
-
     def lines(self) -> Iterator[str]:
-        """The records as text."""
-        return map(json.JSONEncoder().encode, self.records())
+        """The lines of all records."""
+        raise NotImplementedError
+
+    def microseconds(self, ns: Any) -> Any:
+        """Times in µs, as the file has them."""
+        return ns / 1000
 
     def write(self, path: Any) -> Path:
         more = {"recording": recording_data(self.recording)}
         return write(path, head_of(self.trace, self.shapes), self.lines(), more)
 
     # -- slices --------------------------------------------------------------------------------
-
-    def host_slices(self) -> list[Slice]:
-        trace, slices = self.trace, []
-        for i, e in enumerate(trace.events):
-            name, category, args = self.event_text(e)
-            numbers: dict[Any, Any] = {"External id": i + 1}
-            if (seq := int(e["seq"])) >= 0:
-                thread = self.forward_thread.get(seq, 0)
-                numbers |= {"Sequence number": seq, "Fwd thread id": thread}
-            times = int(e["begin"]) - trace.begin_ns, int(e["end"]) - trace.begin_ns
-            slices.append(Slice(int(e["thread"]) + 1, *times, name, category, numbers | args))
-            self.place[i] = slices[-1]
-        return slices
 
     def event_text(self, e: Any) -> tuple[str, str, dict[str, Any]]:
         """Name, category and args of an event, but for its numbers."""
@@ -192,13 +153,6 @@ class Exporter:
                 args["stack"] = self.trace.frames(run.stack)
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
 
-    def kernels(self) -> Iterator[KernelSlice]:
-        events = self.events_of_kernels()
-        for row, numbers in enumerate(events):
-            kernel = KernelSlice(self.kernel_slice(row), numbers, row)
-            steps = self.trace.steps
-            yield self.shown(kernel, self.trace.info(steps.program[row], steps.step[row]))
-
     @cached_property
     def shares_of_step(self) -> dict[tuple[int, int], list[Any]]:
         """Calls that each step of each Program works for."""
@@ -240,13 +194,6 @@ class Exporter:
             call_events = {events[place] for place in places.get(tuple(step), ())}
             yield sorted(call_events - {-1})
 
-    def shown(self, kernel: KernelSlice, info: Any) -> KernelSlice:
-        return kernel
-
-    def beside_kernels(self, kernels: list[KernelSlice]) -> list[Slice]:
-        """Slices beside kernels: the launch of each on a device."""
-        return self.launch_slices()
-
     def launch_slices(self) -> list[Slice]:
         """The launch of each step on a device, by the host."""
         steps, start, slices = self.trace.steps, self.trace.begin_ns, []
@@ -259,14 +206,12 @@ class Exporter:
         return slices
 
     def slice_record(self, s: Slice) -> dict[str, Any]:
+        """The record of a slice, but for its track and times."""
         return {
             "ph": "X",
             "cat": s.category,
             "name": s.name,
             "pid": self.pid,
-            "tid": s.track,
-            "ts": self.time(s.begin),
-            "dur": self.duration(s.begin, s.end),
             "args": s.args,
         }
 
@@ -295,14 +240,6 @@ class Exporter:
 
     # -- arrows and counters -------------------------------------------------------------------
 
-    def arrow(self, category: str, start: Slice, end: Slice) -> Iterator[dict[str, Any]]:
-        self.flows += 1
-        for ph, s in (("s", start), ("f", end)):
-            record = self.slice_record(self.moved.get(id(s), s))
-            more = {"bp": "e"} if ph == "f" else {}
-            fields = {"ph": ph, "id": self.flows, "cat": category, "name": category}
-            yield fields | {name: record[name] for name in ("pid", "tid", "ts")} | more
-
     def backward_pairs(self) -> list[tuple[int, int]]:
         """(call, pull) for each node of autograd: the events that made it and pulled it back."""
         events = self.trace.events
@@ -318,21 +255,10 @@ class Exporter:
         joined = [(call, pull_of[number]) for call, number in pairs if number in pull_of]
         return [(call, pull) for call, pull in joined if begin[call] < begin[pull]]
 
-    def kernel_arrows(
-        self, kernels: list[KernelSlice], beside: list[Slice]
-    ) -> Iterator[dict[str, Any]]:
-        launch_of = {s.args["correlation"]: s for s in beside}
-        for k in kernels:
-            starts = [self.place[event] for event in k.events]
-            if k.row + 1 in launch_of:
-                starts.append(launch_of[k.row + 1])
-            for start in starts:
-                yield from self.arrow("ac2g", start, k.slice)
-
     def memory_records(self) -> Iterator[dict[str, Any]]:
         trace = self.trace
         for row in trace.memory:
-            common = {"pid": self.pid, "ts": self.time(int(row["time"]) - trace.begin_ns)}
+            common = {"pid": self.pid, "ts": self.microseconds(int(row["time"]) - trace.begin_ns)}
             allocated, reserved = int(row["allocated"]), int(row["reserved"])
             counts = {"allocated": allocated, "reserved": reserved}
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
@@ -375,17 +301,6 @@ def kernel_args(
         "FLOPs": info.flops,
         "bytes": info.bytes,
     } | ({"fallback": info.fallback} if info.fallback else {})
-
-
-def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
-    """The slices in a reader's order; what overlaps in part changes its track, noted in `moved`."""
-    ordered = sorted(slices, key=lambda s: (s.begin, -s.end))
-    columns = ([getattr(s, name) for s in ordered] for name in ("track", "begin", "end"))
-    placed = [
-        s if track == s.track else moved.setdefault(id(s), s._replace(track=track))
-        for s, track in zip(ordered, nested_tracks(*columns), strict=True)
-    ]
-    return sorted(placed, key=lambda s: s.track)
 
 
 def nested_tracks(tracks: list[int], begins: list[int], ends: list[int]) -> list[int]:
