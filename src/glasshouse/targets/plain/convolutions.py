@@ -61,8 +61,7 @@ class PlainConvolutions(PlainKernels):
     ) -> None:
         views = [*reads, *writes]
         planned = PlannedKernel("\n".join([*pointers(*views), *text, ""]), views)
-        lowering.add_step(self, node, list(reads), [target], planned)
-        lowering.hand_out(node, [target])
+        self.add_kernel(lowering, node, list(reads), target, planned)
 
 
 def geometry(x: View, w: View, y: View, attrs: Any, real: str) -> str:

@@ -68,9 +68,7 @@ class PlainProducts(PlainKernels):
         places = f"b0{''.join(terms[0])}, b1{''.join(terms[1])}, b2 + ({at}) * {rows * columns}LL"
         lines += [f"gh_product_{real}({places}, {sizes});", ends]
         planned = PlannedKernel("\n".join(lines) + "\n", [a, b, target.view()])
-        lowering.add_step(self, node, [a, b], [target], planned)
-        lowering.hand_out(node, [target])
-        return True
+        return self.add_kernel(lowering, node, [a, b], target, planned)
 
 
 def whole(values: Any, fill: int) -> list[int]:

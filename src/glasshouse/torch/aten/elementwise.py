@@ -1,6 +1,7 @@
 """Elementwise operators: arithmetic, comparisons, functions, activations and their gradients."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,19 @@ def values_of(*operands: Any) -> list[Tensor]:
     """The operands as values: a number takes the dtype of the other operand, and shape ()."""
     like = next(x for x in operands if isinstance(x, Value))
     return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]
+
+
+def as_ours(name: str, compute: Callable[..., Any], promotion: Any = TO_FLOAT) -> None:
+    """Enter a function of ours that takes what an operator takes."""
+    aten(name, promotion=promotion)(lambda *operands, **named: compute(*operands, **named))
+
+
+def of_two(name: str, symbol: Callable[..., Any], promotion: Any = TO_BOOL) -> None:
+    """Enter a symbol of Python between tensors, or a tensor and a number."""
+
+    @aten(f"{name}.Tensor", f"{name}.Scalar", promotion=promotion)
+    def entry(x, y):
+        return symbol(*values_of(x, y))
 
 
 def divided_by(x: Any, y: Any) -> Any:
@@ -56,16 +70,8 @@ def subtract_from(x: Any, y: Any, alpha: int = 1) -> Any:
     return subtract(y, x, alpha)
 
 
-@aten("mul.Tensor", "mul.Scalar", promotion=DEFAULT)
-def multiply(x: Tensor, y: Tensor | float) -> Tensor:
-    x, y = values_of(x, y)
-    return x * y
-
-
-@aten("div.Tensor", "div.Scalar", promotion=TO_FLOAT)
-def divide(x: Tensor, y: Tensor | float) -> Tensor:
-    x, y = values_of(x, y)
-    return x / y
+of_two("mul", operator.mul, DEFAULT)
+of_two("div", operator.truediv, TO_FLOAT)
 
 
 def promotion_of_division(named: dict[Any, Any]) -> Any:
@@ -110,14 +116,8 @@ def fmod(x: Any, y: Any) -> Any:
     return gh.fmod(*divided_by(x, y))
 
 
-@aten("neg", promotion=KEEP)
-def negate(x: Tensor) -> Tensor:
-    return -x
-
-
-@aten("reciprocal", promotion=TO_FLOAT)
-def reciprocal(x: Any) -> Any:
-    return 1 / x
+as_ours("neg", operator.neg, KEEP)
+as_ours("reciprocal", lambda x: 1 / x)
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar", promotion=DEFAULT)
@@ -160,19 +160,10 @@ def fused_product(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
-@aten("lerp.Scalar", "lerp.Tensor", promotion=DEFAULT)
-def interpolate(x: Tensor, y: Tensor, weight: Tensor | float) -> Tensor:
-    return gh.lerp(x, y, weight)
-
-
-@aten("maximum", promotion=KEEP)
-def maximum(x: Tensor, y: Tensor) -> Tensor:
-    return gh.maximum(x, y)
-
-
-@aten("minimum", promotion=KEEP)
-def minimum(x: Any, y: Any) -> Any:
-    return gh.minimum(x, y)
+as_ours("lerp.Scalar", gh.lerp, DEFAULT)
+as_ours("lerp.Tensor", gh.lerp, DEFAULT)
+as_ours("maximum", gh.maximum, KEEP)
+as_ours("minimum", gh.minimum, KEEP)
 
 
 @aten("clamp.default", "clamp.Tensor", promotion=DEFAULT)
@@ -197,78 +188,15 @@ def clamp_max(x: Any, max: Any) -> Any:
 # -- comparisons and logic --------------------------------------------------------------------
 
 
-def compare(name: str, symbol: Callable[..., Any]) -> Callable[..., Any]:
-    @aten(f"{name}.Tensor", f"{name}.Scalar", promotion=TO_BOOL)
-    def entry(x, y):
-        return symbol(*values_of(x, y))
-
-    return entry
-
-
-compare("eq", lambda x, y: x == y)
-compare("ne", lambda x, y: x != y)
-compare("lt", lambda x, y: x < y)
-compare("le", lambda x, y: x <= y)
-compare("gt", lambda x, y: x > y)
-compare("ge", lambda x, y: x >= y)
-
-
-@aten("logical_and", promotion=TO_BOOL)
-def logical_and(x: Any, y: Any) -> Any:
-    return gh.logical_and(x, y)
-
-
-@aten("logical_or", promotion=TO_BOOL)
-def logical_or(x: Any, y: Any) -> Any:
-    return gh.logical_or(x, y)
-
-
-@aten("logical_xor", promotion=TO_BOOL)
-def logical_xor(x: Any, y: Any) -> Any:
-    return gh.logical_xor(x, y)
-
-
-@aten("logical_not", promotion=TO_BOOL)
-def logical_not(x: Any) -> Any:
-    return gh.logical_not(x)
-
-
-@aten("bitwise_and.Tensor", "bitwise_and.Scalar", promotion=KEEP)
-def bitwise_and(x: Any, y: Any) -> Any:
-    x, y = values_of(x, y)
-    return x & y
-
-
-@aten("bitwise_or.Tensor", "bitwise_or.Scalar", promotion=KEEP)
-def bitwise_or(x: Any, y: Any) -> Any:
-    x, y = values_of(x, y)
-    return x | y
-
-
-@aten("bitwise_xor.Tensor", "bitwise_xor.Scalar", promotion=KEEP)
-def bitwise_xor(x: Any, y: Any) -> Any:
-    x, y = values_of(x, y)
-    return x ^ y
-
-
-@aten("bitwise_not", promotion=KEEP)
-def bitwise_not(x: Any) -> Any:
-    return ~x
-
-
-@aten("isnan", promotion=TO_BOOL)
-def isnan(x: Any) -> Any:
-    return gh.isnan(x)
-
-
-@aten("isinf", promotion=TO_BOOL)
-def isinf(x: Any) -> Any:
-    return gh.isinf(x)
-
-
-@aten("where.self")
-def where(condition: Any, x: Any, y: Any) -> Any:
-    return gh.where(condition, x, y)
+for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    of_two(name, getattr(operator, name))
+of_two("bitwise_and", operator.and_, KEEP)
+of_two("bitwise_or", operator.or_, KEEP)
+of_two("bitwise_xor", operator.xor, KEEP)
+as_ours("bitwise_not", operator.invert, KEEP)
+for name in ("logical_and", "logical_or", "logical_xor", "logical_not", "isnan", "isinf"):
+    as_ours(name, getattr(gh, name), TO_BOOL)
+as_ours("where.self", gh.where, None)
 
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
@@ -281,21 +209,17 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
 # -- functions of one operand -----------------------------------------------------------------
 
 
-def function_of_one(name: str, compute: Callable[..., Any], promotion: Any = TO_FLOAT) -> None:
-    aten(name, promotion=promotion)(lambda x: compute(x))
-
-
 for name in (
     "acos acosh asin asinh atan atanh cos cosh erf exp exp2 expm1 log log10 log1p log2 rsqrt sin "
     "sinh sqrt tan tanh"
 ).split():
-    function_of_one(name, getattr(gh, name))
-function_of_one("sigmoid", functional.sigmoid)
-function_of_one("erfc", gh.special.erfc)
-function_of_one("abs", gh.abs, KEEP)
+    as_ours(name, getattr(gh, name))
+as_ours("sigmoid", functional.sigmoid)
+as_ours("erfc", gh.special.erfc)
+as_ours("abs", gh.abs, KEEP)
 for name in ("ceil", "floor", "round", "trunc", "square"):
-    function_of_one(name, getattr(gh, name), KEEP)
-function_of_one("signbit", gh.signbit, TO_BOOL)
+    as_ours(name, getattr(gh, name), KEEP)
+as_ours("signbit", gh.signbit, TO_BOOL)
 
 
 @aten("sign", "sgn", promotion=KEEP)
@@ -305,32 +229,21 @@ def sign(x: Any) -> Any:
     return gh.where(gh.isnan(x), full((), 0, x.dtype), signs) if x.dtype.is_floating else signs
 
 
-@aten("atan2", promotion=TO_FLOAT)
-def atan2(x: Any, y: Any) -> Any:
-    return gh.atan2(x, y)
-
-
-@aten("logaddexp", promotion=TO_FLOAT)
-def logaddexp(x: Any, y: Any) -> Any:
-    return gh.logaddexp(x, y)
+as_ours("atan2", gh.atan2)
+as_ours("logaddexp", gh.logaddexp)
 
 
 # -- activations ------------------------------------------------------------------------------
 
 
-@aten("relu", promotion=KEEP)
-def relu(x: Tensor) -> Tensor:
-    return functional.relu(x)
+as_ours("relu", functional.relu, KEEP)
+for name in ("gelu", "silu", "leaky_relu", "hardsigmoid", "hardswish", "softplus", "mish"):
+    as_ours(name, getattr(functional, name), DEFAULT)
 
 
 @aten("threshold_backward", promotion=DEFAULT)
 def threshold_backward(g: Tensor, x: Tensor, threshold: int) -> Tensor:
     return gh.where(x <= threshold, full((), 0, g.dtype), g)
-
-
-@aten("gelu", promotion=DEFAULT)
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    return functional.gelu(x, approximate=approximate)
 
 
 @aten("gelu_backward", promotion=DEFAULT)
@@ -344,11 +257,6 @@ def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
     distribution = 0.5 * (1 + gh.erf(x * math.sqrt(0.5)))
     density = gh.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
     return g * (distribution + x * density)
-
-
-@aten("silu", promotion=DEFAULT)
-def silu(x: Tensor) -> Tensor:
-    return functional.silu(x)
 
 
 @aten("silu_backward", promotion=DEFAULT)
@@ -365,11 +273,6 @@ def sigmoid_backward(g: Tensor, y: Tensor) -> Tensor:
 @aten("tanh_backward", promotion=DEFAULT)
 def tanh_backward(g: Tensor, y: Tensor) -> Tensor:
     return g * gh.conj(1 - y * y)
-
-
-@aten("leaky_relu", promotion=DEFAULT)
-def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
-    return functional.leaky_relu(x, negative_slope)
 
 
 @aten("leaky_relu_backward", promotion=DEFAULT)
@@ -402,19 +305,9 @@ def hardtanh_backward(g: Any, x: Any, min_val: Any, max_val: Any) -> Any:
     return gh.where((x > min_val) & (x < max_val), g, full((), 0, g.dtype))
 
 
-@aten("hardsigmoid", promotion=DEFAULT)
-def hardsigmoid(x: Any) -> Any:
-    return functional.hardsigmoid(x)
-
-
 @aten("hardsigmoid_backward", promotion=DEFAULT)
 def hardsigmoid_backward(g: Any, x: Any) -> Any:
     return gh.where((x > -3) & (x < 3), g / 6, full((), 0, g.dtype))
-
-
-@aten("hardswish", promotion=DEFAULT)
-def hardswish(x: Any) -> Any:
-    return functional.hardswish(x)
 
 
 @aten("hardswish_backward", promotion=DEFAULT)
@@ -423,20 +316,10 @@ def hardswish_backward(g: Any, x: Any) -> Any:
     return gh.where(x <= -3, full((), 0, g.dtype), gh.where(x < 3, inside, g))
 
 
-@aten("softplus", promotion=DEFAULT)
-def softplus(x: Any, beta: int = 1, threshold: int = 20) -> Any:
-    return functional.softplus(x, beta, threshold)
-
-
 @aten("softplus_backward", promotion=DEFAULT)
 def softplus_backward(g: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
     return gh.where(scaled > threshold, g, g * functional.sigmoid(scaled))
-
-
-@aten("mish", promotion=DEFAULT)
-def mish(x: Any) -> Any:
-    return functional.mish(x)
 
 
 @aten("log_sigmoid_forward")

@@ -41,13 +41,8 @@ def combined(x: Value, product: Value, beta: int, alpha: int) -> Value:
     return cast(product, dtype)
 
 
-@aten("addmm")
+@aten("addmm", "baddbmm")
 def addmm(x: Tensor, a: Tensor, b: Tensor, beta: int = 1, alpha: int = 1) -> Tensor:
-    return combined(x, matmul(a, b), beta, alpha)
-
-
-@aten("baddbmm")
-def baddbmm(x: Any, a: Any, b: Any, beta: int = 1, alpha: int = 1) -> Any:
     return combined(x, matmul(a, b), beta, alpha)
 
 

@@ -41,16 +41,6 @@ def max_pool(
     return function(x, kernel, stride, padding, spread(dilation, n), ceil_mode, True)
 
 
-@aten("max_pool2d_with_indices")
-def max_pool2d(x: Tensor, *options: Any) -> tuple[Tensor, ...]:
-    return max_pool(2, x, *options)
-
-
-@aten("max_pool3d_with_indices")
-def max_pool3d(x: Any, *options: Any) -> Any:
-    return max_pool(3, x, *options)
-
-
 def max_pool_backward(
     n: int,
     g: Tensor,
@@ -69,16 +59,6 @@ def max_pool_backward(
     return pulled_back(lambda x: function(x, kernel, stride, padding, dilation, ceil_mode), x, g)
 
 
-@aten("max_pool2d_with_indices_backward")
-def max_pool2d_backward(g: Tensor, x: Tensor, *options: Any) -> Tensor:
-    return max_pool_backward(2, g, x, *options)
-
-
-@aten("max_pool3d_with_indices_backward")
-def max_pool3d_backward(g: Any, x: Any, *options: Any) -> Any:
-    return max_pool_backward(3, g, x, *options)
-
-
 def avg_pool(
     n: int,
     x: Any,
@@ -94,54 +74,35 @@ def avg_pool(
     return function(x, kernel, stride, padding, ceil_mode, count, divisor)
 
 
-@aten("avg_pool1d")
-def avg_pool1d(x: Any, *options: Any) -> Any:
-    return avg_pool(1, x, *options)
+def enter_averages(n: int) -> None:
+    """Enter the pools over n axes that take means."""
+
+    @aten(f"avg_pool{n}d")
+    def averages(x, *options):
+        return avg_pool(n, x, *options)
+
+    @aten("adaptive_avg_pool1d" if n == 1 else f"_adaptive_avg_pool{n}d")
+    def adaptive(x, size):
+        return getattr(functional, f"adaptive_avg_pool{n}d")(x, tuple(size))
+
+    if n > 1:
+        backward = aten(f"avg_pool{n}d_backward")
+        backward(lambda g, x, *options: pulled_back(lambda x: averages(x, *options), x, g))
+        backward = aten(f"_adaptive_avg_pool{n}d_backward")
+        backward(lambda g, x: pulled_back(lambda x: adaptive(x, g.shape[-n:]), x, g))
 
 
-@aten("avg_pool2d")
-def avg_pool2d(x: Any, *options: Any) -> Any:
-    return avg_pool(2, x, *options)
+def enter_largest(n: int) -> None:
+    """Enter the pools over n axes that take largest elements."""
+    name = f"max_pool{n}d_with_indices"
+    aten(name)(lambda x, *options: max_pool(n, x, *options))
+    aten(f"{name}_backward")(lambda g, x, *options: max_pool_backward(n, g, x, *options))
 
 
-@aten("avg_pool3d")
-def avg_pool3d(x: Any, *options: Any) -> Any:
-    return avg_pool(3, x, *options)
-
-
-@aten("avg_pool2d_backward")
-def avg_pool2d_backward(g: Any, x: Any, *options: Any) -> Any:
-    return pulled_back(lambda x: avg_pool(2, x, *options), x, g)
-
-
-@aten("avg_pool3d_backward")
-def avg_pool3d_backward(g: Any, x: Any, *options: Any) -> Any:
-    return pulled_back(lambda x: avg_pool(3, x, *options), x, g)
-
-
-@aten("adaptive_avg_pool1d")
-def adaptive_avg_pool1d(x: Any, size: Any) -> Any:
-    return functional.adaptive_avg_pool1d(x, tuple(size))
-
-
-@aten("_adaptive_avg_pool2d")
-def adaptive_avg_pool2d(x: Any, size: Any) -> Any:
-    return functional.adaptive_avg_pool2d(x, tuple(size))
-
-
-@aten("_adaptive_avg_pool2d_backward")
-def adaptive_avg_pool2d_backward(g: Any, x: Any) -> Any:
-    return pulled_back(lambda x: adaptive_avg_pool2d(x, g.shape[-2:]), x, g)
-
-
-@aten("_adaptive_avg_pool3d")
-def adaptive_avg_pool3d(x: Any, size: Any) -> Any:
-    return functional.adaptive_avg_pool3d(x, tuple(size))
-
-
-@aten("_adaptive_avg_pool3d_backward")
-def adaptive_avg_pool3d_backward(g: Any, x: Any) -> Any:
-    return pulled_back(lambda x: adaptive_avg_pool3d(x, g.shape[-3:]), x, g)
+for n in (1, 2, 3):
+    enter_averages(n)
+for n in (2, 3):
+    enter_largest(n)
 
 
 # -- resizing ---------------------------------------------------------------------------------
@@ -185,10 +146,20 @@ def upsample_nearest2d_backward(
     return pulled_back(lambda x: resize(x, sizes, (scale_h, scale_w), "nearest"), zeros, g)
 
 
-@aten("upsample_bilinear2d.vec", "upsample_linear1d.vec", "upsample_trilinear3d.vec")
-def upsample_linear(x: Any, sizes: Any, align_corners: Any, factors: Any) -> Any:
-    sizes, factors = sizes_of(x, len(sizes or factors), sizes, factors)
-    return resize(x, sizes, factors, "bilinear", align_corners)
+def upsample(*names: str, mode: str, antialias: bool = False) -> None:
+    """Enter operators that resize by sizes or by factors."""
+
+    @aten(*names)
+    def entry(x, sizes, align_corners, factors):
+        sizes, factors = sizes_of(x, len(sizes or factors), sizes, factors)
+        return resize(x, sizes, factors, mode, align_corners, antialias)
+
+
+upsample("upsample_linear1d.vec", "upsample_trilinear3d.vec", mode="bilinear")
+upsample("upsample_bilinear2d.vec", mode="bilinear")
+upsample("upsample_bicubic2d.vec", mode="bicubic")
+upsample("_upsample_bilinear2d_aa.vec", mode="bilinear", antialias=True)
+upsample("_upsample_bicubic2d_aa.vec", mode="bicubic", antialias=True)
 
 
 @aten("upsample_bilinear2d")
@@ -212,45 +183,23 @@ def upsample_bilinear2d_backward(
     return pulled_back(lambda x: resize(x, sizes, scales, "bilinear", align_corners), zeros, g)
 
 
-@aten("upsample_bicubic2d.vec")
-def upsample_bicubic(x: Any, sizes: Any, align_corners: Any, factors: Any) -> Any:
-    sizes, factors = sizes_of(x, 2, sizes, factors)
-    return resize(x, sizes, factors, "bicubic", align_corners)
-
-
-@aten("_upsample_bilinear2d_aa.vec")
-def upsample_bilinear_antialiased(x: Any, sizes: Any, align_corners: Any, factors: Any) -> Any:
-    sizes, factors = sizes_of(x, 2, sizes, factors)
-    return resize(x, sizes, factors, "bilinear", align_corners, antialias=True)
-
-
-@aten("_upsample_bicubic2d_aa.vec")
-def upsample_bicubic_antialiased(x: Any, sizes: Any, align_corners: Any, factors: Any) -> Any:
-    sizes, factors = sizes_of(x, 2, sizes, factors)
-    return resize(x, sizes, factors, "bicubic", align_corners, antialias=True)
-
-
 # -- padding by mirroring and repeating -------------------------------------------------------
 
 
-@aten("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(x: Any, widths: Any) -> Any:
-    return functional.pad(x, tuple(widths), "reflect")
+def padding(name: str, mode: str) -> None:
+    """Enter the operators of a kind of padding, and their gradients."""
+
+    @aten(f"{name}1d", f"{name}2d", f"{name}3d")
+    def pad(x, widths):
+        return functional.pad(x, tuple(widths), mode)
+
+    @aten(f"{name}1d_backward", f"{name}2d_backward")
+    def backward(g, x, widths):
+        return pulled_back(lambda x: pad(x, widths), x, g)
 
 
-@aten("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(x: Any, widths: Any) -> Any:
-    return functional.pad(x, tuple(widths), "replicate")
-
-
-@aten("reflection_pad1d_backward", "reflection_pad2d_backward")
-def reflection_pad_backward(g: Any, x: Any, widths: Any) -> Any:
-    return pulled_back(lambda x: reflection_pad(x, widths), x, g)
-
-
-@aten("replication_pad1d_backward", "replication_pad2d_backward")
-def replication_pad_backward(g: Any, x: Any, widths: Any) -> Any:
-    return pulled_back(lambda x: replication_pad(x, widths), x, g)
+padding("reflection_pad", "reflect")
+padding("replication_pad", "replicate")
 
 
 @aten("im2col")

@@ -41,20 +41,10 @@ def summed_dtype(x: Value, dtype: Any) -> DType:
     return INT64 if x.dtype.is_integer or x.dtype.is_bool else x.dtype
 
 
-@aten("sum.default")
-def sum_all(x: Tensor, dtype: Any = None) -> Tensor:
-    return sum_(x, None, False, dtype)
-
-
 @aten("sum.dim_IntList")
 def sum_(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     target = summed_dtype(x, dtype)
     return cast(reduced(gh.sum, wide(cast(x, target)), axes, keepdim), target)
-
-
-@aten("mean.default")
-def mean_all(x: Tensor, dtype: Any = None) -> Tensor:
-    return mean(x, None, False, dtype)
 
 
 @aten("mean.dim")
@@ -63,15 +53,15 @@ def mean(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) 
     return cast(reduced(gh.mean, wide(cast(x, target)), axes, keepdim), target)
 
 
-@aten("prod.default")
-def prod_all(x: Any, dtype: Any = None) -> Any:
-    return prod(x, None, False, dtype)
-
-
 @aten("prod.dim_int")
 def prod(x: Any, axis: Any, keepdim: bool = False, dtype: Any = None) -> Any:
     target = summed_dtype(x, dtype)
     return cast(reduced(gh.prod, wide(cast(x, target)), axis, keepdim), target)
+
+
+aten("sum.default")(lambda x, dtype=None: sum_(x, dtype=dtype))
+aten("mean.default")(lambda x, dtype=None: mean(x, dtype=dtype))
+aten("prod.default")(lambda x, dtype=None: prod(x, None, dtype=dtype))
 
 
 @aten("var.correction", "var.dim")
@@ -94,36 +84,6 @@ def var_mean(x: Any, axes: Any = None, correction: Any = None, keepdim: bool = F
     return var(x, axes, correction, keepdim), mean(x, axes, keepdim)
 
 
-@aten("amax")
-def amax(x: Any, axes: tuple[Any, ...] = (), keepdim: bool = False) -> Any:
-    return reduced(gh.max, x, axes, keepdim)
-
-
-@aten("amin")
-def amin(x: Any, axes: tuple[Any, ...] = (), keepdim: bool = False) -> Any:
-    return reduced(gh.min, x, axes, keepdim)
-
-
-@aten("max.default")
-def max_all(x: Any) -> Any:
-    return reduced(gh.max, x, None, False)
-
-
-@aten("min.default")
-def min_all(x: Any) -> Any:
-    return reduced(gh.min, x, None, False)
-
-
-@aten("argmax")
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
-    return positioned(gh.argmax, not_bool(x), axis, keepdim)
-
-
-@aten("argmin")
-def argmin(x: Any, axis: Any = None, keepdim: bool = False) -> Any:
-    return positioned(gh.argmin, not_bool(x), axis, keepdim)
-
-
 def not_bool(x: Value) -> Value:
     """x; booleans are left to PyTorch, which raises its error."""
     if x.dtype.is_bool:
@@ -140,26 +100,39 @@ def positioned(function: Callable[..., Any], x: Value, axis: int, keepdim: bool)
     return function(x, axis=axis % x.ndim, keepdims=keepdim)
 
 
-@aten("max.dim")
-def max_along(x: Any, axis: Any, keepdim: bool = False) -> Any:
-    return amax(x, axis, keepdim), positioned(gh.argmax, x, axis, keepdim)
+def extremes(name: str, function: Callable[..., Any], place: Callable[..., Any]) -> None:
+    """Enter the operators of largest or smallest elements, and of their places."""
+
+    @aten(f"a{name}")
+    def extreme(x, axes=(), keepdim=False):
+        return reduced(function, x, axes, keepdim)
+
+    @aten(f"{name}.dim")
+    def along_an_axis(x, axis, keepdim=False):
+        return extreme(x, axis, keepdim), positioned(place, x, axis, keepdim)
+
+    @aten(f"arg{name}")
+    def place_of(x, axis=None, keepdim=False):
+        return positioned(place, not_bool(x), axis, keepdim)
+
+    aten(f"{name}.default")(lambda x: extreme(x, None))
 
 
-@aten("min.dim")
-def min_along(x: Any, axis: Any, keepdim: bool = False) -> Any:
-    return amin(x, axis, keepdim), positioned(gh.argmin, x, axis, keepdim)
+extremes("max", gh.max, gh.argmax)
+extremes("min", gh.min, gh.argmin)
 
 
-@aten("any.default", "any.dim", "any.dims")
-def any_(x: Tensor, axes: Any = None, keepdim: bool = False) -> Tensor:
-    truths = reduced(gh.any, x, axes, keepdim)
-    return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
+def truth(function: Callable[..., Any], *names: str) -> None:
+    """Enter operators that reduce truths; those of bytes are bytes."""
+
+    @aten(*names)
+    def entry(x, axes=None, keepdim=False):
+        truths = reduced(function, x, axes, keepdim)
+        return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
 
 
-@aten("all.default", "all.dim", "all.dims", "_is_all_true.default")
-def all_(x: Any, axes: Any = None, keepdim: bool = False) -> Any:
-    truths = reduced(gh.all, x, axes, keepdim)
-    return cast(truths, x.dtype) if x.dtype.name == "uint8" else truths
+truth(gh.any, "any.default", "any.dim", "any.dims")
+truth(gh.all, "all.default", "all.dim", "all.dims", "_is_all_true.default")
 
 
 @aten("linalg_vector_norm")
@@ -181,20 +154,19 @@ def vector_norm(
     return cast(norm, target)
 
 
-@aten("cumsum")
-def cumsum(x: Any, axis: Any, dtype: Any = None) -> Any:
-    target = summed_dtype(x, dtype)
-    if x.ndim == 0:
-        return cast(x, target)
-    return cast(gh.cumulative_sum(wide(cast(x, target)), axis=axis % x.ndim), target)
+def running(name: str, function: Callable[..., Any]) -> None:
+    """Enter a running sum or product."""
+
+    @aten(name)
+    def entry(x, axis, dtype=None):
+        target = summed_dtype(x, dtype)
+        if x.ndim == 0:
+            return cast(x, target)
+        return cast(function(wide(cast(x, target)), axis=axis % x.ndim), target)
 
 
-@aten("cumprod")
-def cumprod(x: Any, axis: Any, dtype: Any = None) -> Any:
-    target = summed_dtype(x, dtype)
-    if x.ndim == 0:
-        return cast(x, target)
-    return cast(gh.cumulative_prod(wide(cast(x, target)), axis=axis % x.ndim), target)
+running("cumsum", gh.cumulative_sum)
+running("cumprod", gh.cumulative_prod)
 
 
 @aten("sort", "sort.stable")

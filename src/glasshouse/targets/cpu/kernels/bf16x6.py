@@ -16,7 +16,7 @@ from glasshouse.base import Spec, float32, uint16
 from glasshouse.base.dtype import DType
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
 from glasshouse.compile.steps.view import View
 from glasshouse.compile.steps.work import product_of
@@ -146,9 +146,6 @@ class SplitProducts(Lowerer):
         text, views, sizes = step.plan
         args = [(view.base, view.offset) for view in views]
         return EmittedStep([*args, *(("size", n) for n in sizes)], CKernel(text, self.header))
-
-    def describe(self, step: Any) -> StepDescription:
-        return StepDescription(f"{self.label} {step.node.op}", step.computes)
 
     def identity(self) -> str:
         return f"{self.label} {may_use_tiles()}"

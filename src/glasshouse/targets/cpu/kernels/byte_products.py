@@ -10,29 +10,27 @@ from typing import Any
 
 from glasshouse.compile.kernels.c_text import guarded
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
-from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.steps.view import View
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.onednn.byte_products import byte_operands, has_exact_sums, is_signed
 from glasshouse.targets.cpu.writing.handwritten import (
     HEADERS,
-    HandwrittenKernels,
     PlannedKernel,
-    emitted,
+    ReadingKernels,
 )
 
-HEADER = guarded((HEADERS / "gh_bytes.h").read_text())  # without gh_vectors.h
 MOST_ROWS = 16  # of the other operand: with more, oneDNN is faster
 VECTOR = 64  # multiplications and additions in a cycle
 MOST_AXES = 3  # of a convolution
 
 
-class ByteProducts(HandwrittenKernels):
+class ByteProducts(ReadingKernels):
     """x (M, K) @ wᵀ of bytes, with w (N, K); convolutions of bytes where oneDNN takes none."""
 
     ops: tuple[str, ...] = ("matmul", "conv")
     label = "byte_sums"
+    header = guarded((HEADERS / "gh_bytes.h").read_text())  # without gh_vectors.h
 
     def takes_all(self) -> bool:
         """Whether there is no oneDNN that sums exactly."""
@@ -67,18 +65,7 @@ class ByteProducts(HandwrittenKernels):
         else:
             text = windows_text(views[0], views[1], node)
         planned = PlannedKernel(text, [*views, target.view()])
-        lowering.add_step(self, node, views, [target], planned)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
-
-    def describe(self, step: Any) -> StepDescription:
-        return StepDescription(f"{self.label} {step.node.op}", step.computes)
-
-    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
-        return machine.kernel_ns(machine.moving_s(numbers[0]))
+        return self.add_kernel(lowering, node, views, target, planned)
 
 
 def has_whole_columns(view: View) -> bool:

@@ -9,22 +9,19 @@ from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
-from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.compile.steps.view import View
-from glasshouse.compile.steps.work import StepKind, is_depthwise, product_of
+from glasshouse.compile.steps.work import is_depthwise, product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.onednn import library as onednn
 from glasshouse.targets.cpu.writing.epilogues import with_epilogue
 from glasshouse.targets.cpu.writing.handwritten import (
-    HandwrittenKernels,
     PlannedKernel,
-    emitted,
+    WrittenKernels,
     vector_functions,
 )
 from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_view
 
-HEADER = vector_functions("gh_depthwise.h")
 LANES = 16  # of the widest vectors: there are as many channels at least
 MOST_COLUMNS = 8  # of a kernel, whose sums are kept in registers
 FEW_WEIGHTS = 9  # of a kernel, up to which oneDNN's convolution of single steps is as fast
@@ -35,10 +32,12 @@ MORE_REGISTERS = 28  # … with the weights and an element
 PARTS = 8  # that the rows of a weight's gradient are summed in, at least
 
 
-class DepthwiseConvolutions(HandwrittenKernels):
+class DepthwiseConvolutions(WrittenKernels):
     """Convolutions with a bias where there is one, and the gradients of their data and weights."""
 
     ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
+    label = "template"
+    header = vector_functions("gh_depthwise.h")
     moves_first = True
     has_scratch = True
 
@@ -55,18 +54,10 @@ class DepthwiseConvolutions(HandwrittenKernels):
             text, reads, target, scratch = plan_data(lowering, node, view)
         views = [*reads[:2], target.view(), scratch.view(), *reads[2:]]
         more = {"scratch": [scratch], "computes": claim.nodes}
-        lowering.add_step(self, node, reads, [target], PlannedKernel(text, views), **more)
-        lowering.hand_out(claim.last, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
+        return self.add_kernel(lowering, node, reads, target, PlannedKernel(text, views), **more)
 
     def product_name(self, call: Call) -> str:
         return f"{product_of(call)} {self.label} float32"
-
-    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
-        return StepKind.estimate(self, products, numbers, machine)
 
 
 def shapes_of(node: Node) -> tuple[tuple[int, ...], ...]:

@@ -8,28 +8,26 @@ from typing import Any
 
 from glasshouse.base import float32
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
-from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import (
-    HandwrittenKernels,
     PlannedKernel,
-    emitted,
+    ReadingKernels,
     vector_functions,
 )
 
-HEADER = vector_functions("gh_few_rows.h")
 FEW_TERMS = 32  # of a column's sum, below which there is nothing to gain
 COLUMNS = {1: 8, 2: 8, 3: 6, 4: 5, 5: 4, 6: 4, 7: 3, 8: 3}  # at a time, by rows: sums in registers
 CHUNK = 60  # columns that a core takes at a time, at least
 VECTOR = 16  # elements; multiplications and additions in a cycle
 
 
-class FewRowProducts(HandwrittenKernels):
+class FewRowProducts(ReadingKernels):
     """a (M, K) @ b (K, N), where the columns of b lie in memory in one piece each."""
 
     ops: tuple[str, ...] = ("matmul",)
     label = "few_rows"
+    header = vector_functions("gh_few_rows.h")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         a, b = node.inputs
@@ -46,19 +44,7 @@ class FewRowProducts(HandwrittenKernels):
         target = lowering.buffer(node.spec, node=node)
         views = [a, b, target.view()]
         text = text_of(prod(a.shape[:-1]), b.shape[-2], b.shape[-1], along)
-        planned = PlannedKernel(text, views)
-        lowering.add_step(self, node, views[:2], [target], planned)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
-
-    def describe(self, step: Any) -> StepDescription:
-        return StepDescription(f"{self.label} {step.node.op}", step.computes)
-
-    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
-        return machine.kernel_ns(machine.moving_s(numbers[0]))
+        return self.add_kernel(lowering, node, views[:2], target, PlannedKernel(text, views))
 
 
 def text_of(rows: int, depth: int, columns: int, along: int) -> str:

@@ -11,20 +11,17 @@ from typing import Any
 from glasshouse.base import float32, float64
 from glasshouse.base.flags import flags
 from glasshouse.compile.kernels.loops import decoded
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
-from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.kernels.few_rows import COLUMNS, VECTOR
 from glasshouse.targets.cpu.writing.handwritten import (
     HandwrittenKernels,
     PlannedKernel,
-    emitted,
     parallel,
     pointers,
     vector_functions,
 )
 
-HEADER = vector_functions("gh_few_rows.h", "gh_fixed.h")
 ALONG, DOWN = 8, 6  # rows at a time: with a few columns their sums fill the registers
 CHUNK = 64  # columns that a core takes at a time
 
@@ -34,6 +31,7 @@ class FixedProducts(HandwrittenKernels):
 
     ops: tuple[str, ...] = ("matmul",)
     label = "row_by_row"
+    header = vector_functions("gh_few_rows.h", "gh_fixed.h")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if not flags.deterministic or node.host is not None or not node.spec.size:
@@ -51,15 +49,7 @@ class FixedProducts(HandwrittenKernels):
         target = lowering.buffer(node.spec, node=node)
         views = [a, b, target.view()]
         planned = PlannedKernel(product_text(node, views, is_along), views)
-        lowering.add_step(self, node, views[:2], [target], planned)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
-
-    def describe(self, step: Any) -> StepDescription:
-        return StepDescription(f"{self.label} {step.node.op}", step.computes)
+        return self.add_kernel(lowering, node, views[:2], target, planned)
 
 
 def product_text(node: Node, views: Any, is_along: bool) -> str:

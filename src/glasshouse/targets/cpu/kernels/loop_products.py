@@ -11,16 +11,13 @@ from glasshouse.base import Spec, float32
 from glasshouse.compile.kernels.loops import PARALLEL_WORK
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.lowering.target import current_target
-from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import (
     HandwrittenKernels,
     PlannedKernel,
-    emitted,
     vector_functions,
 )
 
-HEADER = vector_functions("gh_turn.h", "gh_transpose.h", "gh_rows.h")
 ROWS = range(8, 49)  # that were measured to be faster
 FEW_ELEMENTS = 1 << 18  # of the matrix: as many as a core's own cache holds
 VECTOR = 16  # elements; multiplications and additions in a cycle
@@ -31,6 +28,7 @@ class LoopProducts(HandwrittenKernels):
 
     ops: tuple[str, ...] = ("matmul",)
     label = "panels"
+    header = vector_functions("gh_turn.h", "gh_transpose.h", "gh_rows.h")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         a, b = node.inputs
@@ -50,12 +48,7 @@ class LoopProducts(HandwrittenKernels):
         lowering.add_step(self, node.inputs[1], [b], [panels], planned, computes=[])
         text, reads = rows_text(rows, depth, columns), [a, panels.view()]
         planned = PlannedKernel(text, [*reads, target.view()], f"{rows} rows")
-        lowering.add_step(self, node, reads, [target], planned)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
+        return self.add_kernel(lowering, node, reads, target, planned)
 
     def describe(self, step: Any) -> StepDescription:
         text = f"{self.label} {step.node.op} {step.plan.name}"

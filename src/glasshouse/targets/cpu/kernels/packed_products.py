@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from glasshouse.base import DType, Spec, bfloat16, float32, uint8
 from glasshouse.base.flags import flags
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
-from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.composition import node_of
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.graph.simplify import make
@@ -20,12 +19,10 @@ from glasshouse.ops.packed.formats import int4_groups, int8_rows
 from glasshouse.targets.cpu.writing.handwritten import (
     HandwrittenKernels,
     PlannedKernel,
-    emitted,
     parallel,
     vector_functions,
 )
 
-HEADER = vector_functions("gh_packed.h")
 MOST_ROWS = 16  # of the other operand: with more, unpacking the weights first is faster
 PACK = 16  # numbers that are made at once
 DEEP = 16  # calls between the bytes and the product, at most
@@ -45,6 +42,7 @@ class PackedProducts(HandwrittenKernels):
 
     ops: tuple[str, ...] = ("matmul", "reshape")
     label = "few_bits"
+    header = vector_functions("gh_packed.h")
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         if (
@@ -78,12 +76,7 @@ class PackedProducts(HandwrittenKernels):
             (rows, depth), columns = node.inputs[0].shape, node.shape[1]
             text = product_text(form, rows, depth, columns, brief)
         planned = PlannedKernel(text, views, form.name.partition(":")[0])
-        lowering.add_step(self, node, reads, [target], planned, scratch=scratch)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
+        return self.add_kernel(lowering, node, reads, target, planned, scratch=scratch)
 
     def describe(self, step: Any) -> StepDescription:
         return StepDescription(f"{self.label} {step.node.op} {step.plan.name}", step.computes)

@@ -9,14 +9,12 @@ from typing import Any
 
 from glasshouse.base import float32, float64
 from glasshouse.compile.kernels.c_text import C_TYPES
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.lowering.target import current_target
-from glasshouse.compile.steps.emitted import EmittedStep
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.handwritten import (
     HandwrittenKernels,
     PlannedKernel,
-    emitted,
     parallel,
     pointers,
 )
@@ -53,15 +51,7 @@ class SmallProducts(HandwrittenKernels):
         target = lowering.buffer(node.spec, node=node)
         lines = "\n".join([*pointers(a, b, target.view()), text])
         planned = PlannedKernel(lines, [a, b, target.view()])
-        lowering.add_step(self, node, [a, b], [target], planned)
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, "")
-
-    def describe(self, step: Any) -> StepDescription:
-        return StepDescription(f"{self.label} {step.node.op}", step.computes)
+        return self.add_kernel(lowering, node, [a, b], target, planned)
 
 
 def product_text(node: Node, a: Any, b: Any) -> str:

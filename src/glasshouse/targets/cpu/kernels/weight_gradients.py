@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 from glasshouse.base import Spec, float32
 from glasshouse.compile.building import toolchain
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer
-from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.writing.handwritten import PlannedKernel, emitted, vector_functions
+from glasshouse.targets.cpu.writing.handwritten import (
+    PlannedKernel,
+    WrittenKernels,
+    vector_functions,
+)
 from glasshouse.targets.cpu.writing.layouts import channels_last_view
 
-HEADER = vector_functions("gh_threads.h", "gh_weight_gradient.h")
 CORES = os.cpu_count() or 1
 BLOCK = 96  # positions at a time, whose panels stay in a core's own cache
 FEW_CHANNELS = 16  # at least, to be faster; and positions …
@@ -41,11 +43,12 @@ LANES, MOST_ROWS = registers_of(toolchain.processor())
 COLUMNS = 2 * LANES  # channels taken of a panel
 
 
-class WeightGradients(Lowerer):
+class WeightGradients(WrittenKernels):
     """The gradients of the weights of convolutions of two axes that all channels share."""
 
     ops: tuple[str, ...] = ("conv_weight_grad",)
     label = "panels"
+    header = vector_functions("gh_threads.h", "gh_weight_gradient.h")
     moves_first = True
     has_scratch = True
 
@@ -62,12 +65,7 @@ class WeightGradients(Lowerer):
         scratch = lowering.buffer(Spec((floats,), float32))
         views = [*reads, target.view(), scratch.view()]
         planned = PlannedKernel(kernel_text(node, sums), views)
-        lowering.add_step(self, node, reads, [target], planned, scratch=[scratch])
-        lowering.hand_out(node, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
+        return self.add_kernel(lowering, node, reads, target, planned, scratch=[scratch])
 
 
 def is_supported(node: Node) -> bool:

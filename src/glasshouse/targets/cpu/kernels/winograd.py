@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
-from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription
-from glasshouse.compile.steps.emitted import EmittedStep
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, StepDescription
 from glasshouse.compile.steps.view import View
 from glasshouse.compile.steps.work import product_of
 from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.writing.epilogues import with_epilogue
-from glasshouse.targets.cpu.writing.handwritten import emitted, vector_functions
+from glasshouse.targets.cpu.writing.handwritten import WrittenKernels, vector_functions
 from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_view
 
-HEADER = vector_functions("gh_threads.h", "gh_winograd.h")
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
 BRIEF = "amx_bf16" not in toolchain.processor()  # bfloat16 too: units for matrices would be faster
@@ -46,11 +44,12 @@ class PlannedConvolution(NamedTuple):
     saved_flops: int
 
 
-class WinogradConvolutions(Lowerer):
+class WinogradConvolutions(WrittenKernels):
     """Convolutions and their gradients, the forward one with bias and relu."""
 
     ops: tuple[str, ...] = CONVOLUTIONS
     label = "winograd"
+    header = vector_functions("gh_threads.h", "gh_winograd.h")
     moves_first = True
     has_scratch = True
 
@@ -70,12 +69,7 @@ class WinogradConvolutions(Lowerer):
         views = [*reads[:2], target.view(), *(b.view() for b in scratches), *reads[2:]]
         planned = PlannedConvolution(text, views, node.call.cost.flops - flops_of(node))
         more = {"scratch": scratches, "computes": claim.nodes}
-        lowering.add_step(self, node, reads, [target], planned, **more)
-        lowering.hand_out(claim.last, [target])
-        return True
-
-    def emit(self, step: Any) -> EmittedStep:
-        return emitted(step, HEADER)
+        return self.add_kernel(lowering, node, reads, target, planned, **more)
 
     def describe(self, step: Any) -> StepDescription:
         return super().describe(step)._replace(saved_flops=step.plan.saved_flops)

@@ -23,7 +23,25 @@ class PlannedKernel(NamedTuple):
     name: str = ""
 
 
-class HandwrittenKernels(Lowerer):
+class WrittenKernels(Lowerer):
+    """Kernels whose text stands in the plan, after the functions of a `header`."""
+
+    header = ""
+
+    def add_kernel(
+        self, lowering: Any, node: Node, reads: Any, target: Any, planned: Any, **more: Any
+    ) -> bool:
+        """Add the step of a node to a lowering, and hand out its result."""
+        lowering.add_step(self, node, reads, [target], planned, **more)
+        lowering.hand_out(more.get("computes", [node])[-1], [target])
+        return True
+
+    def emit(self, step: Any) -> EmittedStep:
+        args = [(view.base, view.offset) for view in step.plan.views]
+        return EmittedStep(args, CKernel(step.plan.text, self.header, FUSED))
+
+
+class HandwrittenKernels(WrittenKernels):
     """Kernels whose time is that of their operations, at the kernel's own rate."""
 
     label = "template"
@@ -38,15 +56,16 @@ class HandwrittenKernels(Lowerer):
         return machine.kernel_ns(sum(flops) / machine.handwritten)
 
 
+class ReadingKernels(HandwrittenKernels):
+    """Kernels whose time is that of reading their operands."""
+
+    def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
+        return machine.kernel_ns(machine.moving_s(numbers[0]))
+
+
 def vector_functions(*names: str) -> str:
     """The C functions of headers, after the vectors that they use."""
     return "".join(guarded((HEADERS / file).read_text()) for file in ("gh_vectors.h", *names))
-
-
-def emitted(step: Any, header: str) -> EmittedStep:
-    """The kernel of a step's plan, after the functions of a header."""
-    args = [(view.base, view.offset) for view in step.plan.views]
-    return EmittedStep(args, CKernel(step.plan.text, header, FUSED))
 
 
 def pointers(*views: View) -> list[str]:
