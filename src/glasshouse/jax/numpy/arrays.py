@@ -410,11 +410,7 @@ def diag_indices_from(arr: Any) -> tuple[Tensor, ...]:
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Tensor, ...]:
     """The positions on each axis of flat positions."""
-    flat, sizes, places = as_value(indices), tuple(shape), []
-    for n in reversed(sizes):
-        places.append(flat % n)
-        flat = flat // n
-    return tuple(reversed(places))
+    return g.unravel_index(as_value(indices), tuple(shape))
 
 
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Tensor:

@@ -90,13 +90,7 @@ def interp(
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Tensor:
     """The integral of a curve, by trapezoids along an axis."""
-    y = as_float(y)
-    y = g.moveaxis(y, axis, -1)
-    if x is not None:
-        x = as_float(x)
-        x = x if x.ndim == 1 else g.moveaxis(x, axis, -1)
-        dx = x[..., 1:] - x[..., :-1]
-    return numbers.sum((y[..., 1:] + y[..., :-1]) * dx, -1) / 2
+    return g.trapezoid(as_float(y), None if x is None else as_float(x), dx=dx, axis=axis)
 
 
 def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: Any = None) -> Any:
@@ -127,20 +121,8 @@ def gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: Any = None) ->
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Tensor:
     """The n-th differences along an axis."""
     x = as_value(a)
-    axis = check_axis("diff", axis, x.ndim)
-    ends = []
-    for end in (prepend, append):
-        if end is not None:
-            end = cast(as_value(end), x.dtype)
-            shape = tuple(1 if i == axis else size for i, size in enumerate(x.shape))
-            end = end if end.ndim else g.broadcast_to(end, shape)
-        ends.append([] if end is None else [end])
-    x = g.concat([*ends[0], x, *ends[1]], axis=axis) if ends != [[], []] else x
-    before = (slice(None),) * axis
-    for _ in range(n):
-        later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
-        x = later != earlier if x.dtype.is_bool else later - earlier
-    return x
+    before, after = (None if end is None else cast(end, x.dtype) for end in (prepend, append))
+    return g.diff(x, n, axis, prepend=before, append=after)
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
@@ -195,9 +177,7 @@ def isin(
     **options: Any,
 ) -> Tensor:
     """Whether each element is among the others."""
-    x = as_value(element)
-    same = g.any(g.expand_dims(x, axis=-1) == ravel(test_elements), axis=-1)
-    return ~same if invert else same
+    return g.isin(as_value(element), as_value(test_elements), invert=invert)
 
 
 # -- counts ----------------------------------------------------------------------------------------
@@ -323,12 +303,7 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = g.moveaxis(as_value(a), axisa, -1), g.moveaxis(as_value(b), axisb, -1)
-    x, y = g.broadcast_arrays(x, y)
-    turn, back = np.array([1, 2, 0]), np.array([2, 0, 1])
-    last = x.ndim - 1
-    result = g.take(x, turn, axis=last) * g.take(y, back, axis=last)
-    result = result - g.take(x, back, axis=last) * g.take(y, turn, axis=last)
-    return g.moveaxis(result, -1, axisc)
+    return g.moveaxis(g.cross(x, y, axis=-1), -1, axisc)
 
 
 # -- polynomials: coefficients of the highest power first ----------------------------------------

@@ -354,10 +354,6 @@ def gathered(x: Tensor, axis: Any) -> tuple[Tensor, tuple[int, ...]]:
     return flat, tuple(1 if i in axes else n for i, n in enumerate(x.shape))
 
 
-METHODS: dict[str, Any] = {"lower": lambda p, low: low, "higher": lambda p, low: g.ceil(p)}
-METHODS |= {"nearest": lambda p, low: g.round(p), "midpoint": lambda p, low: (low + g.ceil(p)) / 2}
-
-
 def quantile(
     a: Any,
     q: Any,
@@ -371,29 +367,11 @@ def quantile(
 ) -> Tensor:
     """The elements below which a part q of all lies; `method` says how it goes between two.
     With `skips`, NaNs do not count."""
-    x, q = as_float(a), as_value(q)
-    rows, kept = gathered(x, axis)
-    ordered = g.sort(rows, axis=-1)
-    bad = g.any(g.isnan(rows), axis=-1)
-    count = g.sum(cast(~g.isnan(rows), x.dtype), axis=-1) if skips else x.dtype and rows.shape[-1]
-    parts = g.reshape(cast(q, x.dtype), (*q.shape, *(1,) * bad.ndim))
-    place = g.clip(parts * (as_value(count, x.dtype) - 1.0), 0.0, math.inf)
-    low = g.floor(place)
-    at = METHODS[method](place, low) if method in METHODS else place
-    low, high = g.floor(at), g.ceil(at)
-    wide = g.broadcast_to(ordered, (*q.shape, *ordered.shape))
-
-    def element(where):
-        index = cast(g.broadcast_to(where, (*q.shape, *bad.shape)), "int64")
-        return g.take_along_axis(wide, g.expand_dims(index, axis=-1), axis=-1)[..., 0]
-
-    below, above = element(low), element(high)
-    weight = g.broadcast_to(at - low, below.shape)
-    result = below + (above - below) * weight
-    result = g.where(weight == 0, below, result)
-    if not skips:
-        result = g.where(bad, math.nan, result)
-    return g.reshape(result, (*q.shape, *kept)) if keepdims else result
+    q = as_value(q)
+    rows, kept = gathered(as_float(a), axis)
+    compute = g.nanquantile if skips else g.quantile
+    result = compute(rows, ravel(q), axis=-1, interpolation=method)
+    return g.reshape(result, (*q.shape, *(kept if keepdims else rows.shape[:-1])))
 
 
 def percentile(a: Any, q: Any, axis: Any = None, *args: Any, **options: Any) -> Tensor:
