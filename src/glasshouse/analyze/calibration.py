@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from time import thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +28,6 @@ from glasshouse.nn import functional as F
 from glasshouse.tensor import asarray, exp, mean, sin, sqrt, stack, sum, tanh, where
 from glasshouse.tensor.standard import creation
 
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleList, ParameterList
-    from glasshouse.nn.linear import Linear
-    from glasshouse.nn.module import Parameter
-    from glasshouse.nn.recurrent import RNNCell
-
-
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
 SWEPT = np.empty(SWEPT_BYTES, np.uint8)
 WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
@@ -50,7 +43,7 @@ class Waves(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.weights: ParameterList = ones_vectors(count, width)
+        self.weights: nn.ParameterList = ones_vectors(count, width)
 
     def forward(self, x: Any) -> Any:
         for w in self.weights:
@@ -64,7 +57,7 @@ class ManyWeights(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.weights: ParameterList = ones_vectors(count, width)
+        self.weights: nn.ParameterList = ones_vectors(count, width)
 
     def forward(self, x: Any) -> Any:
         return sum(stack([x * w for w in self.weights]), axis=0)
@@ -75,9 +68,9 @@ class NormBlocks(nn.Module):
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.norms: ModuleList = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
-        self.mixes: ModuleList = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
-        self.head: Linear = nn.Linear(width, 5)
+        self.norms: nn.ModuleList = nn.ModuleList([nn.LayerNorm(width) for _ in range(count)])
+        self.mixes: nn.ModuleList = nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
+        self.head: nn.Linear = nn.Linear(width, 5)
 
     def forward(self, x: Any) -> Any:
         for norm, mix in zip(self.norms, self.mixes, strict=True):
@@ -90,8 +83,8 @@ class Nest(nn.Module):
 
     def __init__(self, depth: int, fan: int) -> None:
         super().__init__()
-        self.scale: Parameter | None = nn.Parameter(creation.ones((5,))) if not depth else None
-        self.parts: ModuleList = nn.ModuleList(
+        self.scale: nn.Parameter | None = nn.Parameter(creation.ones((5,))) if not depth else None
+        self.parts: nn.ModuleList = nn.ModuleList(
             [Nest(depth - 1, fan) for _ in range(fan if depth else 0)]
         )
 
@@ -107,11 +100,11 @@ class Filters(nn.Module):
 
     def __init__(self, count: int) -> None:
         super().__init__()
-        self.convs: ModuleList = nn.ModuleList(
+        self.convs: nn.ModuleList = nn.ModuleList(
             [nn.Conv1d(4, 4, 3, padding=1) for _ in range(count)]
         )
-        self.norms: ModuleList = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
-        self.head: Linear = nn.Linear(4, 5)
+        self.norms: nn.ModuleList = nn.ModuleList([nn.GroupNorm(2, 4) for _ in range(count)])
+        self.head: nn.Linear = nn.Linear(4, 5)
 
     def forward(self, x: Any) -> Any:
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -124,8 +117,8 @@ class Cells(nn.Module):
 
     def __init__(self, length: int) -> None:
         super().__init__()
-        self.cell: RNNCell = nn.RNNCell(6, 6)
-        self.head: Linear = nn.Linear(6, 5)
+        self.cell: nn.RNNCell = nn.RNNCell(6, 6)
+        self.head: nn.Linear = nn.Linear(6, 5)
         self.length = length
 
     def forward(self, x: Any) -> Any:

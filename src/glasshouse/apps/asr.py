@@ -6,7 +6,7 @@ language model of the training texts, which is kept beside the checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,6 @@ from glasshouse.autograd import no_grad
 from glasshouse.data import BucketBatchSampler, DataLoader
 from glasshouse.metrics import CharErrorRate, WordErrorRate
 from glasshouse.nn.functional import ctc_loss, log_softmax, silu
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleList
-    from glasshouse.nn.linear import Linear
-    from glasshouse.nn.norm import LayerNorm
-    from glasshouse.speech.layers import SpecAugment
-
 
 SIZES = [3 * round(16 * 1.3**n) for n in range(24)]  # frames that batches are padded to
 STRIDE = 3  # frames for each row of scores
@@ -72,9 +65,9 @@ class SpeechBlock(nn.Module):
     def __init__(self, dim: int, kernel: int, dropout: float) -> None:
         super().__init__()
         self.conv: Any = nn.Conv1d(dim, dim, kernel, padding=kernel // 2, groups=dim)
-        self.norm: LayerNorm = nn.LayerNorm(dim)
-        self.wide: Linear = nn.Linear(dim, 3 * dim)
-        self.narrow: Linear = nn.Linear(3 * dim, dim)
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim)
+        self.wide: nn.Linear = nn.Linear(dim, 3 * dim)
+        self.narrow: nn.Linear = nn.Linear(3 * dim, dim)
         self.dropout: Any = nn.Dropout(dropout)
 
     def forward(self, x: gh.Tensor, mask: gh.Tensor) -> gh.Tensor:
@@ -91,14 +84,14 @@ class Recogniser(nn.Module):
     def __init__(self, recipe: SpeechRecipe) -> None:
         super().__init__()
         dim = recipe.dim
-        self.augment: SpecAugment = speech.SpecAugment(
+        self.augment: speech.SpecAugment = speech.SpecAugment(
             8, recipe.masks, 25, recipe.masks, share=0.15
         )
         self.input: Any = nn.Conv1d(BANDS, dim, 5, stride=STRIDE, padding=1)
         blocks = (SpeechBlock(dim, recipe.kernel, recipe.dropout) for _ in range(recipe.layers))
-        self.blocks: ModuleList = nn.ModuleList(blocks)
-        self.norm: LayerNorm = nn.LayerNorm(dim)
-        self.output: Linear = nn.Linear(dim, len(TOKENS))
+        self.blocks: nn.ModuleList = nn.ModuleList(blocks)
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim)
+        self.output: nn.Linear = nn.Linear(dim, len(TOKENS))
 
     def forward(self, features: gh.Tensor, lengths: gh.Tensor) -> gh.Tensor:
         x = self.input(self.augment(features.transpose(1, 2))).transpose(1, 2)

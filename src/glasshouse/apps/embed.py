@@ -4,7 +4,7 @@ adapters beside its frozen weights. `glasshouse search` finds passages by its pl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,6 @@ from glasshouse.metrics import Accuracy, ConfusionMatrix
 from glasshouse.nn import lora
 from glasshouse.nn.functional import cross_entropy
 from glasshouse.text import Tokenizer, embed_sentences, mean_pool, models
-
-if TYPE_CHECKING:
-    from glasshouse.nn.linear import Linear
-
 
 SIZES = (32, 64, 128, 256, 512)  # lengths that texts are padded to, each a Program
 ADAPTED = ("*.query", "*.value")  # layers with adapters, as in the paper of LoRA
@@ -52,7 +48,7 @@ class SentenceClassifier(nn.Module):
         super().__init__()
         self.encoder = encoder
         lora.attach(self.encoder, ADAPTED, rank)
-        self.head: Linear = nn.Linear(encoder.config.hidden_size, classes)
+        self.head: nn.Linear = nn.Linear(encoder.config.hidden_size, classes)
 
     def forward(self, tokens: gh.Tensor) -> gh.Tensor:
         mask = tokens != 0

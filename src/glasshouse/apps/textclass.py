@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,6 @@ from glasshouse.base.errors import CheckpointError, OptionError
 from glasshouse.data import DataLoader, TensorDataset
 from glasshouse.metrics import Accuracy, ConfusionMatrix
 from glasshouse.nn.functional import relu
-
-if TYPE_CHECKING:
-    from glasshouse.nn.embedding import EmbeddingBag
-    from glasshouse.nn.module import Parameter
-
 
 NEWS = {"r8": "reuters-r8", "r52": "reuters-r52", "news": "20newsgroups"}
 REVIEWS = "movieReviewSnippets_GroundTruth.txt"
@@ -51,8 +46,8 @@ class LinearBag(nn.Module):
 
     def __init__(self, rows: int, classes: int) -> None:
         super().__init__()
-        self.table: EmbeddingBag = nn.EmbeddingBag(rows, classes, mode="sum", padding_idx=0)
-        self.bias: Parameter = nn.Parameter(gh.zeros(classes))
+        self.table: nn.EmbeddingBag = nn.EmbeddingBag(rows, classes, mode="sum", padding_idx=0)
+        self.bias: nn.Parameter = nn.Parameter(gh.zeros(classes))
         nn.init.zeros_(self.table.weight)
 
     def forward(self, ids: gh.Tensor, weights: gh.Tensor) -> gh.Tensor:

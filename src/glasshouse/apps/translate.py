@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,6 @@ from glasshouse.metrics import BLEU
 from glasshouse.nn.functional import cross_entropy
 from glasshouse.nn.generation.rows import padded
 from glasshouse.text import Tokenizer, models
-
-if TYPE_CHECKING:
-    from glasshouse.text.models.marian import MarianMTModel
-
 
 PAD, START, END = 0, 1, 2  # of the tokenizer: <pad>, <s>, </s>
 SIZES = (16, 32, 48, 64, 96, 128, 192, 256)  # lengths that texts are padded to, each a Program
@@ -61,7 +57,7 @@ class Translator(nn.Module):
 
     def __init__(self, config: models.MarianConfig) -> None:
         super().__init__()
-        self.net: MarianMTModel = models.MarianMTModel(config)
+        self.net: models.MarianMTModel = models.MarianMTModel(config)
 
     def forward(self, tokens: gh.Tensor, decoder_tokens: gh.Tensor) -> gh.Tensor:
         return self.net(tokens, decoder_tokens, tokens != PAD)

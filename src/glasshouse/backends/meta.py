@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.node import Node, computed
 from glasshouse.graph.record import Recorder, Recording
 from glasshouse.targets.cpu import CPU
-
-if TYPE_CHECKING:
-    from glasshouse.memory.manager import MemoryManager
 
 
 class MetaArray:
@@ -104,7 +101,7 @@ class MetaBackend(RecordingBackend):
     def reset(self) -> None:
         """Forget what would have run, and begin with no memory in use."""
         self.recorder: Recorder = Recorder()  # a new one: what others recorded is to be computed
-        self.manager: MemoryManager = memory.current().simulate()
+        self.manager: memory.MemoryManager = memory.current().simulate()
         self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
         self.captured: dict[Any, Any] = {}  # Programs of captured graphs, by the graph
         self.runs: list[MetaRun] = []

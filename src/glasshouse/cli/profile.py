@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -30,18 +30,14 @@ from glasshouse.profile.tables import kernel_table
 from glasshouse.profile.text import writable
 from glasshouse.profile.traces.chrome import ENDINGS
 
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
-
 FILE = click.Path(dir_okay=False)
 OLD_FILE = click.Path(exists=True, dir_okay=False)
 SLOWER = 1  # exit code of a run that is slower than it may be
 
 
 class ProfiledModel(Ours):
-    inputs: "Tensor"
-    targets: "list[Tensor]"
+    inputs: "gh.Tensor"
+    targets: "list[gh.Tensor]"
 
     def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool) -> None:
         super().__init__(name, None, dtype, smoke)

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -23,12 +23,6 @@ from glasshouse.cli.curve import draw_in_terminal, save_picture
 from glasshouse.data import DataLoader, digits
 from glasshouse.interop import load_checkpoint, save_checkpoint
 from glasshouse.metrics import Accuracy, Average
-
-if TYPE_CHECKING:
-    from glasshouse.nn.module import Module
-    from glasshouse.optim.adam import AdamW
-    from glasshouse.optim.lr_scheduler.formulas import ExponentialLR
-
 
 DECAY = 0.8  # of the learning rate from one epoch to the next
 CHECKPOINT = "checkpoint.safetensors"
@@ -64,13 +58,13 @@ class TrainingRun:
     def __init__(self, recipe: TrainingRecipe) -> None:
         gh.random.seed(recipe.seed)
         self.recipe = recipe
-        self.model: Module = make_network()
+        self.model: nn.Module = make_network()
         if distributed.size() > 1:
             ranks = distributed.mesh({"data": distributed.size()})
             self.model = nn.SyncBatchNorm.convert_sync_batchnorm(self.model)
             distributed.replicate(self.model, ranks)
-        self.optimizer: AdamW = optim.AdamW(self.model.parameters(), lr=recipe.lr)
-        self.schedule: ExponentialLR = optim.ExponentialLR(self.optimizer, DECAY)
+        self.optimizer: optim.AdamW = optim.AdamW(self.model.parameters(), lr=recipe.lr)
+        self.schedule: optim.ExponentialLR = optim.ExponentialLR(self.optimizer, DECAY)
         batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
         self.batches: Any = distributed.part_of_rank(batches)
         self.held_out: DataLoader = DataLoader(digits("test"), EVALUATION_BATCH)

@@ -39,7 +39,6 @@ from glasshouse.profile.libraries import Observation
 if TYPE_CHECKING:
     from glasshouse.dispatch.backend import TensorBackend
     from glasshouse.dispatch.fallback import FallbackCounter
-    from glasshouse.memory.manager import MemoryManager
 
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -202,7 +201,7 @@ class EventRecorder(Watcher):
         self.threads_of_kernels: int = toolchain.count_threads()
         self.memory_limit: Any = memory.manager.Limit.nbytes
         if self.wants_allocations:
-            self.manager: MemoryManager = memory.current()
+            self.manager: memory.MemoryManager = memory.current()
             before, self.live = self.manager.stats(), dict(self.manager.live)
             self.own_bytes = self.bytes_before = before.allocated_bytes, before.reserved_bytes
             self.subscription = self.manager.subscribe(self.allocation)

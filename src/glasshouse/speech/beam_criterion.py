@@ -2,7 +2,7 @@
 autograd, as a loss that trains a recogniser together with its decoder."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,10 +20,6 @@ from glasshouse.speech.ngram import LanguageModel
 from glasshouse.tensor import Tensor, concat, exp, log, zeros
 from glasshouse.tensor import where as choose
 from glasshouse.tensor.standard import reduce
-
-if TYPE_CHECKING:
-    from glasshouse.nn.module import Parameter
-
 
 __all__ = ["BeamCriterion", "BeamLattice"]
 
@@ -159,10 +155,10 @@ class BeamCriterion(nn.Module):
         self.beam_size: int = check_integer(where, "beam_size", beam_size, 1)
         limit = len(self.tokens) if token_limit is None else token_limit
         self.token_limit: int = min(check_integer(where, "token_limit", limit, 1), len(self.tokens))
-        self.lm_weight: Parameter = nn.Parameter(adopt(np.array(lm_weight, "f4")))
-        self.word_score: Parameter = nn.Parameter(adopt(np.array(word_score, "f4")))
+        self.lm_weight: nn.Parameter = nn.Parameter(adopt(np.array(lm_weight, "f4")))
+        self.word_score: nn.Parameter = nn.Parameter(adopt(np.array(word_score, "f4")))
         size = len(self.tokens)
-        self.transitions: Parameter | None = (
+        self.transitions: nn.Parameter | None = (
             nn.Parameter(zeros((size, size))) if blank is None else None
         )
 

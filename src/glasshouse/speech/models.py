@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +12,6 @@ from glasshouse.dispatch.value import adopt, as_value
 from glasshouse.nn.functional import glu, pad
 from glasshouse.speech.whisper import WhisperConfig, WhisperForConditionalGeneration
 from glasshouse.tensor import Tensor
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleList, Sequential
-    from glasshouse.nn.linear import Linear
-    from glasshouse.nn.norm import LayerNorm
-
 
 __all__ = ["TDSCTC", "AsrTransformer", "ConformerCTC", "WhisperConfig",
            "WhisperForConditionalGeneration"]  # fmt: skip
@@ -66,14 +60,14 @@ class AsrTransformer(nn.Module):
         super().__init__()
         self.features = features
         self.max_len = max_len
-        self.norm: LayerNorm = nn.LayerNorm(features)
+        self.norm: nn.LayerNorm = nn.LayerNorm(features)
         self.conv: Any = nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3)
         self.register_buffer("positions", sinusoids(max_len, dim), persistent=False)
         self.dropout: Any = nn.Dropout(dropout)
         options = (dim, heads, ff, dropout, "relu")
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
-        self.layers: Sequential = nn.Sequential(*stack)
-        self.output: Linear = nn.Linear(dim, labels)
+        self.layers: nn.Sequential = nn.Sequential(*stack)
+        self.output: nn.Linear = nn.Linear(dim, labels)
 
     def forward(self, features: Tensor) -> Tensor:
         x = as_value(features, where="AsrTransformer")
@@ -118,14 +112,14 @@ class ConformerCTC(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.conv: Sequential = nn.Sequential(
+        self.conv: nn.Sequential = nn.Sequential(
             nn.Conv2d(1, dim, 3, stride=2), nn.ReLU(), nn.Conv2d(dim, dim, 3, stride=2), nn.ReLU()
         )
-        self.input: Linear = nn.Linear(dim * self.frames(features), dim)
+        self.input: nn.Linear = nn.Linear(dim * self.frames(features), dim)
         self.dropout: Any = nn.Dropout(dropout)
         options = (dim, dim // heads, 4 * dim, heads, pos_context, kernel_size, dropout)
-        self.layers: ModuleList = nn.ModuleList(nn.Conformer(*options) for _ in range(layers))
-        self.output: Linear = nn.Linear(dim, labels)
+        self.layers: nn.ModuleList = nn.ModuleList(nn.Conformer(*options) for _ in range(layers))
+        self.output: nn.Linear = nn.Linear(dim, labels)
 
     def forward(self, features: Tensor, padding_mask: Any = None) -> Tensor:
         x = as_value(features, where="ConformerCTC")
@@ -174,9 +168,9 @@ class TDSCTC(nn.Module):
             parts.append(nn.Conv2d(before, size, (1, kernel_size), stride=(1, 2), padding="valid"))
             parts += [nn.ReLU(), nn.Dropout(dropout)]
             parts += [nn.TDSBlock(size, kernel_size, features, dropout) for _ in range(count)]
-        self.body: ModuleList = nn.ModuleList(parts)
+        self.body: nn.ModuleList = nn.ModuleList(parts)
         self.kernel_size = kernel_size
-        self.output: Linear = nn.Linear(channels[-1] * features, labels)
+        self.output: nn.Linear = nn.Linear(channels[-1] * features, labels)
 
     def forward(self, features: Tensor) -> Tensor:
         x = as_value(features, where="TDSCTC")

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +16,6 @@ from glasshouse.tensor import Tensor
 from glasshouse.text.models import parts
 from glasshouse.text.models.encoder_decoder import AttentionLayer, EncoderDecoderModel, TextStack
 from glasshouse.text.models.pretrained import load_weights, read_config
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleList
-    from glasshouse.nn.linear import Embedding, Linear
-    from glasshouse.nn.module import Module
-    from glasshouse.nn.norm import LayerNorm
-
 
 __all__ = ["WhisperConfig", "WhisperForConditionalGeneration"]
 
@@ -106,7 +99,7 @@ class WhisperEncoder(nn.Module):
     """
 
     config: WhisperConfig
-    layer_norm: "LayerNorm"
+    layer_norm: "nn.LayerNorm"
     dropout: Any
 
     def __init__(self, config: WhisperConfig) -> None:
@@ -114,11 +107,11 @@ class WhisperEncoder(nn.Module):
         self.config, size = config, config.d_model
         self.conv1: Any = nn.Conv1d(config.num_mel_bins, size, 3, padding=1)
         self.conv2: Any = nn.Conv1d(size, size, 3, stride=2, padding=1)
-        self.embed_positions: Embedding = nn.Embedding(config.max_source_positions, size)
+        self.embed_positions: nn.Embedding = nn.Embedding(config.max_source_positions, size)
         self.embed_positions.weight = nn.Parameter(
             adopt(waves_of(config.max_source_positions, size)), requires_grad=False
         )
-        self.layers: ModuleList = nn.ModuleList(
+        self.layers: nn.ModuleList = nn.ModuleList(
             WhisperLayer(config, is_decoder=False) for _ in range(config.encoder_layers)
         )
         self.layer_norm, self.dropout = nn.LayerNorm(size), nn.Dropout(config.dropout)
@@ -143,7 +136,7 @@ class WhisperDecoder(TextStack):
     Shapes: tokens (N, L) -> (N, L, d_model).
     """
 
-    layer_norm: "LayerNorm"
+    layer_norm: "nn.LayerNorm"
     dropout: Any
 
     config_class: type[WhisperConfig] = WhisperConfig
@@ -151,9 +144,11 @@ class WhisperDecoder(TextStack):
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__(config)
-        self.embed_tokens: Embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.embed_positions: Embedding = nn.Embedding(config.max_target_positions, config.d_model)
-        self.layers: ModuleList = nn.ModuleList(
+        self.embed_tokens: nn.Embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embed_positions: nn.Embedding = nn.Embedding(
+            config.max_target_positions, config.d_model
+        )
+        self.layers: nn.ModuleList = nn.ModuleList(
             WhisperLayer(config, is_decoder=True) for _ in range(config.decoder_layers)
         )
         self.layer_norm, self.dropout = nn.LayerNorm(config.d_model), nn.Dropout(config.dropout)
@@ -192,9 +187,9 @@ class WhisperForConditionalGeneration(EncoderDecoderModel):
 
     def __init__(self, config: WhisperConfig) -> None:
         super().__init__(config)
-        self.model: Module = nn.Module()
+        self.model: nn.Module = nn.Module()
         self.model.encoder, self.model.decoder = WhisperEncoder(config), WhisperDecoder(config)
-        self.proj_out: Linear = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.proj_out: nn.Linear = nn.Linear(config.d_model, config.vocab_size, bias=False)
         parts.draw_weights(self.model.decoder, config.init_std)
         parts.draw_weights(self.model.encoder.layers, config.init_std)
         self.proj_out.weight = self.model.decoder.embed_tokens.weight

@@ -39,7 +39,6 @@ from glasshouse.torch.tensors.layout import lying
 
 if TYPE_CHECKING:
     from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
-    from glasshouse.memory.manager import MemoryManager
 
 
 class PlannedProgram:
@@ -81,7 +80,7 @@ class Simulation:
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self.mode: Any = mode
-        self.manager: MemoryManager = memory.current().simulate()
+        self.manager: memory.MemoryManager = memory.current().simulate()
         self.runs: list[PlannedRun] = []
         self.storages: list[StorageWatch] = []
 

@@ -1,13 +1,9 @@
 """AlexNet, in the form for one device."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.tensor import Tensor
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-
 
 # Of each convolution: channels in units of the width, whether pooled, kernel, stride, padding.
 PLAN = ((1, True, 11, 4, 2), (3, True, 5, 1, 2), (6, False, 3, 1, 1), (4, False, 3, 1, 1),
@@ -24,7 +20,7 @@ class AlexNet(nn.Module):
         (1, 10)
     """
 
-    features: "Sequential"
+    features: "nn.Sequential"
 
     def __init__(self, num_classes: int = 1000, dropout: float = 0.5, width: int = 64) -> None:
         super().__init__()
@@ -36,7 +32,7 @@ class AlexNet(nn.Module):
             channels = factor * width
         self.features, wide = nn.Sequential(*parts), 64 * width
         self.avgpool: Any = nn.AdaptiveAvgPool2d((6, 6))
-        self.classifier: Sequential = nn.Sequential(
+        self.classifier: nn.Sequential = nn.Sequential(
             nn.Dropout(dropout),
             nn.Linear(36 * channels, wide),
             nn.ReLU(inplace=True),

@@ -1,16 +1,11 @@
 """ConvNeXt: convolutions in the shape of transformers' blocks."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.tensor import Tensor, full
 from glasshouse.vision.models.sizes import sized
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-    from glasshouse.nn.layers import DropPath
-    from glasshouse.nn.module import Parameter
 
 
 class Permute(nn.Module):
@@ -49,7 +44,7 @@ class ConvNeXtBlock(nn.Module):
 
     def __init__(self, dim: int, layer_scale: float = 1e-6, drop: float = 0.0) -> None:
         super().__init__()
-        self.block: Sequential = nn.Sequential(
+        self.block: nn.Sequential = nn.Sequential(
             nn.Conv2d(dim, dim, 7, padding=3, groups=dim),
             Permute(0, 2, 3, 1),
             nn.LayerNorm(dim, eps=1e-6),
@@ -58,8 +53,8 @@ class ConvNeXtBlock(nn.Module):
             nn.Linear(4 * dim, dim),
             Permute(0, 3, 1, 2),
         )
-        self.layer_scale: Parameter = nn.Parameter(full((dim, 1, 1), layer_scale))
-        self.stochastic_depth: DropPath = nn.DropPath(drop)
+        self.layer_scale: nn.Parameter = nn.Parameter(full((dim, 1, 1), layer_scale))
+        self.stochastic_depth: nn.DropPath = nn.DropPath(drop)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.stochastic_depth(self.layer_scale * self.block(x))
@@ -94,10 +89,10 @@ class ConvNeXt(nn.Module):
                 parts.append(nn.Sequential(norms[i], halved))
             blocks = [ConvNeXtBlock(width, layer_scale, next(drops)) for _ in range(count)]
             parts.append(nn.Sequential(*blocks))
-        self.features: Sequential = nn.Sequential(*parts)
+        self.features: nn.Sequential = nn.Sequential(*parts)
         self.avgpool: Any = nn.AdaptiveAvgPool2d(1)
         head = nn.Linear(widths[-1], num_classes)
-        self.classifier: Sequential = nn.Sequential(norms[-1], nn.Flatten(1), head)
+        self.classifier: nn.Sequential = nn.Sequential(norms[-1], nn.Flatten(1), head)
         self.apply(reset)
 
     def forward(self, images: Tensor) -> Tensor:

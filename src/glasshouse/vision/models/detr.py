@@ -1,7 +1,7 @@
 """DETR: a detector whose queries attend to the image, each to become one box or none."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,6 @@ from glasshouse.vision.boxes import (
 from glasshouse.vision.matching import assignment
 from glasshouse.vision.models.resnet import ResNetBody
 from glasshouse.vision.models.swin import named
-
-if TYPE_CHECKING:
-    from glasshouse.nn.linear import Linear
-    from glasshouse.nn.norm import LayerNorm
-
 
 WEIGHTS = {"loss_ce": 1.0, "loss_bbox": 5.0, "loss_giou": 2.0}  # of the loss, and of matching
 
@@ -78,9 +73,9 @@ class PlacedLayer(nn.Module):
         for name in self.attentions:
             self.add_module(name, PlacedAttention(dim, heads))
             self.add_module(f"{name}_layer_norm", nn.LayerNorm(dim))
-        self.fc1: Linear = nn.Linear(dim, hidden)
-        self.fc2: Linear = nn.Linear(hidden, dim)
-        self.final_layer_norm: LayerNorm = nn.LayerNorm(dim)
+        self.fc1: nn.Linear = nn.Linear(dim, hidden)
+        self.fc2: nn.Linear = nn.Linear(hidden, dim)
+        self.final_layer_norm: nn.LayerNorm = nn.LayerNorm(dim)
         self.rate = rate
 
     def forward(self, x: Tensor, at: Tensor, memory: tuple[Any, Any, Any]) -> Tensor:
@@ -149,7 +144,7 @@ class DETR(nn.Module):
                 "decoder": nn.ModuleDict(decoder),
             }
         )
-        self.class_labels_classifier: Linear = nn.Linear(dim, num_classes + 1)
+        self.class_labels_classifier: nn.Linear = nn.Linear(dim, num_classes + 1)
         maps = [nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, 4)]
         self.bbox_predictor: Any = nn.ModuleDict({"layers": nn.ModuleList(maps)})
         for name, p in self.named_parameters():

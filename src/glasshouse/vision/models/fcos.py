@@ -2,7 +2,7 @@
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +34,6 @@ from glasshouse.vision.boxes import (
 )
 from glasshouse.vision.models.resnet import ResNetBody
 
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
-
-
 LEVELS = (3, 4, 5, 6, 7)  # powers of two by which the pyramid's parts are smaller than the image
 
 
@@ -52,12 +48,12 @@ class FeaturePyramid(nn.Module):
         super().__init__()
         inner = [nn.Sequential(nn.Conv2d(size, channels, 1)) for size in sizes]
         outer = [nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1)) for _ in sizes]
-        self.inner_blocks: ModuleList = nn.ModuleList(inner)
-        self.layer_blocks: ModuleList = nn.ModuleList(outer)
+        self.inner_blocks: nn.ModuleList = nn.ModuleList(inner)
+        self.layer_blocks: nn.ModuleList = nn.ModuleList(outer)
         more = {
             name: nn.Conv2d(channels, channels, 3, stride=2, padding=1) for name in ("p6", "p7")
         }
-        self.extra_blocks: ModuleDict = nn.ModuleDict(more)
+        self.extra_blocks: nn.ModuleDict = nn.ModuleDict(more)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_uniform_(module.weight, a=1)
@@ -100,7 +96,7 @@ class FCOSBranch(nn.Module):
         for _ in range(depth):
             norm = nn.GroupNorm(math.gcd(32, channels), channels)
             parts += [nn.Conv2d(channels, channels, 3, padding=1), norm, nn.ReLU()]
-        self.conv: Sequential = nn.Sequential(*parts)
+        self.conv: nn.Sequential = nn.Sequential(*parts)
         self.outputs: list[str] = list(outputs)
         for name, size in outputs.items():
             self.add_module(name, nn.Conv2d(channels, size, 3, padding=1))
@@ -149,7 +145,7 @@ class FCOS(nn.Module):
         branches = {"classification_head": {"cls_logits": num_classes}}
         branches["regression_head"] = {"bbox_reg": 4, "bbox_ctrness": 1}
         heads = {name: FCOSBranch(channels, depth, parts) for name, parts in branches.items()}
-        self.head: ModuleDict = nn.ModuleDict(heads)
+        self.head: nn.ModuleDict = nn.ModuleDict(heads)
         rare = -math.log(99)  # a class is somewhere with probability 0.01 at first
         nn.init.constant_(heads["classification_head"].cls_logits.bias, rare)
 

@@ -2,17 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.tensor import Tensor
 from glasshouse.vision.models.sizes import divisible, sized
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-    from glasshouse.nn.layers import DropPath
-
 
 Layers = Callable[..., Module]
 
@@ -63,7 +58,7 @@ class InvertedResidual(nn.Module):
         self.add_module(place, nn.Sequential(*parts, *(last if place == "conv" else [last])))
         self.place = place
         self.is_added: bool = stride == 1 and channels == out
-        self.stochastic_depth: DropPath = nn.DropPath(drop)
+        self.stochastic_depth: nn.DropPath = nn.DropPath(drop)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.get_submodule(self.place)(x)
@@ -78,9 +73,9 @@ class MobileNet(nn.Module):
 
     def __init__(self, features: list[Module], classifier: list[Module]) -> None:
         super().__init__()
-        self.features: Sequential = nn.Sequential(*features)
+        self.features: nn.Sequential = nn.Sequential(*features)
         self.avgpool: Any = nn.AdaptiveAvgPool2d(1)
-        self.classifier: Sequential = nn.Sequential(*classifier)
+        self.classifier: nn.Sequential = nn.Sequential(*classifier)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")

@@ -1,7 +1,7 @@
 """Residual networks."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
@@ -9,10 +9,6 @@ from glasshouse.nn.functional import relu
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, ones, sqrt, zeros
 from glasshouse.vision.models.sizes import sized
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-    from glasshouse.nn.linear import Identity, Linear
 
 
 def conv_norm(
@@ -53,7 +49,7 @@ class ResidualBlock(nn.Module):
         is_identity = stride == 1 and channels == out
         shortcut = () if is_identity else conv_norm(channels, out, 1, stride)
         self.out_channels = out
-        self.downsample: Identity | Sequential = (
+        self.downsample: nn.Identity | nn.Sequential = (
             nn.Identity() if is_identity else nn.Sequential(*shortcut)
         )
 
@@ -119,7 +115,7 @@ class ResNet(nn.Module):
                 channels = (width << i) * block.expansion
             self.add_module(f"layer{i + 1}", nn.Sequential(*blocks))
         self.avgpool: Any = nn.AdaptiveAvgPool2d((1, 1))
-        self.fc: Linear = nn.Linear(channels, num_classes)
+        self.fc: nn.Linear = nn.Linear(channels, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

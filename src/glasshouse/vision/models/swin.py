@@ -4,7 +4,7 @@ attends in windows."""
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,6 @@ from glasshouse.nn.functional import pad, scaled_dot_product_attention
 from glasshouse.tensor import Tensor, asarray, broadcast_to, concat, roll, zeros
 from glasshouse.vision.models.convnext import Permute, reset
 from glasshouse.vision.models.sizes import sized
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-    from glasshouse.nn.layers import DropPath
-    from glasshouse.nn.linear import Linear
-    from glasshouse.nn.module import Parameter
-    from glasshouse.nn.norm import LayerNorm
 
 
 class PackedAttention(nn.Module):
@@ -36,8 +29,8 @@ class PackedAttention(nn.Module):
         super().__init__()
         check_divides("PackedAttention", "dim", dim, "heads", heads)
         self.heads = heads
-        self.qkv: Linear = nn.Linear(dim, 3 * dim)
-        self.proj: Linear = nn.Linear(dim, dim)
+        self.qkv: nn.Linear = nn.Linear(dim, 3 * dim)
+        self.proj: nn.Linear = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attend(x, None)
@@ -58,10 +51,10 @@ class PackedBlock(nn.Module):
 
     def __init__(self, dim: int, attention: Module, mlp: Module, drop: float, eps: float) -> None:
         super().__init__()
-        self.norm1: LayerNorm = nn.LayerNorm(dim, eps=eps)
+        self.norm1: nn.LayerNorm = nn.LayerNorm(dim, eps=eps)
         self.attn = attention
-        self.stochastic_depth: DropPath = nn.DropPath(drop)
-        self.norm2: LayerNorm = nn.LayerNorm(dim, eps=eps)
+        self.stochastic_depth: nn.DropPath = nn.DropPath(drop)
+        self.norm2: nn.LayerNorm = nn.LayerNorm(dim, eps=eps)
         self.mlp = mlp
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,17 +97,21 @@ class DeiT(nn.Module):
         super().__init__()
         check_divides("DeiT", "image_size", image_size, "patch_size", patch_size)
         length = (image_size // patch_size) ** 2 + 1 + distilled
-        self.cls_token: Parameter = nn.Parameter(zeros((1, 1, dim)))
-        self.pos_embed: Parameter = nn.Parameter(zeros((1, length, dim)))
-        self.patch_embed: Sequential = named(proj=nn.Conv2d(3, dim, patch_size, stride=patch_size))
+        self.cls_token: nn.Parameter = nn.Parameter(zeros((1, 1, dim)))
+        self.pos_embed: nn.Parameter = nn.Parameter(zeros((1, length, dim)))
+        self.patch_embed: nn.Sequential = named(
+            proj=nn.Conv2d(3, dim, patch_size, stride=patch_size)
+        )
         drops = np.linspace(0, stochastic_depth, layers).tolist()
-        self.blocks: Sequential = nn.Sequential(*[self.block(dim, heads, drop) for drop in drops])
-        self.norm: LayerNorm = nn.LayerNorm(dim, eps=1e-6)
-        self.head: Linear = nn.Linear(dim, num_classes)
+        self.blocks: nn.Sequential = nn.Sequential(
+            *[self.block(dim, heads, drop) for drop in drops]
+        )
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim, eps=1e-6)
+        self.head: nn.Linear = nn.Linear(dim, num_classes)
         self.distilled = distilled
         if distilled:
-            self.dist_token: Parameter = nn.Parameter(zeros((1, 1, dim)))
-            self.head_dist: Linear = nn.Linear(dim, num_classes)
+            self.dist_token: nn.Parameter = nn.Parameter(zeros((1, 1, dim)))
+            self.head_dist: nn.Linear = nn.Linear(dim, num_classes)
         self.apply(reset)
         nn.init.trunc_normal_(self.pos_embed, std=0.02)
 
@@ -153,7 +150,7 @@ class WindowAttention(PackedAttention):
         super().__init__(dim, heads)
         self.window = window
         self.shift = shift
-        self.relative_position_bias_table: Parameter = nn.Parameter(
+        self.relative_position_bias_table: nn.Parameter = nn.Parameter(
             zeros(((2 * window - 1) ** 2, heads))
         )
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
@@ -206,8 +203,8 @@ class PatchMerging(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.reduction: Linear = nn.Linear(4 * dim, 2 * dim, bias=False)
-        self.norm: LayerNorm = nn.LayerNorm(4 * dim)
+        self.reduction: nn.Linear = nn.Linear(4 * dim, 2 * dim, bias=False)
+        self.norm: nn.LayerNorm = nn.LayerNorm(4 * dim)
 
     def forward(self, x: Tensor) -> Tensor:
         _, height, width, _ = x.shape
@@ -252,9 +249,9 @@ class SwinTransformer(nn.Module):
             if i + 1 < len(layers):
                 parts.append(PatchMerging(dim))
                 dim *= 2
-        self.features: Sequential = nn.Sequential(*parts)
-        self.norm: LayerNorm = nn.LayerNorm(dim)
-        self.head: Linear = nn.Linear(dim, num_classes)
+        self.features: nn.Sequential = nn.Sequential(*parts)
+        self.norm: nn.LayerNorm = nn.LayerNorm(dim)
+        self.head: nn.Linear = nn.Linear(dim, num_classes)
         self.apply(reset)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -1,13 +1,10 @@
 """U-Net: a picture in, scores of each pixel out."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn.functional import interpolate
 from glasshouse.tensor import Tensor, concat
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import ModuleList
 
 
 def double_conv(channels: int, out: int) -> nn.Sequential:
@@ -36,10 +33,12 @@ class UNet(nn.Module):
         super().__init__()
         widths = [width << i for i in range(depth + 1)]
         pairs = list(zip([channels, *widths], widths, strict=False))
-        self.down: ModuleList = nn.ModuleList(double_conv(*pair) for pair in pairs)
+        self.down: nn.ModuleList = nn.ModuleList(double_conv(*pair) for pair in pairs)
         backward = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
-        self.reduce: ModuleList = nn.ModuleList(nn.Conv2d(high, low, 1) for high, low in backward)
-        self.up: ModuleList = nn.ModuleList(double_conv(2 * low, low) for _, low in backward)
+        self.reduce: nn.ModuleList = nn.ModuleList(
+            nn.Conv2d(high, low, 1) for high, low in backward
+        )
+        self.up: nn.ModuleList = nn.ModuleList(double_conv(2 * low, low) for _, low in backward)
         self.head: Any = nn.Conv2d(width, num_classes, 1)
         self.pool: Any = nn.MaxPool2d(2)
 

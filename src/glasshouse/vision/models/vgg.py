@@ -1,14 +1,10 @@
 """VGG: stacks of 3 × 3 convolutions."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn import Module
 from glasshouse.tensor import Tensor
-
-if TYPE_CHECKING:
-    from glasshouse.nn.containers import Sequential
-
 
 # Channels in units of the width, "M" being a pooling: configuration D of the paper, VGG-16.
 LAYERS_16 = (1, 1, "M", 2, 2, "M", 4, 4, 4, "M", 8, 8, 8, "M", 8, 8, 8, "M")
@@ -42,9 +38,9 @@ class VGG(nn.Module):
                 continue
             parts += [nn.Conv2d(channels, factor * width, 3, padding=1), nn.ReLU(inplace=True)]
             channels = factor * width
-        self.features: Sequential = nn.Sequential(*parts)
+        self.features: nn.Sequential = nn.Sequential(*parts)
         self.avgpool: Any = nn.AdaptiveAvgPool2d((7, 7))
-        self.classifier: Sequential = nn.Sequential(
+        self.classifier: nn.Sequential = nn.Sequential(
             nn.Linear(channels * 7 * 7, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(dropout),

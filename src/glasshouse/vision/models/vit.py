@@ -1,18 +1,12 @@
 """Vision Transformer: an image as a sequence of patches."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.nn.checks import check_divides
 from glasshouse.tensor import Tensor, broadcast_to, concat, zeros
 from glasshouse.vision.models.sizes import sized
-
-if TYPE_CHECKING:
-    from glasshouse.nn.attention import MultiheadAttention
-    from glasshouse.nn.containers import Sequential
-    from glasshouse.nn.module import Parameter
-    from glasshouse.nn.norm import LayerNorm
 
 
 class EncoderBlock(nn.Module):
@@ -23,13 +17,13 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, heads: int, dim: int, mlp_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.ln_1: LayerNorm = nn.LayerNorm(dim, eps=1e-6)
-        self.self_attention: MultiheadAttention = nn.MultiheadAttention(
+        self.ln_1: nn.LayerNorm = nn.LayerNorm(dim, eps=1e-6)
+        self.self_attention: nn.MultiheadAttention = nn.MultiheadAttention(
             dim, heads, dropout, batch_first=True
         )
         self.dropout: Any = nn.Dropout(dropout)
-        self.ln_2: LayerNorm = nn.LayerNorm(dim, eps=1e-6)
-        self.mlp: Sequential = nn.Sequential(
+        self.ln_2: nn.LayerNorm = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp: nn.Sequential = nn.Sequential(
             nn.Linear(dim, mlp_dim),
             nn.GELU(),
             nn.Dropout(dropout),
@@ -56,13 +50,13 @@ class Encoder(nn.Module):
         self, length: int, layers: int, heads: int, dim: int, mlp_dim: int, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.pos_embedding: Parameter = nn.Parameter(zeros((1, length, dim)))
+        self.pos_embedding: nn.Parameter = nn.Parameter(zeros((1, length, dim)))
         nn.init.normal_(self.pos_embedding, std=0.02)
         self.dropout: Any = nn.Dropout(dropout)
-        self.layers: Sequential = nn.Sequential()
+        self.layers: nn.Sequential = nn.Sequential()
         for i in range(layers):
             self.layers.add_module(f"encoder_layer_{i}", EncoderBlock(heads, dim, mlp_dim, dropout))
-        self.ln: LayerNorm = nn.LayerNorm(dim, eps=1e-6)
+        self.ln: nn.LayerNorm = nn.LayerNorm(dim, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.ln(self.layers(self.dropout(x + self.pos_embedding)))
@@ -94,12 +88,12 @@ class VisionTransformer(nn.Module):
         super().__init__()
         check_divides("VisionTransformer", "image_size", image_size, "patch_size", patch_size)
         patches = (image_size // patch_size) ** 2
-        self.class_token: Parameter = nn.Parameter(zeros((1, 1, hidden_dim)))
+        self.class_token: nn.Parameter = nn.Parameter(zeros((1, 1, hidden_dim)))
         self.conv_proj: Any = nn.Conv2d(3, hidden_dim, patch_size, stride=patch_size)
         self.encoder: Encoder = Encoder(
             patches + 1, num_layers, num_heads, hidden_dim, mlp_dim, dropout
         )
-        self.heads: Sequential = nn.Sequential()
+        self.heads: nn.Sequential = nn.Sequential()
         self.heads.add_module("head", nn.Linear(hidden_dim, num_classes))
         fan_in = math.prod(self.conv_proj.weight.shape[1:])
         nn.init.trunc_normal_(self.conv_proj.weight, std=math.sqrt(1 / fan_in))
