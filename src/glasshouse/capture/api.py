@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.flags import flags
@@ -30,10 +30,7 @@ from glasshouse.capture.sessions.export import ExportedGraph
 from glasshouse.capture.sessions.reproduce import Reproduction
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import hooks
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
+from glasshouse.tensor.handle import Tensor
 
 __all__ = ["allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "explain",
            "export", "graph_break", "mark_dynamic", "optimize", "reset", "run", "skip",

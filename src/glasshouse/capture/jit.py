@@ -7,7 +7,7 @@ generator, or differentiates what it closes over), `optimize` captures it instea
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from glasshouse.base.tree import TreeDef
 from glasshouse.capture.api import optimize
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
-from glasshouse.compile.programs.executable import IndexErrorInside, laid_out
+from glasshouse.compile.programs.executable import IndexErrorInside, Program, laid_out
 from glasshouse.compile.programs.program import compiled_graph, warn_once
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
@@ -25,10 +25,6 @@ from glasshouse.graph.node import Node, computed
 from glasshouse.ops.body import Body, traced
 from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
-
-if TYPE_CHECKING:
-    from glasshouse.compile.programs.executable import Program
-
 
 MOST_PROGRAMS = 64  # of one function
 SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own

@@ -3,17 +3,14 @@
 Forward and backward pass and the update are one graph, captured on tensors without storage by the
 same interpreter and compiler as when it runs; its Program is planned, and computes nothing."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import TrainingStep, whole_steps
 from glasshouse.analyze.step_costs import StepAnalysis
 from glasshouse.capture.api import optimize
-
-if TYPE_CHECKING:
-    from glasshouse.optim.adam import AdamW
-    from glasshouse.tensor.handle import Tensor
-
+from glasshouse.optim.adam import AdamW
+from glasshouse.tensor.handle import Tensor
 
 FIRST_STEPS = 3  # make the optimizer's state, capture again with it, run the captured step
 

@@ -4,7 +4,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,7 @@ from glasshouse.cli.onnx_files import ENDING, OnnxCall, sizes_option
 from glasshouse.cli.show_program import as_main
 from glasshouse.compile.steps.work import DRAWS
 from glasshouse.estimate import fits
-
-if TYPE_CHECKING:
-    from glasshouse.onnx.network import Network
-
+from glasshouse.onnx.network import Network
 
 OPTIMIZERS: dict[str, Any] = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 

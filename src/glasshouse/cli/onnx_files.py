@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -12,10 +12,7 @@ from rich.table import Table
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command, existing_file, progress, screen_columns
-
-if TYPE_CHECKING:
-    from glasshouse.onnx.network import Network
-
+from glasshouse.onnx.network import Network
 
 ENDING = ".onnx"
 sizes_option: Callable[..., Any] = click.option(

@@ -4,16 +4,13 @@ Each card says its policy in `autocast`: "lower" means that float32 operands are
 stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
+from glasshouse.base.dtype import DType
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.dispatch.value import cast
-
-if TYPE_CHECKING:
-    from glasshouse.base.dtype import DType
-
 
 KINDS = ("cpu", "cuda", "hip", "meta", "mps", "mtia", "xla", "xpu")  # of devices, PyTorch's
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,12 +26,10 @@ from glasshouse.base import (
 from glasshouse.base.flags import flags
 from glasshouse.base.upper_storeys import BACKENDS
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.fallback import Fallback, FallbackCounter
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.primitive import find, primitives
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.call import Call
 
 
 class Quiet(threading.local):

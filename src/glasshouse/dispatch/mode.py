@@ -3,12 +3,10 @@
 A mode is used as a context manager. Inside `process` the mode itself is off the stack, so the
 primitives that it calls, and `below`, go to the modes beneath it."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from glasshouse.dispatch.bind import box, state
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.value import Value
 
 
 class Mode:

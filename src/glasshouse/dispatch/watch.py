@@ -9,16 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import Watchers, state, timers, watchers
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.call import Call
-    from glasshouse.dispatch.value import Value
-
+from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.value import Value
 
 WAITING = "data"  # region in which a loop waits for its next batch
 READING = "read samples"  # region in which a loader reads a batch in this process

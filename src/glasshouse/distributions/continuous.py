@@ -1,7 +1,7 @@
 """Distributions of real numbers."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import ShapeError
 from glasshouse.dispatch import as_value
@@ -23,11 +23,8 @@ from glasshouse.tensor import (
     zeros_like,
 )
 from glasshouse.tensor import sum as sum_
+from glasshouse.tensor.handle import Tensor
 from glasshouse.tensor.special import erfinv, xlogy
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
 
 __all__ = ["Beta", "Dirichlet", "Exponential", "Gamma", "Laplace", "LogNormal", "Normal", "Uniform"]
 

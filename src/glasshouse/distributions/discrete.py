@@ -1,7 +1,7 @@
 """Distributions of integers and classes."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import ShapeError, int64
 from glasshouse.dispatch import as_value, broadcast_to, cast
@@ -24,12 +24,9 @@ from glasshouse.tensor import (
     take_along_axis,
 )
 from glasshouse.tensor import sum as sum_
+from glasshouse.tensor.handle import Tensor
 from glasshouse.tensor.special import softmax, xlogy
 from glasshouse.tensor.torch_names.drawing import poisson
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
 
 __all__ = ["Bernoulli", "Categorical", "Geometric", "OneHotCategorical", "Poisson"]
 

@@ -1,7 +1,7 @@
 """Normal distributions of vectors."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import OptionError, ShapeError
 from glasshouse.dispatch import as_value, broadcast_to
@@ -9,10 +9,7 @@ from glasshouse.dispatch.value import ArrayLike
 from glasshouse.distributions.distribution import Distribution, as_parameters
 from glasshouse.tensor import broadcast_shapes, eye, linalg, log, matmul, random, square
 from glasshouse.tensor import sum as sum_
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.handle import Tensor
-
+from glasshouse.tensor.handle import Tensor
 
 __all__ = ["MultivariateNormal"]
 

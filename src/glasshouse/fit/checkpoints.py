@@ -1,19 +1,14 @@
 """Checkpoints of a run of `gh.fit`: the last, the best, and every so many steps."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from glasshouse.fit.callbacks import Best, Callback, make_folder
-from glasshouse.fit.run import LAST
+from glasshouse.fit.run import LAST, FitRun
 from glasshouse.interop.checkpoint import save_checkpoint
 from glasshouse.ops.checks import check_integer, check_path
 from glasshouse.ops.process import process
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from glasshouse.fit.run import FitRun
-
 
 BEST = "best.safetensors"
 

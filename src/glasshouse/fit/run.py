@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from glasshouse.base.dtype import DType
 from glasshouse.base.errors import (
     CheckpointError,
     DTypeError,
@@ -36,10 +37,6 @@ from glasshouse.ops.checks import (
 from glasshouse.ops.process import process
 from glasshouse.optim import GradScaler, LRScheduler, Optimizer, ReduceLROnPlateau
 from glasshouse.tensor import Tensor, eval, random
-
-if TYPE_CHECKING:
-    from glasshouse.base.dtype import DType
-
 
 METRICS = "Pass e.g. metrics={'accuracy': gh.metrics.Accuracy()}."
 LAST = "last.safetensors"

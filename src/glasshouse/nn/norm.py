@@ -1,10 +1,11 @@
 """Normalisation layers."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.base.dtype import DTypeLike
+from glasshouse.base.shape import Shape
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
@@ -16,10 +17,6 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.standard.creation import ones, zeros
-
-if TYPE_CHECKING:
-    from glasshouse.base.shape import Shape
-
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "CrossMapLRN2d", "GroupNorm",
            "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm", "LocalResponseNorm",

@@ -1,10 +1,10 @@
 """Small layers of Flashlight: they move, cast or scale, or are a function of the user."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import ShapeError, as_dtype, check_axis
-from glasshouse.base.dtype import DTypeLike
+from glasshouse.base.dtype import DType, DTypeLike
 from glasshouse.dispatch.value import as_value, cast
 from glasshouse.nn.checks import check_callable, check_floating
 from glasshouse.nn.functional.activation import sigmoid
@@ -12,10 +12,6 @@ from glasshouse.nn.functional.norm import norm
 from glasshouse.nn.layer import layer
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, log, permute_dims, reshape, where
-
-if TYPE_CHECKING:
-    from glasshouse.base.dtype import DType
-
 
 __all__ = ["Log", "Normalize", "PrecisionCast", "Reorder", "Swish", "ThresholdReLU", "Transform",
            "View"]  # fmt: skip

@@ -1,16 +1,14 @@
 """Comparison, choice and bitwise logic. Derivatives exist only for `where`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
 from glasshouse.dispatch import Arr, KernelText, card, define, refusal, sample, zeros
 from glasshouse.dispatch.kernel_text import function_text, operator_text
+from glasshouse.dispatch.primitive import Primitive
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.primitive import Primitive
 
 
 def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) -> Any:

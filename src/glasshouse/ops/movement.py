@@ -3,21 +3,17 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, from_numpy_dtype
 from glasshouse.base.shape import check_axes, check_axis
 from glasshouse.dispatch import Value
-from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
+from glasshouse.dispatch.primitive import LINEAR, Arr, Primitive, card, refusal, sample
 from glasshouse.dispatch.value import section
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.primitive import Primitive
-
 
 # Cards that move elements of any dtype: linear, and without FLOPs.
 movement: "partial[Callable[..., Primitive]]" = partial(

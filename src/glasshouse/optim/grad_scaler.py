@@ -1,17 +1,14 @@
 """Loss scaling for float16, whose smallest gradients would vanish."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import CheckpointError, GradError, OptionError
 from glasshouse.dispatch.value import cast
+from glasshouse.optim.optimizer import Optimizer
 from glasshouse.tensor import Tensor, asarray, isfinite, logical_not
 from glasshouse.tensor import any as any_
 from glasshouse.tensor.gradients import groups_of, reduced_over, sharded_as
-
-if TYPE_CHECKING:
-    from glasshouse.optim.optimizer import Optimizer
-
 
 KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 

@@ -6,10 +6,10 @@ is written with tensor operators, so it runs on every backend and under every mo
 
 import math
 import numbers
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,10 +23,6 @@ from glasshouse.ops.checks import check_option
 from glasshouse.optim import checks
 from glasshouse.optim.hooks import OptimizerHooks
 from glasshouse.tensor import Tensor, asarray, zeros_like
-
-if TYPE_CHECKING:
-    from collections import OrderedDict
-
 
 # Options of PyTorch's that choose how it computes a step; here, all parameters are updated at once.
 CHOICES: dict[str, Any] = {

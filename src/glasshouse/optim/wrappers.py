@@ -1,7 +1,8 @@
 """Optimizers around another: look-ahead, and steps of several batches."""
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import CheckpointError
@@ -11,9 +12,6 @@ from glasshouse.optim.checks import describe_dict, loss_of
 from glasshouse.optim.optimizer import Optimizer, evaluate_step
 from glasshouse.tensor import asarray
 from glasshouse.tensor.gradients import sharded_as
-
-if TYPE_CHECKING:
-    from collections import OrderedDict
 
 
 class OptimizerWrapper(Optimizer):

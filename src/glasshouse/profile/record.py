@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns, time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from glasshouse import memory
 from glasshouse.compile.building import toolchain
 from glasshouse.dispatch import Value, bind, hooks, state
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.compose import CALL
+from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.dispatch.scope import Origin, Scope, origin_of, path_of
 from glasshouse.dispatch.watch import (
     LOOKING,
@@ -35,11 +37,6 @@ from glasshouse.memory import Tag
 from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import Observation
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.backend import TensorBackend
-    from glasshouse.dispatch.fallback import FallbackCounter
-
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))

@@ -4,7 +4,7 @@ import json
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,16 +24,12 @@ from glasshouse.profile.operator_tree import OperatorTree
 from glasshouse.profile.steps.breakdown import ABOUT, Breakdown
 from glasshouse.profile.steps.step_times import InputPipeline, StepTimes
 from glasshouse.profile.steps.utilisation import Utilisation
-from glasshouse.profile.tables import ModuleTree, exact_flops_of, kernels, key_averages
+from glasshouse.profile.tables import KernelRows, ModuleTree, exact_flops_of, kernels, key_averages
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.read_trace import read_trace
 from glasshouse.profile.transfers import transfers
-
-if TYPE_CHECKING:
-    from glasshouse.profile.tables import KernelRows
-
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
 MAX_POINTS = 4_000  # of the memory curve

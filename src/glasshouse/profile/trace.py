@@ -8,20 +8,22 @@ import socket
 from functools import cached_property
 from itertools import takewhile
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
+from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.dispatch.scope import Origin
-from glasshouse.dispatch.watch import CAPTURING, COMPILING, TRACING
+from glasshouse.dispatch.watch import CAPTURING, COMPILING, TRACING, MessageTimes
 from glasshouse.ops.process import process
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 from glasshouse.profile.holders import Holders
 from glasshouse.profile.libraries import GRAPH_CODE, folders, library_of
+from glasshouse.profile.record import RecordedRun
 from glasshouse.profile.runs import (
     NO_CALLS,
     CallsAtOnce,
@@ -34,12 +36,6 @@ from glasshouse.profile.runs import (
     with_calls_at_once,
 )
 from glasshouse.profile.spans import covered, nearest_around
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.fallback import FallbackCounter
-    from glasshouse.dispatch.watch import MessageTimes
-    from glasshouse.profile.record import RecordedRun
-
 
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls

@@ -6,7 +6,7 @@ the spellings that differ. Importing this module completes the class."""
 import operator
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from glasshouse.base import OptionError, as_dtype, check_axis
 from glasshouse.base import dtype as dtypes
@@ -18,6 +18,7 @@ from glasshouse.tensor.at import UpdatePlaces
 from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
 from glasshouse.tensor.parts import VIEWS, viewing
+from glasshouse.tensor.random import Generator
 from glasshouse.tensor.standard import (
     arithmetic,
     contract,
@@ -43,10 +44,6 @@ from glasshouse.tensor.torch_names import (
     statistics,
 )
 from glasshouse.tensor.writing import method
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.random import Generator
-
 
 AS_METHODS = {
     elementwise: "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt square sin cos tan asin acos atan "

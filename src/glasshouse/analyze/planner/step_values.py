@@ -1,7 +1,7 @@
 """From the analysis of a step to the values that may be kept or made again, and back."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.analyze.arena import occupancy
 from glasshouse.analyze.machine import MachineProfile
@@ -12,11 +12,9 @@ from glasshouse.compile.planning.plan_memory import aligned_bytes
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, needed_nodes
 from glasshouse.graph.recompute.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
+from glasshouse.graph.recompute.request import ValueName
 from glasshouse.graph.recompute.rerun import is_within
 from glasshouse.graph.recompute.values import names_of
-
-if TYPE_CHECKING:
-    from glasshouse.graph.recompute.request import ValueName
 
 
 class WaitingValue(NamedTuple):

@@ -1,15 +1,13 @@
 """The user's line of each recorded call, noted while a graph first runs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.watch import Watcher, also_told
-
-if TYPE_CHECKING:
-    from glasshouse.dispatch.call import Call
-    from glasshouse.graph.node import Node
-    from glasshouse.graph.record import Recording
+from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recording
 
 
 class LineRecorder(Watcher):

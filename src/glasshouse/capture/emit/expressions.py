@@ -6,11 +6,12 @@ import types
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.capture.bytecode.tracebacks import error_part, set_error_part, without_locals
 from glasshouse.capture.frames.frame import CapturedGenerator
 from glasshouse.capture.rules.constants import is_plain
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import (
     attribute_of_c,
     bound_to,
@@ -32,10 +33,6 @@ from glasshouse.capture.values.var import (
     stored,
 )
 from glasshouse.ir.node import IRNode
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 MAX_NESTED = 100  # of new things in one another
 MOST_TRIED = 32  # sizes of a set's table, to find the one that gives its order

@@ -4,7 +4,7 @@ import enum
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from glasshouse.autograd.backward import leaves_visited_early
@@ -14,8 +14,9 @@ from glasshouse.base.device import device
 from glasshouse.capture.fronts.hooked_backward import backward_with_hooks
 from glasshouse.capture.fronts.module_front import CONTEXTS, LeftContext, ModuleFront
 from glasshouse.capture.fronts.tensor_front import TensorFront
-from glasshouse.capture.guards.program import GuardCheck
+from glasshouse.capture.guards.program import GuardCheck, WeakLink
 from glasshouse.capture.programs.tape_nodes import walk_tape
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Kwargs, Then, ValueSource, Var
 from glasshouse.dispatch import Primitive, Value, hooks
@@ -24,11 +25,6 @@ from glasshouse.dispatch.bind import Watchers, state
 from glasshouse.dispatch.mode import KeyedMode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, asarray, random
-
-if TYPE_CHECKING:
-    from glasshouse.capture.guards.program import WeakLink
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 STATE = {
     "payload",

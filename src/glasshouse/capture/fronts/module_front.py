@@ -3,13 +3,14 @@
 import copy
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.autograd.tape import grad_mode
 from glasshouse.capture.fronts.network_front import TABLES, NetworkFront
 from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, ValueSource, Var
@@ -24,10 +25,6 @@ from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim import LRScheduler, Optimizer
 from glasshouse.profile.annotation import record_function
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made

@@ -1,7 +1,7 @@
 """Tensors of this library in a trace: guards, attributes, sizes that vary."""
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,13 @@ from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.subscripts import note_data
 from glasshouse.capture.trace.front import FrontEnd, is_number
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
 from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
 FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # of results, by their arguments

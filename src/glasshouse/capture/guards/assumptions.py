@@ -5,11 +5,9 @@ entry is dropped, and the graph breaks there from then on. An entry that was cap
 or NaN is dropped as soon as numbers are finite again."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from glasshouse.capture.bytecode.instructions import DecodedCode
-
+from glasshouse.capture.bytecode.instructions import DecodedCode
 
 MOST_FAILURES = 3
 CALLS_FOR_EACH = 100  # a rarer failure is tolerated, such as a GradScaler's

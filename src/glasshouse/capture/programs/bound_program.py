@@ -2,12 +2,13 @@
 
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glasshouse.base.flags import flags
 from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
+from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.programs.split import GraphHalf
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.lowering.source_map import counts_of
@@ -19,9 +20,6 @@ from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.node import Node, computed, pack
 from glasshouse.graph.record import Recording
-
-if TYPE_CHECKING:
-    from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
 
 
 class NotCompilable(Exception):

@@ -1,19 +1,17 @@
 """Runs a captured graph call by call: inside its modules, and recorded for a Program."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from glasshouse.capture.bytecode.lines import LineRecorder
 from glasshouse.capture.trace.front import VARYING
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.graph.node import Node
+from glasshouse.graph.record import Recorder
 from glasshouse.ir.graph_module import GraphModule, Interpreter
+from glasshouse.ir.node import IRNode
 from glasshouse.tensor import random
-
-if TYPE_CHECKING:
-    from glasshouse.graph.record import Recorder
-    from glasshouse.ir.node import IRNode
 
 
 class ScopedInterpreter(Interpreter):

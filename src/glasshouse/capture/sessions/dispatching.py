@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import AnomalyError, raised_at
 from glasshouse.base.interrupts import hold, release
@@ -17,6 +17,7 @@ from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.emit.break_continuation import identity
 from glasshouse.capture.emit.resume_calls import resume_function
 from glasshouse.capture.frames.frame import CaptureFrame
+from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
 from glasshouse.capture.fronts.registry import front_for
 from glasshouse.capture.guards.class_reads import UnchangedCheck
 from glasshouse.capture.guards.program import (
@@ -38,10 +39,6 @@ from glasshouse.capture.values.var import NULL, Var, varying_name
 from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.dispatch.watch import TRACING, tell
 from glasshouse.profile.captured import captures
-
-if TYPE_CHECKING:
-    from glasshouse.capture.fronts.glasshouse_front import GlasshouseFront
-
 
 EVERYBODY = "every object"  # in place of the object whose entries are full
 RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error

@@ -14,21 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import nn
 from glasshouse.autograd.tape import enable_grad
 from glasshouse.base.dtype import DType
+from glasshouse.base.shape import Spec
 from glasshouse.capture.sessions.config import counters
 from glasshouse.dispatch import primitives, state
 from glasshouse.dispatch.watch import unwatched
 from glasshouse.ir import GraphModule, IRGraph, IRNode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
-
-if TYPE_CHECKING:
-    from glasshouse.base.shape import Spec
-
 
 WRONG = "wrong numbers"
 SCRIPT = '''"""{title}"""

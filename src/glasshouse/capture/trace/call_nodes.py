@@ -1,15 +1,13 @@
 """Nodes for calls of operations: which arguments break the graph, and what a node notes."""
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.capture.rules.constants import fix_inputs
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 from glasshouse.ir.node import IRNode
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
 def refuse_functions(

@@ -7,7 +7,7 @@ has the common part, which is enough for values that are never written to in pla
 import operator
 import types
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.operators import IN_PLACE, is_in_place
 from glasshouse.capture.rules.subscripts import note_part, note_view, put_back_first
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
@@ -31,12 +32,8 @@ from glasshouse.capture.values.var import (
     Var,
     constant,
 )
+from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import IRNode
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-    from glasshouse.ir.graph_module import GraphModule
-
 
 VARYING = {
     getattr(operator, f"{i}{name}") for name in ("add", "sub", "mul", "truediv") for i in ("", "i")

@@ -9,7 +9,6 @@ kernel computes, and no product is fused into a sum: a value has the same bits i
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from glasshouse.base.flags import flags
 from glasshouse.compile.kernels.c_text import compute_type, guarded, memory_type, rounded
@@ -23,16 +22,19 @@ from glasshouse.compile.kernels.kernel_pattern import (
     templates,
 )
 from glasshouse.compile.kernels.kernel_writer import PARALLEL, canonical, size_line
-from glasshouse.compile.kernels.loops import BLOCK, CHUNK, LANES, MAX_BLOCKS, KernelLoops, sweeps_of
+from glasshouse.compile.kernels.loops import (
+    BLOCK,
+    CHUNK,
+    LANES,
+    MAX_BLOCKS,
+    KernelLoops,
+    Loop,
+    sweeps_of,
+)
 from glasshouse.compile.kernels.reductions import combined, start, total_type
 from glasshouse.compile.steps.emitted import CKernel, EmittedStep
-from glasshouse.compile.steps.expr import walk
+from glasshouse.compile.steps.expr import Expr, walk
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer, Root
-
-if TYPE_CHECKING:
-    from glasshouse.compile.kernels.loops import Loop
-    from glasshouse.compile.steps.expr import Expr
-
 
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 

@@ -1,7 +1,5 @@
 """Expressions in C: the statements of a fused kernel for the values that it computes."""
 
-from typing import TYPE_CHECKING
-
 from glasshouse.base.dtype import DType
 from glasshouse.compile.kernels.c_text import (
     CardCall,
@@ -16,13 +14,10 @@ from glasshouse.compile.kernels.c_text import (
 )
 from glasshouse.compile.kernels.kernel_pattern import KernelPattern, counted
 from glasshouse.compile.kernels.kernel_writer import KernelWriter
-from glasshouse.compile.kernels.loops import Loop
+from glasshouse.compile.kernels.loops import KernelLoops, Loop
 from glasshouse.compile.steps.expr import Expr, walk
 from glasshouse.compile.steps.steps import Root
 from glasshouse.compile.steps.view import View
-
-if TYPE_CHECKING:
-    from glasshouse.compile.kernels.loops import KernelLoops
 
 
 class ExprWriter(KernelWriter):

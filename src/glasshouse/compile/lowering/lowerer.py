@@ -8,19 +8,16 @@ import inspect
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.errors import BackendError
 from glasshouse.compile.building.toolchain import digest
 from glasshouse.compile.steps.emitted import EmittedStep, MissingKernel
+from glasshouse.compile.steps.steps import LoweredStep
 from glasshouse.compile.steps.work import StepKind
 from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.symmetric import symmetric_roots
 from glasshouse.ops.process import ProcessGroup
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import LoweredStep
-
 
 PACKAGE = Path(__file__).parents[2]
 

@@ -1,19 +1,16 @@
 """From the steps of a Program back to the recorded calls, and the costs of each step."""
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.compile.lowering.lowerer import StepDescription
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer
 from glasshouse.compile.steps.work import COLLECTIVE, REFERENCE, StepKind, StepWork
 from glasshouse.dispatch.call import PICK, Call
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import NOWHERE, Origin
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer
-
 
 NAME_OPS = 6  # primitives that the name of a kernel lists at most
 

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse import memory
 from glasshouse.base.flags import flags
@@ -23,15 +23,11 @@ from glasshouse.compile.planning.plan_memory import (
 )
 from glasshouse.compile.steps.emitted import CKernel
 from glasshouse.compile.steps.kept_steps import kept_steps_first
-from glasshouse.compile.steps.steps import PlannedBuffer
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.recompute.recompute import recompute
 from glasshouse.graph.simplify import PASSES as SIMPLER
 from glasshouse.graph.sums_at_origin import sum_at_origin
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
-
 
 PASSES = (*SIMPLER, ("sum_at_origin", sum_at_origin), ("recompute", recompute))
 ARENA_TAG = memory.manager.ARENA_TAG

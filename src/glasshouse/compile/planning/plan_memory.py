@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from glasshouse.compile.lowering.fuse import reduces_rows
 from glasshouse.compile.lowering.lower import Lowering
-from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer, Root, Step
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer, Root, Step
 from glasshouse.compile.steps.view import View
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import LoweredStep
-
 
 ALIGNMENT = 64  # bytes of a cache line
 APART_BYTES = 16 << 20  # larger values may have separate memory

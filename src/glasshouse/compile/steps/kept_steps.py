@@ -2,13 +2,9 @@
 parameters in inference, which are copied into the layout of a product."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from glasshouse.compile.steps.steps import PlannedBuffer, Step
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
-
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer, Step
 
 MOST_GROWTH = 2  # kept bytes, as a multiple of the bytes of their inputs
 

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.analyze.meta import meta_backend, placed, specs_in
 from glasshouse.analyze.step import TrainingStep, own_steps
@@ -16,18 +16,15 @@ from glasshouse.distributed.groups.functions import all_reduce, broadcast
 from glasshouse.distributed.groups.mesh import DeviceMesh
 from glasshouse.distributed.pipelines.pipeline_run import Links, PipelineRun
 from glasshouse.distributed.pipelines.schedules import Schedule, forwards_only, make_schedule
-from glasshouse.distributed.pipelines.stages import WHERE, balanced, cut, part_of
+from glasshouse.distributed.pipelines.stages import WHERE, PipelineStage, balanced, cut, part_of
 from glasshouse.distributed.replicas.reducers import CoalescingReducer
 from glasshouse.distributed.replicas.replicate import ATTRIBUTE, no_sync, share
+from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_integer, check_type
 from glasshouse.ops.process import ProcessGroup, process
 from glasshouse.tensor import Tensor, concat, zeros, zeros_like
 from glasshouse.tensor.gradients import clip_grads_with_norm_, total_norm
-
-if TYPE_CHECKING:
-    from glasshouse.distributed.pipelines.stages import PipelineStage
-    from glasshouse.ir.graph_module import GraphModule
 
 
 def pipeline(

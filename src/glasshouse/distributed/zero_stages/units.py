@@ -8,11 +8,12 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END, CallEntry, TapeEntry, attach, run_hooks
 from glasshouse.base.errors import OptionError
+from glasshouse.base.shape import Shape
 from glasshouse.dispatch import bind, state
 from glasshouse.distributed.replicas.reducers import buckets_of
 from glasshouse.distributed.replicas.replicate import Replica
@@ -28,10 +29,6 @@ from glasshouse.nn import Module, ModuleList, Sequential
 from glasshouse.ops.process import ProcessGroup
 from glasshouse.tensor import Tensor, zeros
 from glasshouse.tensor.handle import add_hook
-
-if TYPE_CHECKING:
-    from glasshouse.base.shape import Shape
-
 
 DERIVED = {"cast", "expand", "permute", "reshape", "slice"}  # cheap to make again
 

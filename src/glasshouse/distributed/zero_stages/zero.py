@@ -5,10 +5,11 @@ In stages 1 and 2 a step of the optimizer sees this rank's rows of each paramete
 whole ones, in the memory of those before. Stage 3 is in units.py."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, as_dtype
+from glasshouse.base.shape import Shape
 from glasshouse.dispatch.scope import phase
 from glasshouse.distributed.groups.mesh import DeviceMesh
 from glasshouse.distributed.groups.placement import Sharding, sharding_of
@@ -33,10 +34,6 @@ from glasshouse.optim.checks import loss_of
 from glasshouse.optim.optimizer import evaluate_step
 from glasshouse.optim.wrappers import OptimizerWrapper
 from glasshouse.tensor import Tensor, zeros
-
-if TYPE_CHECKING:
-    from glasshouse.base.shape import Shape
-
 
 Plan = dict[Tensor, Sharding]  # cuts of the parameters while the optimizer steps
 

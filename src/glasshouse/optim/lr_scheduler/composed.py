@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
 from glasshouse.ops.checks import check_integer, check_option, check_range
@@ -12,10 +12,7 @@ from glasshouse.optim.lr_scheduler.schedule import (
     check_optimizer,
     per_group,
 )
-
-if TYPE_CHECKING:
-    from glasshouse.optim.optimizer import Optimizer
-
+from glasshouse.optim.optimizer import Optimizer
 
 __all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
 

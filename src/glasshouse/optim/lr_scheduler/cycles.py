@@ -1,7 +1,7 @@
 """Schedules that rise and fall, once or again and again."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import DTypeError, OptionError
 from glasshouse.ops.checks import check_integer, check_option, check_range
@@ -12,10 +12,7 @@ from glasshouse.optim.lr_scheduler.schedule import (
     check_optimizer,
     per_group,
 )
-
-if TYPE_CHECKING:
-    from glasshouse.optim.optimizer import Optimizer
-
+from glasshouse.optim.optimizer import Optimizer
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR", "SWALR"]
 

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.ops.checks import check_integer, check_range, check_several
@@ -11,10 +11,7 @@ from glasshouse.optim.lr_scheduler.schedule import (
     anneal_cosine,
     check_functions,
 )
-
-if TYPE_CHECKING:
-    from glasshouse.optim.optimizer import Optimizer
-
+from glasshouse.optim.optimizer import Optimizer
 
 __all__ = ["ConstantLR", "CosineAnnealingLR", "ExponentialLR", "InverseSqrtLR", "LambdaLR",
            "LinearLR", "MultiStepLR", "MultiplicativeLR", "PolynomialLR", "StepLR",

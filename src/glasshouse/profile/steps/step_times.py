@@ -3,7 +3,7 @@
 All shares are of the median steady step, as those of `Breakdown` are."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,9 @@ from glasshouse.profile.steps.breakdown import (
     of_events,
     shares_of_spans,
 )
-from glasshouse.profile.steps.steady import LOST
+from glasshouse.profile.steps.steady import LOST, LoopSteps
 from glasshouse.profile.text import Tabular, milliseconds, percent, table
 from glasshouse.profile.trace import Trace
-
-if TYPE_CHECKING:
-    from glasshouse.profile.steps.steady import LoopSteps
-
 
 MOST_STEPS = 1_000  # of a series in the report
 BOUND = 0.05  # of a step: from here on the input pipeline is worth a look

@@ -6,16 +6,13 @@ about ten times as slow."""
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.profile.grouping import groups_of
+from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces.chrome import Exporter, Slice, nested_tracks
-
-if TYPE_CHECKING:
-    from glasshouse.profile.trace import Trace
-
 
 ROWS = 1 << 15  # lines that are made at once
 EVENT_FIELDS = ("kind", "what", "scope", "phase", "stack", "thread")

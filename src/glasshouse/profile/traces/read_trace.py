@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from glasshouse.memory import Tag
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import SingleCall
 from glasshouse.profile.function_watch import TIMED_CALL
+from glasshouse.profile.record import Numbers
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.recording_data import (
@@ -38,10 +39,6 @@ from glasshouse.profile.traces.recording_data import (
     ReadThreads,
     trace_of,
 )
-
-if TYPE_CHECKING:
-    from glasshouse.profile.record import Numbers
-
 
 ENGINE = "autograd::engine::evaluate_function: "
 OPTIMIZER = "Optimizer.step#"

@@ -3,7 +3,7 @@ rounded to the dtype of their arguments."""
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base import float64, inexact_dtype, int64
 from glasshouse.dispatch.compose import composed
@@ -22,6 +22,7 @@ from glasshouse.tensor.standard.elementwise import (
     NO_COMPLEX,
     NUMERIC,
     REAL,
+    Unary,
     documented,
     erf,
     exp2,
@@ -34,10 +35,6 @@ from glasshouse.tensor.standard.elementwise import (
 )
 from glasshouse.tensor.standard.reduce import logsumexp
 from glasshouse.tensor.standard.softmax import log_softmax, softmax
-
-if TYPE_CHECKING:
-    from glasshouse.tensor.standard.elementwise import Unary
-
 
 __all__ = ["airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1",
            "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,7 @@ from glasshouse.compile.planning.plan import (
 )
 from glasshouse.compile.programs.code import output_specs_of, outputs_of, uses_of
 from glasshouse.compile.programs.executable import described_output
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
 from glasshouse.graph.graph import Node, graph_of
 from glasshouse.graph.record import Recording
 from glasshouse.torch.ahead.no_contents import ContentlessMode
@@ -36,9 +37,6 @@ from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode
 from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.tensors.dtypes import TO_TORCH
 from glasshouse.torch.tensors.layout import lying
-
-if TYPE_CHECKING:
-    from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
 
 
 class PlannedProgram:

@@ -1,10 +1,11 @@
 """Operators that read or write at indices: gather, scatter, advanced indexing, embedding."""
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import glasshouse as gh
 from glasshouse.base import as_dtype
+from glasshouse.base.shape import Shape
 from glasshouse.dispatch import Value, cast, full, primitives
 from glasshouse.dispatch.wide import widened as wide
 from glasshouse.ops.index import gather_along
@@ -12,10 +13,6 @@ from glasshouse.ops.movement import permute
 from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import axis_of, reshape, typed
 from glasshouse.torch.aten.table import aten
-
-if TYPE_CHECKING:
-    from glasshouse.base.shape import Shape
-
 
 INT64 = as_dtype("int64")
 

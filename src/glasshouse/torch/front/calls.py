@@ -5,7 +5,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd.profiler import record_function
@@ -17,6 +17,7 @@ from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import all_foldable, call_concrete
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.new_objects import new_dict
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Kwargs, Recipe, Then, ValueSource, Var, constant
 from glasshouse.torch.front import names
@@ -27,10 +28,6 @@ from glasshouse.torch.patches.functions import is_for_dynamo, undisabled
 from glasshouse.torch.patches.modes import is_profiled
 from glasshouse.torch.patches.tensors import grouped_tensors
 from glasshouse.torch.scopes.state_modes import StateModes
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 DISTRIBUTIONS = "torch.distributions"
 

@@ -7,10 +7,11 @@ import contextlib
 import operator
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var
 from glasshouse.ir.node import IRNode
@@ -21,10 +22,6 @@ from glasshouse.torch.front.state import is_plain
 from glasshouse.torch.front.values import TorchValueFront
 from glasshouse.torch.patches.operators import raise_if_zero
 from glasshouse.torch.patches.tensors import storage_address, version_of
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 FAILED_CHECK = "a check of the captured function failed: "  # the begin of the graph's error
 UNDONE_BYTES = 4 << 20  # of inputs, at most, that a call copies to restore them

@@ -5,17 +5,14 @@ freed with its last reference: an activation after the backward pass, intermedia
 update before the next parameter, a gradient that was set to None."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import ValueSource, Var
 from glasshouse.torch.patches.tensors import use_count
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 CONTAINERS = (list, tuple, dict)
 COMPUTED_BYTES = 16 << 20  # after which a trace drops dead values again

@@ -1,12 +1,13 @@
 """Rules for PyTorch's modules in a trace: members, calls, hooks."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules import module as of_modules
 from torch.optim.lr_scheduler import LRScheduler
 
 from glasshouse.capture.fronts.network_front import NetworkFront
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Kwargs, ValueSource, Var
 from glasshouse.torch.patches.modules import (
@@ -18,10 +19,6 @@ from glasshouse.torch.patches.modules import (
     has_backward_hooks,
 )
 from glasshouse.torch.scopes.module_scope import in_optimizer, in_torch_module
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 NOT_CAPTURED = (torch.jit.ScriptModule, torch.nn.modules.lazy.LazyModuleMixin)
 

@@ -2,17 +2,14 @@
 operations that draw nothing, and not written to otherwise."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.var import Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front.effects import draws
 from glasshouse.torch.front.names import name_of
 from glasshouse.torch.front.numbers import memory
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 # Calls whose results depend on more than their arguments.
 CONTEXTS = {"__enter__", "__exit__"}

@@ -1,23 +1,21 @@
 """Rules for PyTorch's tensors in a trace: guards, attributes, gradients."""
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
+from glasshouse.capture.guards.program import WeakLink
 from glasshouse.capture.rules.class_lookups import rely_on_data
 from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import MISSING
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Kwargs, Recipe, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front import names
 from glasshouse.torch.front.state import TensorCheck, has_hooks, is_plain
-
-if TYPE_CHECKING:
-    from glasshouse.capture.guards.program import WeakLink
-    from glasshouse.capture.trace.tracer import CaptureTracer
 
 
 class KeptEntries(WeakKeyDictionary[Any, Any]):

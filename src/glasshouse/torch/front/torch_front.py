@@ -7,16 +7,18 @@ calls use the captured graph."""
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from glasshouse import memory
 from glasshouse.capture.sessions.dispatching import miss
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Kwargs, Then, Var
 from glasshouse.dispatch.bind import state
+from glasshouse.ir.graph_module import GraphModule
 from glasshouse.torch.front import names
 from glasshouse.torch.front.calls import TorchCallFront
 from glasshouse.torch.front.claims import is_of_torch
@@ -36,11 +38,6 @@ from glasshouse.torch.front.trace_state import TorchTrace
 from glasshouse.torch.patches.dynamo import skip_all
 from glasshouse.torch.patches.functions import NATIVE_MODULE
 from glasshouse.torch.patches.modes import FORWARD_LEVEL
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-    from glasshouse.ir.graph_module import GraphModule
-
 
 DESCRIPTORS = (
     types.ClassMethodDescriptorType,

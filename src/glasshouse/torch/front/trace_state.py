@@ -1,7 +1,8 @@
 """The state of PyTorch's front end for one trace: a TorchTrace is the tracer's `front_state`."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import Any
 
 import torch
 
@@ -11,9 +12,6 @@ from glasshouse.ir.node import IRNode
 from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.front.state import state_now
 from glasshouse.torch.scopes.state_modes import StateModes
-
-if TYPE_CHECKING:
-    from types import CodeType
 
 
 @dataclass

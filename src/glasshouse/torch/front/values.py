@@ -6,22 +6,19 @@ from the tensor, so that no run waits for the number."""
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from glasshouse.capture.rules.operators import ARITHMETIC, COMPARE
 from glasshouse.capture.trace.front import FrontEnd
+from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 from glasshouse.ir.node import IRNode
 from glasshouse.torch.front.numbers import memory, memory_of
 from glasshouse.torch.front.settled import may_write_to
 from glasshouse.torch.front.state import is_plain
-
-if TYPE_CHECKING:
-    from glasshouse.capture.trace.tracer import CaptureTracer
-
 
 READING_HINT = "read values after the captured function, or accept the break"
 NUMBERS = (bool, int, float)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -42,11 +42,14 @@ from glasshouse.torch.patches.operators import (
     OpOverload,
 )
 from glasshouse.torch.scopes import passes
-from glasshouse.torch.scopes.passes import PassHooks, next_number, place, region_begins, region_ends
-
-if TYPE_CHECKING:
-    from glasshouse.torch.scopes.passes import NodeScopes
-
+from glasshouse.torch.scopes.passes import (
+    NodeScopes,
+    PassHooks,
+    next_number,
+    place,
+    region_begins,
+    region_ends,
+)
 
 MOST_KINDS = 1 << 15  # of calls that are kept
 OUTSIDE_OF_GRAPHS = 1 << 63  # numbers from here on belong to nodes that accumulate gradients
