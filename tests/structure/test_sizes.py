@@ -19,7 +19,6 @@ LONG_FILES = {
     "capture/rules/opcodes.py": "a table: one short function for each opcode",
     "jax/lax/primitives.py": "a table of functions, with their types",
     "jax/numpy/arrays.py": "a table of array functions, with their types",
-    "jax/numpy/numbers.py": "a table of array functions, with their types",
     "native/frame_hook.c": "a C extension is one translation unit",
     "native/replay.c": "a C extension is one translation unit",
     "ops/linalg.py": "cards: a table of factorisations with their derivatives",

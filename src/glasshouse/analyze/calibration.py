@@ -134,7 +134,7 @@ class Turns(nn.Module):
     def __init__(self, layer: type[Any], width: int) -> None:
         super().__init__()
         self.layer: Any = layer(7, width, batch_first=True)
-        self.head: Linear = nn.Linear(width, 5)
+        self.head: nn.Linear = nn.Linear(width, 5)
 
     def forward(self, x: Any) -> Any:
         return self.head(self.layer(x)[0][:, -1])
