@@ -256,10 +256,12 @@ class SyntheticStep:
         """How many kernels, products and calls in loops the step runs, the ns that its kernels take
         beyond the rates, and in all."""
         assert self.analysis is not None
-        plain = replace(machine, **dict.fromkeys(KERNEL_COSTS, 0.0))
+        free: dict[str, Any] = dict.fromkeys(KERNEL_COSTS, 0.0)
+        plain = replace(machine, **free)
+        one_each: list[dict[str, Any]] = [{name: 1.0} for name in KERNEL_COSTS]
         plain_ns, *more_ns = (
             replace(self.analysis, machine=replace(plain, **costs)).kernel_ns
-            for costs in ({}, *({name: 1.0} for name in KERNEL_COSTS))
+            for costs in ({}, *one_each)
         )
         counts = [round(ns - plain_ns) for ns in more_ns]
         return counts, median(self.kernel_times) - plain_ns, median(self.kernel_times)
@@ -300,7 +302,8 @@ class HostCalibration:
             *(step.kernel_starts(machine) for step in self.steps), strict=True
         )
         starts = costs_that_explain(counts, beyond_ns, all_ns)
-        return replace(machine, **dict(zip(KERNEL_COSTS, starts, strict=True)), **self.costs())
+        kernel_costs: dict[str, Any] = dict(zip(KERNEL_COSTS, starts, strict=True))
+        return replace(machine, **kernel_costs, **self.costs())
 
     def costs(self) -> dict[str, Any]:
         """Costs in ns and the part of them while caches are warm, as a MachineProfile has them."""
