@@ -284,15 +284,16 @@ class ThreadPool:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.library: CDLL | None = None
-        self.is_made = False
+        self.is_begun = self.is_made = False
 
     def get(self) -> "CDLL | None":
         """The library of the threads, made when first needed."""
         if not self.is_made:
             with self.lock:
-                if not self.is_made:
-                    self.is_made = True  # it is built by what asks for it
+                if not self.is_begun:  # what builds it asks for it, too
+                    self.is_begun = True
                     self.library = self.make()
+                    self.is_made = True
         return self.library
 
     def make(self) -> "CDLL | None":
