@@ -27,6 +27,7 @@ from glasshouse.base.units import parse_bytes
 from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps.steps import PlannedBuffer
+from glasshouse.compile.steps.work import count_numbers
 from glasshouse.optim import Optimizer
 from glasshouse.optim.rules import SGD
 
@@ -128,7 +129,7 @@ def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
     sizes |= {place: next(of_runs) for kind, place in shape.events if kind == "arena"}
     ns = 0.0
     for what in shape.work:
-        ns += machine.ns_of(what, [next(numbers) for _ in range(len(what) + 1)])
+        ns += machine.ns_of(what, [*islice(numbers, count_numbers(what))])
     peaks = peaks_of(shape.events, sizes)
     return Costs(max(peaks), peaks, next(numbers), ns)
 

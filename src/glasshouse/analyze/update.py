@@ -19,6 +19,7 @@ from glasshouse.base.shape import Spec
 from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer
+from glasshouse.compile.steps.work import count_numbers
 from glasshouse.dispatch import Value, bind, primitives, state
 from glasshouse.nn.module import Module
 from glasshouse.optim.optimizer import Optimizer
@@ -274,8 +275,8 @@ def with_update(
         events_with(record.shape.events, sizes, [u for _, u in frees], after, stored(other))
     )
     rest = np.array(list(sizes))
-    starts = len(rest) - 1 - sum(len(what) + 1 for what in work)
-    at = starts + np.cumsum([0, *(len(what) + 1 for what in work)])
+    counts = list(map(count_numbers, work))
+    at = len(rest) - 1 - sum(counts) + np.cumsum([0, *counts])
     for unit, old, new in zip(units, before[-1], after[-1], strict=True):
         unit_steps = sorted({places[i].step for i in unit})
         if not 2 * len(unit_steps) == len(old.work) == len(new.work):

@@ -13,15 +13,14 @@ MOST_NESTED = 40
 
 class ReachedNames:
     """Names of what can be reached from some roots: `tensors` and `containers` (dicts of items or
-    attributes, lists) by id, and all of them by name. A tensor has the first name that is found,
-    those of modules before others."""
+    attributes, lists) by id, and all of them by name. A tensor has the first name that is found:
+    through modules before others, through functions last."""
 
     def __init__(self, roots: dict[str, Any]) -> None:
         self.tensors: dict[int, str] = {}
         self.containers: dict[int, str] = {}
         self.objects: dict[str, Any] = {}
-        order = sorted(roots.items(), key=lambda item: not isinstance(item[1], Module))
-        for name, value in order:
+        for name, value in sorted(roots.items(), key=place_of_root):
             self.walk(name, value, 0)
 
     def walk(self, name: str, value: Any, depth: int) -> None:
@@ -51,6 +50,12 @@ class ReachedNames:
             return name
         word = self.tensors.get(id(key), "?") if isinstance(key, Tensor) else str(key)
         return f"{name}.{word}" if name else word
+
+
+def place_of_root(item: tuple[str, Any]) -> tuple[bool, bool, str]:
+    """Where a root stands in the order of the search, whatever order the roots come in."""
+    name, value = item
+    return not isinstance(value, Module), isinstance(value, types.FunctionType), name
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:

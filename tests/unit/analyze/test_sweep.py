@@ -9,6 +9,7 @@ from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.bench.worker import CASES, Ours
+from glasshouse.compile.steps.work import count_numbers
 from glasshouse.nn.functional import blocks
 
 
@@ -53,6 +54,29 @@ def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkey
         monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing can be analysed
         for n, found in expected.items():
             check(costs(n), found, exact)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_compiled_loops_of_other_lengths(optimizer):
+    """The work of a loop has other numbers than a kernel's: how often its products run."""
+    rnn = gh.nn.RNN(64, 64, batch_first=True)
+    opt = getattr(gh.optim, optimizer)(rnn.parameters(), lr=1e-3)
+
+    def loss(out, y):
+        return gh.nn.functional.mse_loss(out[0], y)
+
+    def inputs_of(n):
+        return [((n, 40, 64), "float32")] * 2
+
+    with flags.override(compile="always", bf16x6=False):
+        costs = sweep(rnn, loss, opt, inputs_of)
+        for n in (80, 96, 112, 127, 90):
+            check(costs(n), step(rnn, loss, opt, inputs_of(n)), exact=False)
+    infos = [x for run in step(rnn, loss, opt, inputs_of(8)).runs for x in run.plan.step_infos()]
+    assert "scan" in {info.name for info in infos}
+    assert [count_numbers(info.work.what) for info in infos] == [
+        len(info.work.numbers) for info in infos
+    ]
 
 
 @pytest.mark.slow

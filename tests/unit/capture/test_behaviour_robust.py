@@ -111,7 +111,7 @@ def test_threads(compiler):
         t.start()
     for t in threads:
         t.join()
-    assert not errors
+    assert not errors, "".join(traceback.format_exception(errors[0]))
 
 
 def test_threads_have_their_own_mode():

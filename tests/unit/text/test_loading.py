@@ -2,6 +2,7 @@
 
 import json
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -24,11 +25,11 @@ def tokenizer():
     return Tokenizer.train(TEXTS * 2, vocab_size=300)
 
 
-def llama_file(path, matrix, more=None, sizes=None, family="llama"):
+def llama_file(path, matrix, more=None, sizes=None, family="llama", draws=rng):
     sizes = sizes or files.SIZES
     metadata = {"general.architecture": family, **sizes, **(more or {})}
     widths = (sizes["llama.embedding_length"], sizes["llama.feed_forward_length"])
-    path.write_bytes(files.gguf(metadata, files.llama_tensors(rng, matrix, *widths)))
+    path.write_bytes(files.gguf(metadata, files.llama_tensors(draws, matrix, *widths)))
     return path
 
 
@@ -144,8 +145,9 @@ def test_a_file_of_a_llama_gives_the_scores_of_transformers(tmp_path, transforme
 
 def packed_file(path, kind):
     """A file of a Llama whose matrices have that format."""
-    sizes = files.WIDE if kind.endswith("K") else files.SIZES
-    return llama_file(path, lambda shape: files.random_blocks(rng, kind, shape), sizes=sizes)
+    sizes, draws = files.WIDE if kind.endswith("K") else files.SIZES, np.random.default_rng(1)
+    blocks = partial(files.random_blocks, draws, kind)
+    return llama_file(path, blocks, sizes=sizes, draws=draws)
 
 
 @pytest.mark.parametrize("kind", files.BLOCKS)
@@ -157,12 +159,14 @@ def test_packed_and_unpacked_weights_give_the_same_scores(tmp_path, kind):
     assert packed.model.embed_tokens.packed is packed.lm_head.packed
     with gh.no_grad():
         expected = unpacked(tokens).numpy()
-        np.testing.assert_allclose(packed(tokens).numpy(), expected, atol=1e-4)
+        close = {"atol": 1e-5 * np.abs(expected).max(), "rtol": 0}
+        np.testing.assert_allclose(packed(tokens).numpy(), expected, **close)
     assert {p.dtype.name for p in unpacked.parameters()} == {"float32"}
 
 
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
 def test_matrices_of_a_file_keep_their_bytes_and_train_by_adapters(tmp_path, kind):
+    gh.manual_seed(0)
     path = packed_file(tmp_path / "m.gguf", kind)
     model, file = gh.load(path), open_gguf(path)
     expected = sum(place.nbytes for place in file.places.values() if place.kind == kind)
@@ -170,7 +174,7 @@ def test_matrices_of_a_file_keep_their_bytes_and_train_by_adapters(tmp_path, kin
     nn.lora.attach(model, "*_proj", rank=2)
     optimizer = gh.optim.Adam(nn.lora.parameters(model), lr=0.01)
     tokens, losses = gh.asarray([[5, 3, 8, 2, 9, 1]]), []
-    for _ in range(25):
+    for _ in range(40):
         loss = token_loss(model(tokens[:, :-1]), tokens[:, 1:])
         optimizer.zero_grad()
         loss.backward()

@@ -137,7 +137,7 @@ def outside(fn: types.FunctionType) -> dict[str, Any]:
             values[name] = cell.cell_contents
         except ValueError:  # not set yet
             continue
-    for name in names_of(fn.__code__):
+    for name in sorted(names_of(fn.__code__)):
         if name in fn.__globals__ and may_change(fn.__globals__[name]):
             values[name] = fn.__globals__[name]
     return values
@@ -215,7 +215,7 @@ class Copier:
                 cell.cell_contents = self.copy(old.cell_contents)
             except ValueError:  # not set yet
                 continue
-        for name in names_of(fn.__code__):
+        for name in sorted(names_of(fn.__code__)):
             if name in fn.__globals__:
                 names[name] = self.copy(fn.__globals__[name])
         return clone

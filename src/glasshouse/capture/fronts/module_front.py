@@ -243,7 +243,7 @@ class ModuleFront(NetworkFront):
         module does not own are shared."""
         if id(module) not in tracer.front_state.copies:
             owned = (dict, list, set, Module)
-            values = (x for m in module.modules() for x in m.__dict__.values())
+            values = [x for m in module.modules() for x in [*m.__dict__.values()]]
             memo = {id(x): x for x in values if not isinstance(x, owned)}
             tracer.front_state.copies[id(module)] = module, copy.deepcopy(module, memo)
             originals[tracer.front_state.copies[id(module)][1]] = weakref.ref(module)
@@ -267,7 +267,7 @@ class ModuleFront(NetworkFront):
         inside = guards.source("dict", source)
         tracer.guards.classes.add(type(module))
         guards.add("len", inside, len(module.__dict__))  # with all names below: there are no others
-        for name, value in module.__dict__.items():
+        for name, value in [*module.__dict__.items()]:  # another thread may add one
             self.guard_part(tracer, value, guards.source("get", inside, name))
 
     def guard_part(self, tracer: "CaptureTracer", value: Any, source: ValueSource) -> None:

@@ -180,7 +180,8 @@ def computed_payloads(tensors: list[Tensor], backend: Any) -> list[Node]:
 
 def owned_tensors(module: GraphModule) -> list[Tensor]:
     """The tensors that a graph's module has, each once."""
-    inner = [m for m in module.__dict__.values() if isinstance(m, Module)]
-    tensors = [x for x in module.__dict__.values() if isinstance(x, Tensor)]
+    members = [*module.__dict__.values()]  # another thread may add one
+    inner = [m for m in members if isinstance(m, Module)]
+    tensors = [x for x in members if isinstance(x, Tensor)]
     parts = (x for part in (module, *inner) for x in (*part.parameters(), *part.buffers()))
     return unique_objects([*tensors, *parts])
