@@ -670,13 +670,35 @@ static int is_called(_PyFrameEvalFunction current) {
     return reached;
 }
 
+/* This thread has no callback any more. A later owner of the hook calls us: then we stay where we
+   are, and pass every frame on. */
+static void leave_thread(void) {
+    PyInterpreterState *in = PyInterpreterState_Get();
+    if (--threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
+        _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
+}
+static void end_thread(PyObject *mark) { /* it may end with a callback */
+    if ((uintptr_t)PyCapsule_GetContext(mark) != PyThread_get_thread_ident() || !callback) return;
+    Py_CLEAR(callback);
+    leave_thread();
+}
+static int watch_end(void) { /* of this thread: its dictionary goes then */
+    PyObject *own = PyThreadState_GetDict(), *mark;
+    if (!own || PyDict_GetItemString(own, "glasshouse.hook")) return 1;
+    if (!(mark = PyCapsule_New(&threads_on, NULL, end_thread))) return 0;
+    PyCapsule_SetContext(mark, (void *)(uintptr_t)PyThread_get_thread_ident());
+    const int failed = PyDict_SetItemString(own, "glasshouse.hook", mark);
+    Py_DECREF(mark);
+    return !failed;
+}
+
 /* set_hook(callback or None) -> the one before, in this thread */
 static PyObject *set_hook(PyObject *m, PyObject *cb) {
     PyInterpreterState *in = PyInterpreterState_Get();
     if (!callback && cb != Py_None) {
         _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(in);
         int called = threads_on || is_called(current);
-        if (!forgive()) return NULL;
+        if (!forgive() || !watch_end()) return NULL;
         threads_on++;
         if (!called) {
             before = current == _PyEval_EvalFrameDefault ? NULL : current;
@@ -684,9 +706,7 @@ static PyObject *set_hook(PyObject *m, PyObject *cb) {
         }
     }
     PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
-    /* A later owner calls us: then we stay where we are, and pass every frame on. */
-    if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
-        _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
+    if (callback && !now) leave_thread();
     callback = now;
     return old;
 }

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -323,3 +324,40 @@ def test_nested_contexts_restore_each_other(other):
             doubled_plus_one(x)
     assert (outer.runs, inner.runs) == (2, 1)
     assert other.current() == "default"
+
+
+class Thing:
+    pass
+
+
+def is_released(x):
+    """Whether an argument is gone once its name is: where someone has the hook, callers hold it."""
+    thing = weakref.ref(x)
+    x = None
+    return thing() is None
+
+
+def has_hook():
+    return not is_released(Thing())
+
+
+def test_a_thread_that_ends_within_a_context_leaves_no_hook():
+    assert not has_hook()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def run():
+        gh.optimize("eager").__enter__()
+        begun.set()
+        go_on.wait()
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        begun.wait()
+    assert has_hook()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert not has_hook()
+    assert gh.capture.explain(doubled_plus_one, X(2)).graphs
+    assert not has_hook()
