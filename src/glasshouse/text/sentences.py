@@ -50,22 +50,36 @@ def embed_sentences(
     Raises: DTypeError for what are no texts.
     Source: as mean_pool's.
     """
+    return embed_and_count(model, tokenizer, texts, batch_size, max_length)[0]
+
+
+def embed_and_count(
+    model: Any,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    batch_size: int = 32,
+    max_length: int = MAX_LENGTH,
+) -> tuple[np.ndarray, int]:
+    """(the vectors that `embed_sentences` gives, tokens that were read)."""
     check_integer("embed_sentences", "batch_size", batch_size, 1)
     texts = [texts] if isinstance(texts, str) else list(texts)
     order = np.argsort([-len(text) for text in texts], kind="stable")
     vectors: dict[int, np.ndarray] = {}
+    count = 0
     is_training = model.training
     model.eval()
     with no_grad():
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size].tolist()
             batch = tokenizer.encode([texts[i] for i in rows], max_length=max_length, multiple=16)
+            count += int(batch.attention_mask.sum())
             states = model(*map(asarray, batch))
             states = states[0] if isinstance(states, tuple) else states
             pooled = mean_pool(states, asarray(batch.attention_mask)).numpy()
             vectors |= dict(zip(rows, pooled, strict=True))
     model.train(is_training)
-    return np.stack([vectors[i] for i in range(len(texts))]) if texts else np.zeros((0, 0))
+    whole = np.stack([vectors[i] for i in range(len(texts))]) if texts else np.zeros((0, 0))
+    return whole, count
 
 
 class SentenceEncoder:
@@ -96,10 +110,10 @@ class SentenceEncoder:
 
     def embed(self, texts: Sequence[str]) -> tuple[list[np.ndarray], int]:
         """(the vectors that `embed_sentences` gives, tokens that were read)."""
-        batch = self.tokenizer.encode(texts, max_length=self.max_length)
-        count = int(batch.attention_mask.sum())
         with computing:
-            vectors = embed_sentences(self.model, self.tokenizer, texts, max_length=self.max_length)
+            vectors, count = embed_and_count(
+                self.model, self.tokenizer, texts, max_length=self.max_length
+            )
         self.counts["requests"] += 1
         self.counts["prompt_tokens"] += count
         return list(vectors), count
