@@ -27,7 +27,6 @@ from glasshouse.base.units import parse_bytes
 from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan, no_collection
 from glasshouse.compile.planning.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps.steps import PlannedBuffer
-from glasshouse.compile.steps.work import count_numbers
 from glasshouse.optim import Optimizer
 from glasshouse.optim.rules import SGD
 
@@ -50,7 +49,7 @@ class StepShape(NamedTuple):
     events   of the memory manager: a kind and the place of the allocation in this list
     plans    for each Program that runs, the number of its plan
     lives    for each plan, (number, first step, last step) of the values in its arena
-    work     for each step of each Program, its kind and products
+    work     for each step of each Program, its kind and products, and how many numbers it has
     updates  where each parameter is updated in plain descent"""
 
     events: tuple[Any, ...]
@@ -91,7 +90,7 @@ def record_step(analysis: StepAnalysis, tape: list[Any]) -> StepRecord:
             tuple((x.buffers[0].number, x.first, x.last) for x in plan_lives)
             for plan_lives in lives
         ),
-        tuple(what for what, _ in work),
+        tuple((what, len(sizes)) for what, sizes in work),
         places_of(analysis.runs),
     )
     return StepRecord(shape, np.array(numbers, float), np.array(loose))
@@ -128,8 +127,8 @@ def costs_of(record: StepRecord, machine: MachineProfile) -> Costs:
     of_runs = iter([arenas[i] for i in shape.plans])
     sizes |= {place: next(of_runs) for kind, place in shape.events if kind == "arena"}
     ns = 0.0
-    for what in shape.work:
-        ns += machine.ns_of(what, [*islice(numbers, count_numbers(what))])
+    for what, count in shape.work:
+        ns += machine.ns_of(what, [*islice(numbers, count)])
     peaks = peaks_of(shape.events, sizes)
     return Costs(max(peaks), peaks, next(numbers), ns)
 

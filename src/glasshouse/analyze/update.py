@@ -19,7 +19,6 @@ from glasshouse.base.shape import Spec
 from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer
-from glasshouse.compile.steps.work import count_numbers
 from glasshouse.dispatch import Value, bind, primitives, state
 from glasshouse.nn.module import Module
 from glasshouse.optim.optimizer import Optimizer
@@ -275,7 +274,7 @@ def with_update(
         events_with(record.shape.events, sizes, [u for _, u in frees], after, stored(other))
     )
     rest = np.array(list(sizes))
-    counts = list(map(count_numbers, work))
+    counts = [count for _, count in work]
     at = len(rest) - 1 - sum(counts) + np.cumsum([0, *counts])
     for unit, old, new in zip(units, before[-1], after[-1], strict=True):
         unit_steps = sorted({places[i].step for i in unit})

@@ -9,7 +9,6 @@ from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.bench.worker import CASES, Ours
-from glasshouse.compile.steps.work import count_numbers
 from glasshouse.nn.functional import blocks
 
 
@@ -72,9 +71,10 @@ def test_compiled_loops_of_other_lengths(optimizer):
         costs = sweep(rnn, loss, opt, inputs_of)
         for n in (80, 96, 112, 127, 90):
             check(costs(n), step(rnn, loss, opt, inputs_of(n)), exact=False)
-    infos = [x for run in step(rnn, loss, opt, inputs_of(8)).runs for x in run.plan.step_infos()]
+        found = step(rnn, loss, opt, inputs_of(80))
+    infos = [info for run in found.runs for info in run.plan.step_infos()]
     assert "scan" in {info.name for info in infos}
-    assert [count_numbers(info.work.what) for info in infos] == [
+    assert [count for _, count in costs.records[80].shape.work] == [
         len(info.work.numbers) for info in infos
     ]
 

@@ -19,16 +19,10 @@ REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on t
 class StepWork(NamedTuple):
     """Work of a step that takes time: its kind and products by name; how many bytes it moves, and
     the FLOPs of all but products and of each product. Random numbers count as a product. A kind may
-    have other numbers: `count_numbers` of what there is."""
+    have other numbers."""
 
     what: tuple[Any, ...]
     numbers: list[int]
-
-
-def count_numbers(what: tuple[Any, ...]) -> int:
-    """How many numbers the work of a step has, by its kind and products."""
-    kind, *products = what
-    return kind.count_numbers(products)
 
 
 class StepKind:
@@ -62,10 +56,6 @@ class StepKind:
             numbers.append(alone)
         kind = COPY if self.is_copy_alone and not info.sources else self
         return StepWork((kind, *products), numbers)
-
-    def count_numbers(self, products: Any) -> int:
-        """How many numbers the work of such a step has."""
-        return 2 + len(products)
 
     def product_name(self, call: Call) -> str:
         """Name under which a machine has the rate of such a product."""
@@ -104,9 +94,6 @@ class CollectiveKind(StepKind):
 
     label = "collective"
     is_copy_alone = False
-
-    def count_numbers(self, products: Any) -> int:
-        return 1
 
     def work_of(self, info: Any) -> StepWork:
         sent = sum(sent_bytes_of(source.call) for source in info.sources)

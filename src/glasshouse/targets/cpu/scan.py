@@ -271,9 +271,6 @@ class LoopLowerer(Lowerer):
         numbers[0] = info.bytes
         return StepWork((self, *products), numbers)
 
-    def count_numbers(self, products: Any) -> int:
-        return 3 + 2 * len(products)
-
     def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         """As of a kernel; each run of a product in the loop has the rate of its own size."""
         nbytes, flops, calls, *of_products = numbers
