@@ -33,9 +33,7 @@ def three_less(x):
 
 @pytest.fixture
 def other():
-    """The extension of other_hook.c; before and afterwards nobody has the hook.
-
-    TorchDynamo keeps it after a compiler's error: a test before may have left it so."""
+    """The extension of other_hook.c; before and afterwards nobody has the hook."""
     try:
         made = extension(Path(__file__).with_name("other_hook.c"))
     except (CompileError, OSError, ImportError) as error:
@@ -341,7 +339,7 @@ def has_hook():
     return not is_released(Thing())
 
 
-def test_a_thread_that_ends_within_a_context_leaves_no_hook():
+def test_a_thread_that_ends_within_a_context_leaves_no_hook(other):
     assert not has_hook()
     begun, go_on = threading.Event(), threading.Event()
 
