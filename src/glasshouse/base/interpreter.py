@@ -3,6 +3,10 @@
 import platform
 import sys
 import sysconfig
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 KNOWN_VERSIONS = ("3.11", "3.12", "3.13", "3.14")  # of CPython
 
@@ -24,3 +28,13 @@ def count_named() -> int:
 
 
 NAMED = count_named()  # CPython 3.14 does not count the reference that the argument is
+
+
+def items_of(mapping: dict[K, V]) -> list[tuple[K, V]]:
+    """The items of a dictionary that other threads may change meanwhile.
+
+    `list(mapping.items())` raises then: it makes tuples, which may start a collection of garbage;
+    that runs Python code, and threads take turns there."""
+    gone = object()
+    items: list[Any] = [(key, mapping.get(key, gone)) for key in list(mapping)]
+    return [item for item in items if item[1] is not gone]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.interpreter import NAMED
+from glasshouse.base.interpreter import NAMED, items_of
 from glasshouse.base.shape import Spec
 
 if TYPE_CHECKING:
@@ -237,11 +237,11 @@ def add_call(
 
 def drop_unused_calls() -> None:
     """Forget the calls that nobody refers to."""
-    entries = list(calls.items())
+    entries = items_of(calls)
     while entries:
         key, call = entries.pop()
         if sys.getrefcount(call) <= NAMED + 1:  # in `calls`
-            del calls[key]
+            calls.pop(key, None)
         del call
     CallLimit.now = max(MOST_CALLS, 2 * len(calls))
 

@@ -6,6 +6,7 @@ from threading import get_ident
 from typing import Any, NamedTuple, Self
 
 from glasshouse.base.errors import OptionError, check_known, type_name
+from glasshouse.base.interpreter import items_of
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin, Scope, origin_of
@@ -112,7 +113,7 @@ class FlopCounter(Watcher):
             self.messages[group.name, nbytes] += 1
 
     def digest(self) -> None:
-        for tally, before in tuple(self.since.items()):
+        for tally, before in items_of(self.since):
             now = self.since[tally] = tally.runs.get(self.thread, 0)
             for key in tally.counts if now > before else ():
                 self.counts.setdefault(key, [0])[0] += now - before
@@ -130,7 +131,7 @@ class FlopCounter(Watcher):
         check_one_of("view", view, VIEWS)
         self.digest()
         sums = Sums()
-        counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
+        counted = [(*key, calls) for key, (calls,) in items_of(self.counts)]
         for call, origin, calls in split_loops(counted):
             cost, phase = call.cost, origin.phase
             matrix, exact_matrix = cost.matrix_flops, cost.exact_matrix_flops
@@ -194,7 +195,7 @@ class FlopCounter(Watcher):
         sums: Counter[Any] = Counter()
         for (name, nbytes), times in self.messages.items():
             sums["send", name] += nbytes * times
-        counted = [(*key, calls) for key, (calls,) in tuple(self.counts.items())]
+        counted = [(*key, calls) for key, (calls,) in items_of(self.counts)]
         for call, _, calls in split_loops(counted):
             if call.is_collective:
                 sums[call.name, call.attrs["group"].name] += sent_bytes_of(call) * calls

@@ -16,6 +16,7 @@ import numpy as np
 
 from glasshouse.base.errors import IndexOutOfRangeError, user_line
 from glasshouse.base.flags import flags
+from glasshouse.base.interpreter import items_of
 from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile.building.disk_cache import digest
 from glasshouse.compile.building.toolchain import CompileError
@@ -143,7 +144,7 @@ def evict_programs(kept_entry: ProgramEntry) -> None:
     """Evict the entries that were used longest ago, until all are within GH_PROGRAM_BYTES.
 
     A Program that runs meanwhile survives: its runner refers to it."""
-    entries = list(programs.items())
+    entries = items_of(programs)
     excess = sum(entry.nbytes for _, entry in entries) - flags.program_bytes
     if not flags.program_bytes or excess <= 0:
         return
