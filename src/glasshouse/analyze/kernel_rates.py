@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from statistics import median
+from statistics import mean, median
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -143,11 +143,10 @@ def rest_rate(full: Any, elementwise: float) -> tuple[float, float]:
 
 
 def reorder_rate(full: Any, bandwidth: Any) -> float:
-    """Time of a change of layout of a convolution's weights, as a multiple of a copy's."""
-    x, w = full(2, 512, 7, 7), full(512, 512, 3, 3)
-    options = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
-    moved = measured(lambda: [conv(x, w, **options)], "reorder")
-    return max(1.0, moved.ns / 1e9 * rate_at(bandwidth, moved.nbytes) / moved.nbytes)
+    """Time of a change of layout of a convolution's weights, and of those that its gradients need,
+    as a multiple of a copy's."""
+    moved = list(conv_timings(full, ConvLayer(2, 512, 7, 3, 1), step="reorder"))
+    return max(1.0, mean(x.ns / 1e9 * rate_at(bandwidth, x.nbytes) / x.nbytes for x in moved))
 
 
 def new_page_rate(threads: int) -> float:
@@ -263,8 +262,10 @@ class ConvLayer(NamedTuple):
 
 
 LAYERS = [(1, 16, 4, 3, 1), (1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1),
-          (16, 512, 14, 1, 1), (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (1, 16, 4, 3, 2),
+          (16, 512, 14, 1, 1), (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (1, 16, 8, 3, 2),
           (2, 128, 28, 3, 2), (8, 128, 56, 3, 2)]  # fmt: skip
+NARROW = [(1, 16, 2, 3, 1), (2, 128, 2, 3, 1), (4, 512, 2, 3, 1), (16, 512, 2, 3, 1),
+          (1, 16, 4, 3, 2), (4, 256, 4, 3, 2, 512)]  # fmt: skip
 FEW_CHANNELS = [(1, 2, 4, 3, 1, 4), (16, 1, 28, 3, 1, 16), (16, 6, 14, 5, 1, 16),
                 (4, 3, 64, 3, 1, 32), (1, 2, 4, 3, 2, 4), (8, 3, 32, 3, 2, 16),
                 (2, 3, 112, 7, 2, 64)]  # fmt: skip
@@ -280,7 +281,10 @@ def conv_rates(
     moving where that comes before, and at most `fastest`, the rate of products: some move while
     they compute."""
     rates: dict[str, list[tuple[float, float]]] = {}
-    for sizes, is_depthwise in ((LAYERS, False), (FEW_CHANNELS, False), (DEPTHWISE, True)):
+    for sizes, is_depthwise in (
+        *((x, False) for x in (LAYERS, NARROW, FEW_CHANNELS)),
+        (DEPTHWISE, True),
+    ):
         for layer in sizes[: 2 if smoke else None]:
             for timing in conv_timings(full, ConvLayer(*layer), is_depthwise):
                 (kind, key), _ = timing.info.work
@@ -292,8 +296,11 @@ def conv_rates(
     return {name: sorted(points) for name, points in rates.items()}
 
 
-def conv_timings(full: Any, layer: ConvLayer, is_depthwise: bool) -> Iterator[Measured]:
-    """A convolution and the gradients of its data and of its weights."""
+def conv_timings(
+    full: Any, layer: ConvLayer, is_depthwise: bool = False, step: str = ""
+) -> Iterator[Measured]:
+    """A convolution and the gradients of its data and of its weights, or another step of each. Each
+    has weights of its own, as in a model."""
     batch, channels, size, kernel, stride, outs = layer
     outs = outs or channels
     shape, of_results = (batch, channels, size, size), (batch, outs, *(size // stride,) * 2)
@@ -301,11 +308,12 @@ def conv_timings(full: Any, layer: ConvLayer, is_depthwise: bool) -> Iterator[Me
     xs = [full(*shape) for _ in range(count)]
     gs = [full(*of_results) for _ in range(count)]
     group_channels = 1 if is_depthwise else channels
-    w = full(outs, group_channels, kernel, kernel, scale=2 / (group_channels * kernel**2))
+    kernels, scale = (outs, group_channels, kernel, kernel), 2 / (group_channels * kernel**2)
+    ws = [full(*kernels, scale=scale) for _ in range(count)]
     for card, pairs, more in (
-        (conv, [(x, w) for x in xs], {}),
-        (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),
-        (conv_weight_grad, list(zip(xs, gs, strict=True)), {"shape": w.shape[2:]}),
+        (conv, zip(xs, ws, strict=True), {}),
+        (conv_data_grad, zip(gs, ws, strict=True), {"shape": shape[2:]}),
+        (conv_weight_grad, zip(xs, gs, strict=True), {"shape": kernels[2:]}),
     ):
-        call = partial(card, **layer.options(is_depthwise), **more)
-        yield measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], card.name)
+        call, each = partial(card, **layer.options(is_depthwise), **more), list(pairs)
+        yield measured(lambda f=call, each=each: [f(*p) for p in each], step or card.name)

@@ -11,6 +11,7 @@ from glasshouse.ops.collective_start import sent_bytes_of
 
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
 FEW = 16  # channels below which convolutions have rates of their own
+NARROW = 4  # width of results below which they have: little is done with each weight that is read
 RESTS = "rests of rows"  # FLOPs of elements that fill no vector of the processor: one by one
 DRAWS = "random_bits"  # a machine has a rate for random numbers, as for FLOPs of products
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
@@ -123,14 +124,22 @@ def product_of(call: Call) -> str:
         return FLAT if len(shapes[0]) == 2 else name
     weight = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
     strided = any(s > 1 for s in call.attrs["stride"]) and prod(weight) > 1
-    few = not is_depthwise(call) and min(channels_of(call)) < FEW
-    return name + " depthwise" * is_depthwise(call) + " few" * few + " strided" * strided
+    sort = " depthwise" if is_depthwise(call) else " few" if min(channels_of(call)) < FEW else ""
+    return name + (sort or " narrow" * is_narrow(call)) + " strided" * strided
 
 
 def is_depthwise(call: Call) -> bool:
     """Whether each channel of a convolution has a separate kernel."""
     groups = call.attrs["groups"]
     return groups > 1 and (groups, groups) == channels_of(call)
+
+
+def is_narrow(call: Call) -> bool:
+    """Whether the rows of a convolution's results are short."""
+    gradients = {"conv_data_grad": 0, "conv_weight_grad": 1}
+    place = gradients.get(call.primitive.name)
+    results = call.out if place is None else call.specs[place]
+    return results.shape[-1] < NARROW
 
 
 def channels_of(call: Call) -> tuple[int, int]:
