@@ -1,20 +1,22 @@
 """Whether greedy text of a GGUF model is llama.cpp's: 20 prompts, 256 tokens each.
 
     python tools/judges/greedy_text.py MODEL.gguf --llama PYTHON [--tokens 256] [--prompts 20]
-        [--float]
+        [--float] [--blocks Q4_K]
 
 PYTHON is an interpreter with the package xllamacpp (it may be this one). For each prompt: how many
 tokens are equal, and at the first that differs how far our score of their token lies below our
-best. llama.cpp rounds the inputs of products to 8 bits, so that near ties may fall the other way:
-a difference in scores above `TIE` is an error, and ends with 1.
+best; of the first token also how far the log-probabilities of their ten likeliest differ. llama.cpp
+rounds the inputs of products to 8 bits, so that near ties may fall the other way: a difference in
+scores above `TIE` is an error, and ends with 1.
 
 `--float` shows that this rounding is the cause: llama.cpp gets a copy of the file whose weights are
 the same numbers in float32, and keeps keys and values in float32, without its fused attention. Then
-it rounds no inputs, and a difference above `FLOAT_TIE` is an error."""
+it rounds no inputs, and a difference above `FLOAT_TIE` is an error.
+
+`--blocks` compares with a file of Q4_K or Q6_K that is made of the Llama's (gguf_blocks.py)."""
 
 import argparse
 import json
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -32,31 +34,11 @@ PROMPTS = [
 ]  # fmt: skip
 TIE = 1.0  # of scores, which reach 30 or so
 FLOAT_TIE = 1e-3  # where only the order of sums differs
-ALIGNMENT = 32  # of tensors in a GGUF file
 
 
-def widen(path: Path, target: Path) -> None:
-    """Write a GGUF file with the same metadata, and the same weights in float32."""
-    import glasshouse as gh
-
-    file, data = gh.interop.open_gguf(path), path.read_bytes()
-    names = [name.encode() for name in file]
-    begin = data.index(struct.pack("<Q", len(names[0])) + names[0])  # of the places
-    places, at = b"", 0
-    for name, x in zip(names, file.values(), strict=True):
-        sizes = struct.pack(f"<I{x.ndim}Q", x.ndim, *reversed(x.shape))
-        places += struct.pack("<Q", len(name)) + name + sizes + struct.pack("<IQ", 0, at)
-        at += -(-4 * x.size // ALIGNMENT) * ALIGNMENT
-    head = data[:begin] + places
-    with target.open("wb") as out:
-        out.write(head + bytes(-len(head) % ALIGNMENT))
-        for x in file.values():
-            numbers = x.astype("float32").numpy().tobytes()
-            out.write(numbers + bytes(-len(numbers) % ALIGNMENT))
-
-
-def theirs(path: str, prompts: list[list[int]], count: int, is_float: bool) -> list[list[int]]:
-    """llama.cpp's tokens; runs in its interpreter."""
+def theirs(path: str, prompts: list[list[int]], count: int, is_float: bool) -> list[Any]:
+    """llama.cpp's tokens of each text, and log-probabilities of the first; runs in its
+    interpreter."""
     import xllamacpp
 
     options = xllamacpp.CommonParams()
@@ -71,20 +53,21 @@ def theirs(path: str, prompts: list[list[int]], count: int, is_float: bool) -> l
     texts = []
     for tokens in prompts:
         request = {"prompt": tokens, "n_predict": count, "temperature": 0.0, "top_k": 1,
-                   "max_tokens": count, "logprobs": 1, "cache_prompt": False}  # fmt: skip
+                   "max_tokens": count, "logprobs": 10, "cache_prompt": False}  # fmt: skip
         answer = server.handle_completions(request)
         answer = json.loads(answer) if isinstance(answer, str | bytes) else answer
-        texts.append([token["id"] for token in answer["choices"][0]["logprobs"]["content"]])
+        tokens = answer["choices"][0]["logprobs"]["content"]
+        first = {token["id"]: token["logprob"] for token in tokens[0]["top_logprobs"]}
+        texts.append([[token["id"] for token in tokens], list(first.items())])
     return texts
 
 
-def gap(model: Any, tokens: list[int], other: int) -> float:
-    """How far the score of another token lies below the best after these tokens."""
+def scores_after(model: Any, tokens: list[int]) -> Any:
+    """Our log-probabilities of the token that follows."""
     import glasshouse as gh
 
     with gh.no_grad():
-        scores = model(gh.asarray([tokens])).numpy()[0, -1]
-    return float(scores.max() - scores[other])
+        return gh.nn.functional.log_softmax(model(gh.asarray([tokens]))[0, -1], 0).numpy()
 
 
 def main() -> int:
@@ -94,6 +77,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--prompts", type=int, default=len(PROMPTS))
     parser.add_argument("--float", action="store_true")
+    parser.add_argument("--blocks", choices=("Q4_K", "Q6_K"))
     parser.add_argument("--asked", help=argparse.SUPPRESS)  # the part for the other interpreter
     options = parser.parse_args()
     if options.asked:
@@ -103,35 +87,43 @@ def main() -> int:
         return 0
     import tempfile
 
+    from gguf_blocks import rewrite
+
     import glasshouse as gh
 
-    model = gh.load(options.model)
-    encode = model.tokenizer.encode
-    prompts = [encode(text).tokens[0].tolist() for text in PROMPTS[: options.prompts]]
     with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder) / "asked.json"
+        asked, path = Path(folder) / "asked.json", options.model
+        if options.blocks:
+            path = Path(folder) / "blocks.gguf"
+            rewrite(options.model, path, options.blocks)
+        model = gh.load(path)
+        encode = model.tokenizer.encode
+        prompts = [encode(text).tokens[0].tolist() for text in PROMPTS[: options.prompts]]
         asked.write_text(json.dumps(prompts))
-        path = options.model
         if options.float:
+            rewrite(path, Path(folder) / "float.gguf", "F32")
             path = Path(folder) / "float.gguf"
-            widen(options.model, path)
         command = [options.llama, __file__, str(path), "--tokens", str(options.tokens)]
         command += ["--float"] * options.float
         subprocess.run([*command, "--asked", str(asked)], check=True, stdout=subprocess.DEVNULL)
         texts = json.loads(asked.read_text())
-    equal, worst = 0, 0.0
-    for prompt, text in zip(prompts, texts, strict=True):
+    equal, worst, far = 0, 0.0, 0.0
+    for prompt, (text, first) in zip(prompts, texts, strict=True):
+        scores = scores_after(model, prompt)
+        far = max(far, *(abs(scores[token] - score) for token, score in first))
         ours = model.generate(prompt, options.tokens)
         pairs = list(zip(ours, text, strict=False))
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         equal += at is None
         line = f"{len(pairs)} tokens are equal"
         if at is not None:
-            below = gap(model, prompt + ours[:at], text[at])
+            scores = scores_after(model, prompt + ours[:at])
+            below = float(scores.max() - scores[text[at]])
             worst = max(worst, below)
             line = f"{at} of {len(pairs)} tokens are equal; then {below:.3f} below our best"
         print(f"{model.tokenizer.decode([prompt])[0]!r:.50}: {line}", flush=True)
     print(f"{equal} of {len(prompts)} texts are equal; at most {worst:.3f} below our best")
+    print(f"log-probabilities of the first token differ by at most {far:.2g}")
     return int(worst > (FLOAT_TIE if options.float else TIE))
 
 

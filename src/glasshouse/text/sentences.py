@@ -44,7 +44,8 @@ def embed_sentences(
     max_length: int = MAX_LENGTH,
 ) -> np.ndarray:
     """A vector of length 1 for each text, whose products are similarities: `mean_pool` of what an
-    encoder such as a BertModel gives. Texts of like lengths go together, in a few sizes.
+    encoder such as a BertModel gives, or its first token's state where its configuration says so.
+    Texts of like lengths go together, in a few sizes.
 
     Shapes: N texts -> (N, E).
     Raises: DTypeError for what are no texts.
@@ -68,6 +69,7 @@ def embed_and_count(
     count = 0
     is_training = model.training
     model.eval()
+    read = 1 if getattr(getattr(model, "config", None), "pooling", "") == "first" else None
     with no_grad():
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size].tolist()
@@ -75,7 +77,7 @@ def embed_and_count(
             count += int(batch.attention_mask.sum())
             states = model(*map(asarray, batch))
             states = states[0] if isinstance(states, tuple) else states
-            pooled = mean_pool(states, asarray(batch.attention_mask)).numpy()
+            pooled = mean_pool(states[:, :read], batch.attention_mask[:, :read]).numpy()
             vectors |= dict(zip(rows, pooled, strict=True))
     model.train(is_training)
     whole = np.stack([vectors[i] for i in range(len(texts))]) if texts else np.zeros((0, 0))

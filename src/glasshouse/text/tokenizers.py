@@ -254,12 +254,25 @@ def train_bpe(lowercase: bool, **options: Any) -> tuple[Any, Any]:
     return backend, library.trainers.BpeTrainer(special_tokens=list(BPE_TOKENS), **options)
 
 
-def train_wordpiece(lowercase: bool, **options: Any) -> tuple[Any, Any]:
-    """An empty tokenizer as BERT's, and its trainer."""
+def wordpiece(
+    vocabulary: Any = None,
+    unknown: str = "[UNK]",
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+) -> Any:
+    """A tokenizer as BERT's."""
     library = package()
-    backend = library.Tokenizer(library.models.WordPiece(unk_token="[UNK]"))
-    backend.normalizer = library.normalizers.BertNormalizer(lowercase=lowercase)
+    backend = library.Tokenizer(library.models.WordPiece(vocabulary, unk_token=unknown))
+    options = {"lowercase": lowercase, "strip_accents": strip_accents}
+    backend.normalizer = library.normalizers.BertNormalizer(**options)
     backend.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     backend.decoder = library.decoders.WordPiece()
-    options["show_progress"] = False
-    return backend, library.trainers.WordPieceTrainer(special_tokens=list(BERT_TOKENS), **options)
+    return backend
+
+
+def train_wordpiece(lowercase: bool, **options: Any) -> tuple[Any, Any]:
+    """An empty tokenizer as BERT's, and its trainer."""
+    marks = list(BERT_TOKENS)
+    trainers = package().trainers
+    trainer = trainers.WordPieceTrainer(special_tokens=marks, show_progress=False, **options)
+    return wordpiece(lowercase=lowercase), trainer

@@ -1,5 +1,6 @@
 """Small GGUF files for the tests, written from the format's description."""
 
+import re
 import struct
 
 import numpy as np
@@ -54,6 +55,20 @@ def gguf(metadata, tensors, version=3):
 
 def plain(array):
     return "F32", array.shape, np.asarray(array, "<f4").tobytes()
+
+
+def renamed(names, state):
+    """A model's tensors by a file's names; `names` are a model's parts by those of a file, in which
+    N is a layer's number. Those that a file has not are left out."""
+    parts, found = {new: old for old, new in names.items()}, {}
+    for name, x in state.items():
+        part, _, kind = name.rpartition(".")
+        number = re.search(r"\.(\d+)\.", part)
+        part = part if number is None else part.replace(number[0], ".N.", 1)
+        if part in parts:
+            old = parts[part] if number is None else parts[part].replace(".N.", number[0])
+            found[f"{old}.{kind}"] = np.asarray(x)
+    return found
 
 
 def random_blocks(rng, kind, shape):

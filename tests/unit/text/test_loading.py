@@ -122,18 +122,11 @@ def test_a_file_of_a_llama_gives_the_scores_of_transformers(tmp_path, transforme
     )  # fmt: skip
     torch.manual_seed(0)
     theirs = transformers.LlamaForCausalLM(config).eval()
-    state = {name: x.numpy() for name, x in theirs.state_dict().items()}
-    names = {new: old for old, new in models.gguf.LLAMA_NAMES.items()}
-    tensors = {}
-    for name, x in state.items():
-        if name == "lm_head.weight":
-            continue
-        part = name.removesuffix(".weight")
-        number = part.split(".")[2] if ".layers." in part else None
-        old = names[part if number is None else part.replace(f".{number}.", ".N.", 1)]
-        old = old if number is None else old.replace(".N.", f".{number}.")
-        heads = {"attn_q": 4, "attn_k": 2}.get(old.rpartition(".")[2])
-        tensors[f"{old}.weight"] = files.plain(x if heads is None else turned(x, heads))
+    tensors = files.renamed(models.gguf.LLAMA_NAMES, theirs.state_dict())
+    del tensors["output.weight"]
+    for name, x in tensors.items():
+        heads = {"attn_q": 4, "attn_k": 2}.get(name.split(".")[-2])
+        tensors[name] = files.plain(x if heads is None else turned(x, heads))
     metadata = {"general.architecture": "llama", **files.SIZES}
     (tmp_path / "m.gguf").write_bytes(files.gguf(metadata, tensors))
     ours, tokens = gh.load(tmp_path / "m.gguf"), rng.integers(0, 300, (2, 9))
@@ -222,13 +215,10 @@ def test_the_families_have_their_names(tmp_path):
 def test_gpt2_comes_from_a_file(tmp_path):
     config = models.GPT2Config(vocab_size=40, n_embd=32, n_layer=1, n_head=2, n_positions=16)
     theirs = models.GPT2LMHeadModel(config).eval()
-    names = {new: old for old, new in models.gguf.GPT2_NAMES.items()}
-    tensors = {}
-    for name, x in theirs.named_parameters():
-        part, _, kind = name.rpartition(".")
-        old = names[part.replace(".h.0.", ".h.N.")].replace(".N.", ".0.")
-        is_turned = old.startswith("blk.") and x.ndim == 2
-        tensors[f"{old}.{kind}"] = files.plain(x.detach().numpy().T if is_turned else x.numpy())
+    state = {name: x.detach().numpy() for name, x in theirs.named_parameters()}
+    tensors = files.renamed(models.gguf.GPT2_NAMES, state)
+    for name, x in tensors.items():
+        tensors[name] = files.plain(x.T if name.startswith("blk.") else x)
     metadata = {"general.architecture": "gpt2", "gpt2.block_count": 1, "gpt2.context_length": 16,
                 "gpt2.embedding_length": 32, "gpt2.attention.head_count": 2,
                 "gpt2.feed_forward_length": 128}  # fmt: skip

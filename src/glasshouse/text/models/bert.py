@@ -12,7 +12,8 @@ __all__ = ["BertConfig", "BertForMaskedLM", "BertForSequenceClassification", "Be
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig(parts.Configuration):
-    """Sizes and options of a BERT; as it stands, BERT base's."""
+    """Sizes and options of a BERT; as it stands, BERT base's. A text's vector is the mean of its
+    states, or where `pooling` is "first" the first one."""
 
     model_type: str = "bert"
     required: ClassVar[dict[str, Any]] = {
@@ -33,6 +34,7 @@ class BertConfig(parts.Configuration):
     classifier_dropout: float | None = None
     initializer_range: float = 0.02
     num_labels: int = 2
+    pooling: str = "mean"
 
 
 def output_of(config: BertConfig, inner: int) -> nn.ModuleDict:

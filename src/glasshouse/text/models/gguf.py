@@ -1,8 +1,9 @@
-"""Decoders from GGUF files: Llama and Mistral, Qwen2, Qwen3, GPT-2. Weights keep the bytes of the
-file, or are unpacked."""
+"""Models from GGUF files: Llama and Mistral, Qwen2, Qwen3, GPT-2, BERT, T5. Weights keep the bytes
+of the file, or are unpacked."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from glasshouse.nn.quantized.selection import replace_module
 from glasshouse.nn.utils.init import without_values
 from glasshouse.ops.packed import FORMATS, unpack
 from glasshouse.tensor import empty
+from glasshouse.text.models.bert import BertConfig, BertModel
 from glasshouse.text.models.gpt2 import GPT2Config, GPT2LMHeadModel
 from glasshouse.text.models.llama import LlamaConfig, LlamaForCausalLM
 from glasshouse.text.models.pretrained import load_weights
+from glasshouse.text.models.t5 import T5Config, T5ForConditionalGeneration
 
 __all__ = ["from_gguf"]
 
@@ -45,7 +48,37 @@ GPT2_NAMES = {
     "blk.N.attn_output": "transformer.h.N.attn.c_proj", "blk.N.ffn_norm": "transformer.h.N.ln_2",
     "blk.N.ffn_up": "transformer.h.N.mlp.c_fc", "blk.N.ffn_down": "transformer.h.N.mlp.c_proj",
 }  # fmt: skip
+BERT_NAMES = {
+    "token_embd": "embeddings.word_embeddings", "position_embd": "embeddings.position_embeddings",
+    "token_types": "embeddings.token_type_embeddings", "token_embd_norm": "embeddings.LayerNorm",
+    "blk.N.attn_q": "encoder.layer.N.attention.self.query",
+    "blk.N.attn_k": "encoder.layer.N.attention.self.key",
+    "blk.N.attn_v": "encoder.layer.N.attention.self.value",
+    "blk.N.attn_output": "encoder.layer.N.attention.output.dense",
+    "blk.N.attn_output_norm": "encoder.layer.N.attention.output.LayerNorm",
+    "blk.N.ffn_up": "encoder.layer.N.intermediate.dense",
+    "blk.N.ffn_down": "encoder.layer.N.output.dense",
+    "blk.N.layer_output_norm": "encoder.layer.N.output.LayerNorm",
+}  # fmt: skip
+T5_PARTS = {
+    "output_norm": "final_layer_norm", "blk.N.attn_norm": "block.N.layer.0.layer_norm",
+    "blk.N.attn_rel_b": "block.N.layer.0.SelfAttention.relative_attention_bias",
+    "blk.N.ffn_norm": "block.N.layer.LAST.layer_norm",
+    "blk.N.ffn_gate": "block.N.layer.LAST.DenseReluDense.wi_0",
+    "blk.N.ffn_up": "block.N.layer.LAST.DenseReluDense.wi_1",
+    "blk.N.ffn_down": "block.N.layer.LAST.DenseReluDense.wo",
+    **{f"blk.N.attn_{x}": f"block.N.layer.0.SelfAttention.{x}" for x in "qkvo"},
+}  # fmt: skip
+T5_NAMES = {
+    "token_embd": "shared", "output": "lm_head",
+    "dec.blk.N.cross_attn_norm": "decoder.block.N.layer.1.layer_norm",
+    **{f"dec.blk.N.cross_attn_{x}": f"decoder.block.N.layer.1.EncDecAttention.{x}" for x in "qkvo"},
+    **{f"{side[:3]}.{old}": f"{side}.{new.replace('LAST', last)}"
+       for side, last in (("encoder", "1"), ("decoder", "2")) for old, new in T5_PARTS.items()},
+}  # fmt: skip
+BLOCK = re.compile(r"(|enc\.|dec\.)blk\.(\d+)\.")
 ROPE = "rope_freqs.weight"  # numbers that divide the angles' frequencies
+UNREAD = (ROPE, ".cross_attn_rel_b.weight")  # ends of names of tensors that no module has
 TABLE = "token_embd.weight"
 LLAMA_OPTIONS = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size",
                  "feed_forward_length": "intermediate_size", "block_count": "num_hidden_layers",
@@ -58,6 +91,17 @@ GPT2_OPTIONS = {"context_length": "n_positions", "embedding_length": "n_embd",
                 "feed_forward_length": "n_inner", "block_count": "n_layer",
                 "attention.head_count": "n_head",
                 "attention.layer_norm_epsilon": "layer_norm_epsilon"}  # fmt: skip
+BERT_OPTIONS = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+                "feed_forward_length": "intermediate_size", "block_count": "num_hidden_layers",
+                "attention.head_count": "num_attention_heads",
+                "attention.layer_norm_epsilon": "layer_norm_eps"}  # fmt: skip
+T5_OPTIONS = {"embedding_length": "d_model", "feed_forward_length": "d_ff",
+              "block_count": "num_layers", "attention.head_count": "num_heads",
+              "attention.key_length": "d_kv",
+              "attention.relative_buckets_count": "relative_attention_num_buckets",
+              "attention.layer_norm_rms_epsilon": "layer_norm_epsilon",
+              "decoder_start_token_id": "decoder_start_token_id"}  # fmt: skip
+FIRST_TOKEN = 2  # how vectors of texts are made, by bert.pooling_type
 LEAST_OPTIONS = ("context_length", "embedding_length", "block_count", "attention.head_count")
 
 
@@ -74,8 +118,7 @@ def options_of(file: GgufFile, family: str, names: Mapping[str, str]) -> dict[st
     table = file.places.get(TABLE)
     if table is None or len(table.shape) != 2:
         raise fault(file, f"a matrix {TABLE}", None if table is None else table.shape)
-    numbers = [re.match(r"blk\.(\d+)\.", name) for name in file.places]
-    layers = len({int(match[1]) for match in numbers if match})
+    layers = count_layers(file, ("", "enc."))
     count, size = values[names["block_count"]], values[names["embedding_length"]]
     if count != layers or size != table.shape[1]:
         got = f"{count!r:.20} and {size!r:.20}"
@@ -84,6 +127,11 @@ def options_of(file: GgufFile, family: str, names: Mapping[str, str]) -> dict[st
     values["vocab_size"] = table.shape[0]
     values["tie_word_embeddings"] = "output.weight" not in file.places
     return values
+
+
+def count_layers(file: GgufFile, sides: Collection[str]) -> int:
+    matches = map(BLOCK.match, file.places)
+    return len({int(match[2]) for match in matches if match and match[1] in sides})
 
 
 def llama_config(file: GgufFile, family: str) -> LlamaConfig:
@@ -113,10 +161,31 @@ def gpt2_config(file: GgufFile, family: str) -> GPT2Config:
     return GPT2Config.from_dict(options_of(file, family, GPT2_OPTIONS))
 
 
+def bert_config(file: GgufFile, family: str) -> BertConfig:
+    values = options_of(file, family, BERT_OPTIONS)
+    types = file.places.get("token_types.weight")
+    values["type_vocab_size"] = None if types is None or not types.shape else types.shape[0]
+    if file.metadata.get(f"{family}.pooling_type") == FIRST_TOKEN:
+        values["pooling"] = "first"
+    return BertConfig.from_dict(values)
+
+
+def t5_config(file: GgufFile, family: str) -> T5Config:
+    values = options_of(file, family, T5_OPTIONS)
+    values["num_decoder_layers"] = count_layers(file, ("dec.",)) or None
+    if "enc.blk.0.ffn_gate.weight" in file.places:
+        values["feed_forward_proj"] = "gated-gelu"
+    for new, old in (("eos_token_id", "eos"), ("pad_token_id", "padding")):
+        values[new] = file.metadata.get(f"tokenizer.ggml.{old}_token_id")
+    return T5Config.from_dict(values)
+
+
 # By general.architecture: configuration, model, names of its parts.
-FAMILIES: dict[str, tuple[Callable[..., Any], type[Any], dict[str, str]]] = {
+FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, str]]] = {
     **dict.fromkeys(("llama", "qwen2", "qwen3"), (llama_config, LlamaForCausalLM, LLAMA_NAMES)),
     "gpt2": (gpt2_config, GPT2LMHeadModel, GPT2_NAMES),
+    "bert": (bert_config, partial(BertModel, pooling=False), BERT_NAMES),
+    "t5": (t5_config, T5ForConditionalGeneration, T5_NAMES),
 }
 
 
@@ -161,8 +230,11 @@ class Renaming:
         if family == "llama":
             heads = config.num_attention_heads
             self.heads = {"q_proj": heads, "k_proj": config.num_key_value_heads or heads}
-        self.names: dict[str, str]
-        self.names = {old: name_of(old, parts) for old in file.places if old != ROPE}
+        if not getattr(config, "is_gated", True):  # a T5's
+            parts = {old: new.replace("wi_1", "wi") for old, new in parts.items()}
+        self.names: dict[str, str] = {
+            old: name_of(old, parts) for old in file.places if not old.endswith(UNREAD)
+        }
 
     def is_packed(self, old: str) -> bool:
         place = self.file.places[old]
@@ -193,26 +265,33 @@ class Renaming:
 def name_of(old: str, parts: dict[str, str]) -> str:
     """The name that a tensor of a file has in the model; its own if there is none."""
     part, _, kind = old.rpartition(".")
-    number = re.match(r"blk\.(\d+)\.", part)
-    if number is not None:
-        part = f"blk.N.{part[number.end() :]}"
+    block = BLOCK.match(part)
+    if block is not None:
+        part = f"{block[1]}blk.N.{part[block.end() :]}"
     if part not in parts:
         return old
-    name = parts[part] if number is None else parts[part].replace(".N.", f".{number[1]}.")
+    name = parts[part] if block is None else parts[part].replace(".N.", f".{block[2]}.")
     return f"{name}.{kind}"
 
 
 def pack_layers(model: Any, source: Renaming, dtype: Any) -> None:
     """Put layers with packed weights in the place of those whose weights the file has packed."""
-    modules, layers = dict(model.named_modules(remove_duplicate=False)), {}
+    modules = dict(model.named_modules(remove_duplicate=False))
+    layers: dict[str, nn.Module] = {}
+    places: dict[nn.Module, list[str]] = {}
+    for name, module in modules.items():
+        places.setdefault(module, []).append(name)
     for old, name in source.names.items():
-        layer_name = name.rpartition(".")[0]
-        if source.is_packed(old) and layer_name in modules:
-            tied = "lm_head" if old == TABLE and model.config.tie_word_embeddings else None
-            blocks = adopt(source.blocks(old))
-            for place in filter(None, (layer_name, tied)):
-                form = FORMATS[source.file.places[old].kind]
-                layers[place] = packed_layer(source.file, modules[place], blocks, form.name, old)
+        module = modules.get(name.rpartition(".")[0])
+        if module is None or not source.is_packed(old):
+            continue
+        same = [module]
+        if old == TABLE and getattr(model.config, "tie_word_embeddings", False):
+            same.append(model.lm_head)
+        blocks, form = adopt(source.blocks(old)), FORMATS[source.file.places[old].kind]
+        for module in same:
+            layer = packed_layer(source.file, module, blocks, form.name, old)
+            layers |= dict.fromkeys(places[module], layer)
     for name, layer in layers.items():
         replace_module(model, name, layer)
     for module in model.modules():
