@@ -49,6 +49,40 @@ void gh_addresses(void **arrays, int64_t count) {
   for (int64_t i = 0; i < count; i++) arrays[i] = ((void **)arrays[i])[2];
 }
 
+/* Where a number that is not finite is looked for: all of a mask's bits are set in its exponent. Of
+   an array with several rows, the first row and the first column are looked at. */
+typedef struct { int64_t output, rows, columns, bytes, mask; } Look;
+
+static int has_bad(const char *data, int64_t count, int64_t step, int64_t bytes, uint64_t mask) {
+  int bad = 0;
+#define LOOK(T)                                                                \
+  const T *x = (const T *)data, ones = (T)mask;                                \
+  T found = 0;                                                                 \
+  for (int64_t i = 0; i < count; i++) found |= (x[i * step] & ones) == ones;   \
+  bad = found != 0;
+  if (bytes == 1) {
+    LOOK(uint8_t)
+  } else if (bytes == 2) {
+    LOOK(uint16_t)
+  } else if (bytes == 4) {
+    LOOK(uint32_t)
+  } else {
+    LOOK(uint64_t)
+  }
+  return bad;
+}
+
+/* The first look that finds a number that is not finite; -1 where none does. */
+int64_t gh_first_bad(void **outputs, const Look *looks, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const Look *x = looks + i;
+    const char *data = outputs[x->output];
+    if (has_bad(data, x->columns, 1, x->bytes, x->mask)) return i;
+    if (x->rows > 1 && has_bad(data, x->rows, x->columns, x->bytes, x->mask)) return i;
+  }
+  return -1;
+}
+
 /* Runs the steps from `begin`; returns the first step it did not do: `end`, a host step, or
    -1 - step where a target's function failed; it stops where the error flag is set. `ends_ns` gets
    the time at the end of each step, if it is given. */

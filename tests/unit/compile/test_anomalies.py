@@ -6,7 +6,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
-from glasshouse.compile.programs.anomalies import Looks, References
+from glasshouse.compile.programs import anomalies
 
 LINE = "test_anomalies.py:"
 
@@ -128,12 +128,73 @@ def test_a_call_among_many_is_found(seed):
         chain(gh.asarray(rng.standard_normal((40, 50)).astype(np.float32))).sum().item()
 
 
-def test_large_results_are_looked_at_in_turn():
-    large = np.ones((300, 200), np.float32)
-    large[7, 9] = np.nan
-    assert Looks(References()).first_bad([np.ones(3), large], 10**12) == 1  # as time allows
-    large[:, 9] = np.nan
-    assert Looks(References()).first_bad([np.ones(3), large], 0) == 1  # a row, each time
+DTYPES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_of_large_results_a_row_and_a_column_are_looked_at_each_time(monkeypatch, dtype):
+    monkeypatch.setattr(anomalies, "PART", -1)
+    fn, found = gh.optimize(lambda x: gh.log(x)), []
+    with gh.detect_anomaly():
+        for place in ((0, 99), (299, 0), (7, 9)):
+            x = np.ones((300, 100))
+            x[place] = 0
+            try:
+                fn(gh.asarray(x, dtype=dtype)).numpy()
+                found.append(False)
+            except gh.AnomalyError:
+                found.append(True)
+    assert found == [True, True, False]
+
+
+def test_large_results_are_looked_at_in_turn(monkeypatch):
+    fn = gh.optimize(lambda x: x * 2)
+    x = np.ones((300, 100), np.float32)
+    for part in (-1, 10**9):
+        monkeypatch.setattr(anomalies, "PART", part)
+        with gh.detect_anomaly():
+            fn(gh.asarray(x)).numpy()
+            x[7, 9] = np.nan
+            if part > 0:
+                with pytest.raises(gh.AnomalyError, match="NaN in an input"):
+                    fn(gh.asarray(x)).numpy()
+            else:
+                fn(gh.asarray(x)).numpy()
+        x[7, 9] = 1
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_parameters_are_overwritten_where_gradients_are_seen_before(clip):
+    """Not where an update reads what lies in the arena, such as a norm of all gradients."""
+    gh.random.seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = gh.optim.AdamW(net.parameters(), lr=0.1)
+
+    @gh.optimize
+    def step(x):
+        optimizer.zero_grad()
+        (net(x) ** 2).mean().backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+
+    anomalies.looks_at.clear()
+    with gh.detect_anomaly():
+        for _ in range(5):
+            step(gh.ones((5, 4)))
+    more = any(looks.donated > looks.spare for looks in anomalies.looks_at.values())
+    assert more is not clip
+
+
+def test_an_infinity_of_an_update_is_an_optimizers():
+    gh.random.seed(0)
+    net = nn.Linear(4, 8, bias=False)
+    step = step_of(net, gh.optim.SGD(net.parameters(), lr=1e4))
+    with gh.detect_anomaly():
+        for _ in range(6):
+            step(gh.full((5, 4), 1e-6)).item()
+        with pytest.raises(gh.AnomalyError, match="optimizer"):
+            step(gh.full((5, 4), 1e18)).item()
 
 
 def test_the_mode_ends_with_its_scope():

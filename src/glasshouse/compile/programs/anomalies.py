@@ -1,10 +1,12 @@
 """`gh.detect_anomaly()`: where the first NaN or infinity in compiled code comes from.
 
-After each run a little of its results is looked at. Only where something is not finite the run is
-repeated, call by call on the cards' references and the same inputs, which nothing has overwritten
-yet. The call that is named made a number that is not finite, and the bad result follows from it."""
+Before a run's updates of parameters, and after them, a little of its results is looked at. Only
+where something is not finite the run is repeated, call by call on the cards' references and the
+same inputs, which nothing has overwritten yet. The call that is named made a number that is not
+finite, and the bad result follows from it."""
 
 import math
+from math import prod
 from time import perf_counter_ns
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -13,6 +15,7 @@ import numpy as np
 
 from glasshouse.base.errors import AnomalyError
 from glasshouse.base.flags import flags, having
+from glasshouse.compile.programs.code import ARENA
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import quiet
 from glasshouse.graph.graph import Graph, graph_of, run_node
@@ -60,49 +63,83 @@ class detect_anomaly(having):
 
 
 class Looks:
-    """Looks at a Program's results, and their time; `turn` is that of the large ones. `spare` are
-    inputs that the optimizer alone reads: they may be overwritten, and are not looked at."""
+    """Looks at a Program's outputs, and their time; `turn` is that of the large ones. Updates of an
+    optimizer are the second of the `parts` of the steps if they come last and read what can be
+    looked at before: they may overwrite their inputs. So may others those that are `spare`, which
+    the optimizer alone reads; they are not looked at."""
 
     def __init__(self, program: Any) -> None:
         self.turn: int = 0
         self.run_ns: int = 0
         self.look_ns: int = 0
+        self.program = program
         self.spare: frozenset[int] = spare_inputs(graphs.get(program))
-        sources = [program.output_specs[at][0] for at, *_ in program.outputs]
-        self.skips: set[int] = {i for i, source in enumerate(sources) if source in self.spare}
-        self.small: list[int] = []
-        self.large: list[int] = []
+        specs, begins = program.output_specs, program.output_begins
+        update = update_of(program)
+        self.parts: list[tuple[int, int]] = [(0, update), (update, program.count)]
+        if update == program.count:
+            del self.parts[1]
+        self.donated: frozenset[int] = self.spare.union(
+            source for at, (source, *_) in enumerate(specs)
+            if source is not None and begins.get(at, 0) >= update
+        )  # fmt: skip
+        self.numbers: dict[int, list[int]] = {begin: [] for begin, _ in self.parts}
+        for at in dict.fromkeys(at for at, *_ in program.outputs):
+            source, shape, dtype, *_ = specs[at]
+            if has_fractions(dtype) and 0 not in shape and source not in self.spare:
+                is_late = begins.get(at, 0) >= update < program.count
+                self.numbers[update if is_late else 0].append(at)
+        self.large: dict[int, list[int]] = {
+            part: [at for at in numbers if prod(specs[at][1]) > SMALL]
+            for part, numbers in self.numbers.items()
+        }
+        looks = {
+            part: [(at, *look_of(specs[at][1], specs[at][2], part > 0)) for at in numbers]
+            for part, numbers in self.numbers.items()
+        }
+        self.tables: dict[int, np.ndarray] = {x: np.array(looks[x], np.int64) for x in looks}
+        self.addresses: dict[int, int] = {x: self.tables[x].ctypes.data for x in looks}
 
-    def sort(self, outputs: list[np.ndarray]) -> None:
-        """Note which results are looked at, as small or large ones."""
-        for i, x in enumerate(outputs):
-            if has_fractions(x) and x.size and i not in self.skips:
-                (self.small if x.size <= SMALL else self.large).append(i)
-
-    def first_bad(self, outputs: list[np.ndarray], run_ns: int) -> int | None:
-        """The number of a result that is not finite."""
-        begin = perf_counter_ns()
-        self.run_ns += run_ns
-        if not self.small and not self.large:
-            self.sort(outputs)
-        with np.errstate(all="ignore"):
-            for i in self.small:
-                if not is_finite(outputs[i]):
-                    return i
-            for i in self.large:
-                x = outputs[i].reshape(-1, outputs[i].shape[-1])
-                if not (is_finite(x[0]) and is_finite(x[:, 0])):
-                    return i
+    def first_bad(self, outputs: list[np.ndarray], part: int, place: int) -> int | None:
+        """The number of an output of a part that is not finite; at the `place` lie the outputs'
+        addresses."""
+        begin, large, count = perf_counter_ns(), self.large[part], len(self.numbers[part])
+        at = self.program.runner.gh_first_bad(place, self.addresses[part], count)
+        if at >= 0:
+            return self.numbers[part][at]
+        self.look_ns += perf_counter_ns() - begin
+        for _ in large:
+            if self.look_ns > PART * self.run_ns:
+                break
+            begin, self.turn = perf_counter_ns(), self.turn + 1
+            at = large[self.turn % len(large)]
+            if not is_finite(outputs[at]):
+                return at
             self.look_ns += perf_counter_ns() - begin
-            for _ in self.large:
-                if self.look_ns > PART * self.run_ns:
-                    break
-                begin, self.turn = perf_counter_ns(), self.turn + 1
-                at = self.large[self.turn % len(self.large)]
-                if not is_finite(outputs[at]):
-                    return at
-                self.look_ns += perf_counter_ns() - begin
         return None
+
+
+def look_of(shape: tuple[int, ...], dtype: np.dtype, is_row: bool) -> tuple[int, int, int, int]:
+    """Rows, columns, bytes of a number and the bits of its exponent, for `Look` of runner.c. Of a
+    large array that an update made number by number a row is enough."""
+    halves = 2 if dtype.kind == "c" else 1
+    part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+    mask = int(np.array(np.inf, part).view(f"u{part.itemsize}"))
+    is_small = prod(shape) <= SMALL
+    columns = prod(shape) if is_small else shape[-1]
+    return 1 if is_row else prod(shape) // columns, columns * halves, part.itemsize, mask
+
+
+def update_of(program: Any) -> int:
+    """The step from which on all steps are an optimizer's updates that read nothing but inputs and
+    outputs of the Program; the number of steps if there is none."""
+    at, infos = program.count, program.step_infos()
+    while at > 0 and at - 1 not in program.hosts and program.collectives is None:
+        in_arena = any(code >> 56 == ARENA for code in program.args[at - 1])
+        if in_arena or any(x.phase != "optimizer" for x in infos[at - 1].origins):
+            break
+        at -= 1
+    return at
 
 
 def spare_inputs(graph: Graph | None) -> frozenset[int]:
@@ -116,52 +153,53 @@ def spare_inputs(graph: Graph | None) -> frozenset[int]:
     return frozenset(at for number, at in numbers.items() if number not in uses)
 
 
-class References:
-    """A recording without a Program, as `WatchedRun` sees it."""
-
-    def __init__(self) -> None:
-        self.lines: dict[int, str] = {}
-        self.outputs: list[Any] = []
-
-
 class WatchedRun:
-    """A run that is looked at. Of the inputs that are donated it overwrites the `spare` ones."""
+    """A run that is looked at; of the inputs that it may overwrite it takes those that are
+    `donated`."""
 
     def __init__(self, program: Any, arrays: Any, scalars: Any, donated: Any = ()) -> None:
         self.looks: Looks = looks_at.get(program) or looks_at.setdefault(program, Looks(program))
         self.program = program
         self.arrays = arrays
         self.scalars = scalars
-        self.spare: frozenset[int] = self.looks.spare.intersection(donated)
+        self.donated: frozenset[int] = self.looks.donated.intersection(donated)
         self.begin_ns: int = perf_counter_ns()
 
-    def look(self, outputs: list[np.ndarray]) -> None:
-        """Look at the results.
+    def look(self, outputs: list[np.ndarray], part: int, place: int) -> None:
+        """Look at the outputs of a part of the steps, whose addresses lie at `place`.
 
         Raises: AnomalyError
         """
-        at = self.looks.first_bad(outputs, perf_counter_ns() - self.begin_ns)
-        if at is not None:
-            inputs = enumerate(self.arrays)
-            arrays = [np.zeros_like(x) if i in self.spare else x for i, x in inputs]
-            explain(graphs.get(self.program), self.program.lines, arrays, self.scalars, at)
+        self.looks.run_ns += perf_counter_ns() - self.begin_ns
+        at = self.looks.first_bad(outputs, part, place)
+        self.begin_ns = perf_counter_ns()
+        if at is None:
+            return
+        result = next(i for i, x in enumerate(self.program.outputs) if x[0] == at)
+        is_over = part > 0 and not self.donated <= self.looks.spare
+        if is_over:
+            raise AnomalyError("detect_anomaly", "finite numbers", UPDATED.format(result), VERIFY)
+        spare = self.donated if part == self.looks.parts[-1][0] else ()
+        inputs = enumerate(self.arrays)
+        arrays = [np.zeros_like(x) if i in spare else x for i, x in inputs]
+        explain(graphs.get(self.program), self.program.lines, arrays, self.scalars, result)
 
 
 def of_references(program: Any, recording: Recording) -> list[np.ndarray] | None:
-    """The outputs of a recording that runs on references, if what is looked at is finite. A Program
-    that will run gets the graph in which to look for anomalies.
+    """The outputs of a recording that runs on references, if they are finite. A Program that will
+    run gets the graph in which to look for anomalies.
 
     Raises: AnomalyError
     """
-    target = References() if program is None else program
-    if target not in graphs:
-        graphs[target] = graph_of(recording)
     if program is not None:
+        if program not in graphs:
+            graphs[program] = graph_of(recording)
         return None
-    arrays = [leaf.value for leaf in recording.leaves]
-    watch = WatchedRun(target, arrays, recording.scalars)
     outputs = quiet.run(compute, recording)
-    watch.look(outputs)
+    for i, x in enumerate(outputs):
+        if has_fractions(x.dtype) and not is_finite(x):
+            arrays = [leaf.value for leaf in recording.leaves]
+            explain(graph_of(recording), {}, arrays, recording.scalars, i)
     return outputs
 
 
@@ -193,10 +231,11 @@ def explain(graph: Graph | None, lines: Any, arrays: Any, scalars: Any, at: int)
         got = f"{kind} first from {source.op} of {operands} ({named})"
         raise AnomalyError(where, expected, got, FIXES.get(source.op, FIX))
     if not search.states[output.number]:
-        got = f"others in result {at}, made by an optimizer's update, or by a kernel alone"
-        raise AnomalyError(where, expected, got, "gh.verify names a kernel that is wrong.")
+        raise AnomalyError(where, expected, UPDATED.format(at), VERIFY)
 
 
+UPDATED = "others in result {}, made by an optimizer's update, or by a kernel alone"
+VERIFY = "gh.verify names a kernel that is wrong."
 FIX = "Keep its operands within its range, e.g. by a smaller learning rate."
 FIXES = dict.fromkeys(("log", "div", "rsqrt", "sqrt", "pow"), "Add an epsilon to its operand.")
 FIXES["exp"] = "Subtract the largest score, as log_softmax and logsumexp do."
@@ -252,8 +291,8 @@ class Search:
 # -- looking -----------------------------------------------------------------------------------
 
 
-def has_fractions(x: np.ndarray) -> bool:
-    return x.dtype.kind in "fcV"
+def has_fractions(dtype: np.dtype) -> bool:
+    return dtype.kind in "fcV"
 
 
 def is_finite(x: np.ndarray) -> bool:
@@ -265,6 +304,6 @@ def is_finite(x: np.ndarray) -> bool:
 
 def state_of(x: np.ndarray) -> int:
     """FINITE, or of NAN and INFINITE what an array has."""
-    if not has_fractions(x) or not x.size or is_finite(x):
+    if not has_fractions(x.dtype) or not x.size or is_finite(x):
         return FINITE
     return NAN * bool(np.isnan(x).any()) | INFINITE * bool(np.isinf(x).any())

@@ -70,6 +70,8 @@ class NativeRunner:
                 ctypes.c_int64,
                 *(ctypes.c_void_p,) * 6,
             )
+            library.gh_first_bad.restype = ctypes.c_int64
+            library.gh_first_bad.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
             cls.library = library
             cls.sees_arrays = can_see(library)
             load_replay()
@@ -249,7 +251,7 @@ class Program:
         watch = (
             anomalies.WatchedRun(self, arrays, scalars, donated) if flags.detect_anomaly else None
         )
-        donated = donated if watch is None else watch.spare
+        donated = donated if watch is None else watch.donated
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
@@ -260,17 +262,14 @@ class Program:
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = self.make_outputs(manager, arrays, donated)
             try:
-                self.execute(arrays, outputs, scalars, ends_ns)
+                self.execute(arrays, outputs, scalars, ends_ns, watch)
             except BaseException:
                 if self.collectives is not None:
                     self.collectives.end_failed()
                 raise
             finally:
                 self.arena = None
-        results = [laid_out(outputs[at], *how) for at, *how in self.outputs]
-        if watch is not None:
-            watch.look(results)
-        return results
+        return [laid_out(outputs[at], *how) for at, *how in self.outputs]
 
     def make_outputs(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
         """An array for each output: the donated input's, or new memory."""
@@ -295,10 +294,17 @@ class Program:
         outputs: list[np.ndarray],
         scalars: list[bytes],
         ends_ns: np.ndarray | None = None,
+        watch: anomalies.WatchedRun | None = None,
     ) -> None:
-        """Run all steps, the host's among them."""
+        """Run all steps, the host's among them. The `watch` looks at results before the updates,
+        which may overwrite inputs, and after them."""
         table, places = self.filled(arrays, outputs, scalars)
-        self.run_steps(table, places, arrays, outputs, ends_ns)
+        if watch is None:
+            self.run_steps(table, places, arrays, outputs, ends_ns)
+            return
+        for begin, end in watch.looks.parts:
+            self.run_steps(table, places, arrays, outputs, ends_ns, begin=begin, end=end)
+            watch.look(outputs, begin, places[2])
 
     def run_steps(
         self,
