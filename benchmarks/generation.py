@@ -8,8 +8,9 @@ its ratio is that of tokens a second over those of one text. `prompt` reads 512 
 
     python benchmarks/generation.py [--gguf MODEL.gguf --llama PYTHON]
 
-With --gguf the weights are a file's. PYTHON is an interpreter with the package xllamacpp, which
-then writes and reads with the same file and as many threads, in turn with ours.
+With --gguf the weights are a file's, and `first token` is the time from the start of `glasshouse
+generate` until its first token, with a warm disk cache. PYTHON is an interpreter with the package
+xllamacpp, which then writes and reads with the same file and as many threads, in turn with ours.
 """
 
 import argparse
@@ -111,6 +112,20 @@ class Llama:
         return prompt, token
 
 
+def first_token(path: Path) -> float:
+    """Seconds from the start of a new process until it writes a token."""
+    command = [sys.executable, "-m", "glasshouse.cli", "generate", "--model", str(path)]
+    command += ["--prompt", "Why is the sky blue?", "--max-tokens", "1", "--temperature", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    start = time.perf_counter()
+    with subprocess.Popen(command, **pipes) as process:
+        process.stdout.read(1)
+        seconds = time.perf_counter() - start
+    if process.returncode:
+        raise RuntimeError(f"glasshouse generate ended with {process.returncode}")
+    return seconds
+
+
 def same_bits(fn) -> float:
     with gh.deterministic("batch"):
         return fn()
@@ -177,6 +192,9 @@ def main() -> None:
             if number >= 0:
                 times[name].append(seconds)
     medians = {name: float(np.median(values)) for name, values in times.items()}
+    if options.gguf is not None:
+        starts = [first_token(options.gguf) for _ in range(rounds + 1)]
+        medians["first token"] = float(np.median(starts[1:]))
     results = {
         "weight_bytes": sum(w.nbytes for w in weights),
         "seconds": medians,

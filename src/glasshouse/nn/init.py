@@ -4,6 +4,7 @@ fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of
 
 import math
 from collections.abc import Callable
+from contextvars import ContextVar
 from math import prod
 from typing import Any
 
@@ -66,12 +67,15 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
 
+writes: ContextVar[bool] = ContextVar("writes", default=True)  # whether tensors get values
+
+
 def write(where: str, tensor: Tensor, make: Callable[..., Any]) -> Tensor:
     """`tensor`, now with the contents make() gives, off the tape."""
     if not isinstance(tensor, Tensor):
         raise DTypeError(where, "a tensor to write into", type_name(tensor), "Pass a Parameter.")
     with no_grad():
-        return tensor.copy_(make())
+        return tensor.copy_(make()) if writes.get() else tensor
 
 
 def _drawn(where: str, tensor, distribution, *options):

@@ -65,6 +65,13 @@ def test_skipped_initial_values_draw_nothing():
     assert layer(gh.ones(5, dtype="float64")).tolist() == [5.0, 5.0]
 
 
+def test_values_that_nobody_wants_are_not_drawn(monkeypatch):
+    monkeypatch.setattr(gh.random, "uniform", None)
+    assert utils.skip_init(nn.Linear, 5, 2).weight.shape == (2, 5)
+    with pytest.raises(TypeError):
+        nn.Linear(5, 2)
+
+
 def test_parameters_as_a_vector():
     layer = nn.Linear(2, 3)
     vector = utils.parameters_to_vector(layer.parameters())

@@ -4,6 +4,7 @@ from typing import Any
 
 from glasshouse.base.errors import DTypeError, type_name
 from glasshouse.dispatch.backend import use_backend
+from glasshouse.nn import init
 from glasshouse.nn.module import Module
 from glasshouse.tensor import random
 
@@ -28,8 +29,10 @@ def without_values(module_cls: Any, *args: Any, **kwargs: Any) -> Any:
     """module_cls(*args, **kwargs), whose parameters and buffers have no memory. The default
     generator stays where it was."""
     generator = random.default_generator()
-    before = generator.state()
-    with use_backend("meta"):
-        module = module_cls(*args, **kwargs)
-    generator.set_state(before)
-    return module
+    before, token = generator.state(), init.writes.set(False)
+    try:
+        with use_backend("meta"):
+            return module_cls(*args, **kwargs)
+    finally:
+        init.writes.reset(token)
+        generator.set_state(before)
