@@ -17,8 +17,8 @@ from glasshouse.base import OptionError, suggest
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.steps.work import DRAWS, RESTS, StepKind
 from glasshouse.dispatch.call import Call
-from glasshouse.dispatch.scope import Origin
-from glasshouse.graph.node import Node
+from glasshouse.dispatch.scope import NOWHERE
+from glasshouse.profile.at_once import SingleCall
 
 # As in HostWork.
 KERNEL_COSTS = ("overhead_ns", "product_ns", "loop_ns")  # of kernels among others, beyond rates
@@ -106,9 +106,7 @@ class MachineProfile:
 
     def ns_of_call(self, call: Call, kind: StepKind | None = None) -> float:
         """Ns of a call as a separate kernel, of a kind."""
-        place, nbytes = Origin(), call.cost.bytes
-        source = Node(call, (), place)
-        return self.ns(StepInfo("", kind or StepKind(), [source], place, nbytes, 0, 0))
+        return self.ns(SingleCall(call.name, call, NOWHERE, kind).infos[0])
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """Rates of a matrix primitive: its own, or else those of the most similar name, which lacks

@@ -1,18 +1,17 @@
 """Calls that were computed as they were made, as kernels: on the backends that compute at once, and
 in eager PyTorch. Each kind of call, in a module and pass, is a Program of one step."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.steps.work import StepKind
 from glasshouse.dispatch.call import Call
 from glasshouse.dispatch.scope import Origin
+from glasshouse.graph.node import Node
 from glasshouse.profile import record as recorded
 from glasshouse.profile.grouping import groups_of
 from glasshouse.profile.record import COMPUTED, RECORDED
-from glasshouse.profile.runs import CallsAtOnce
+from glasshouse.profile.runs import CallsAtOnce, ProgramStandIn
 from glasshouse.profile.trace import Trace
 
 
@@ -22,33 +21,19 @@ class OperatorStep(StepKind):
     label = "op"
 
 
-class SourceCall(NamedTuple):
-    """A call that a step computes, in the form of the sources of Programs' steps."""
-
-    call: Call
-    origin: Origin
-
-
-class SingleCall:
+class SingleCall(ProgramStandIn):
     """A Program of one call, which is the first of a run's events."""
-
-    arena_bytes = 0
 
     def __init__(
         self, name: str, call: Call | None, origin: Origin, kind: StepKind | None = None
     ) -> None:
-        self.sources: dict[Any, Any] = {}
-        self.lines: dict[int, str] = {}
         moved = call.cost.bytes if call is not None else 0
         written_bytes = min(moved, sum(out.nbytes for out in call.outs)) if call is not None else 0
-        sources = [SourceCall(call, origin)] if call is not None else []
+        sources = [Node(call, (), origin)] if call is not None else []
         kind = OperatorStep() if kind is None else kind
-        self.info: StepInfo = StepInfo(
-            name, kind, sources, origin, moved - written_bytes, written_bytes, 0
-        )
-
-    def step_infos(self) -> list[StepInfo]:
-        return [self.info]
+        read_bytes = moved - written_bytes
+        info = StepInfo(name, kind, sources, origin, read_bytes, written_bytes, 0)
+        super().__init__([info])
 
 
 def with_kernels(trace: Trace) -> Trace:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.dispatch.call import Call
 from glasshouse.profile.record import COMPUTED, RecordedRun
 
@@ -33,6 +34,20 @@ class Steps(NamedTuple):
     @property
     def time_ns(self) -> np.ndarray:
         return self.end - self.begin
+
+
+class ProgramStandIn:
+    """Stands for a Program in a recording where there is none: no plan and no code, only steps."""
+
+    arena_bytes: int = 0
+
+    def __init__(self, infos: list[StepInfo]) -> None:
+        self.infos = infos
+        self.sources: dict[Any, Any] = {}  # texts of kernels
+        self.lines: dict[int, str] = {}
+
+    def step_infos(self) -> list[StepInfo]:
+        return self.infos
 
 
 class CallsAtOnce(NamedTuple):

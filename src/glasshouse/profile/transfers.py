@@ -2,7 +2,6 @@
 and for each channel between stages of a pipeline."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -11,24 +10,18 @@ from glasshouse.compile.steps.work import COLLECTIVE
 from glasshouse.dispatch.scope import NOWHERE
 from glasshouse.graph.node import Node
 from glasshouse.profile.record import RecordedRun
+from glasshouse.profile.runs import ProgramStandIn
 from glasshouse.profile.trace import Trace
 
 NO_EVENTS = np.zeros(0, np.int32)
 
 
-class Transfer:
+class Transfer(ProgramStandIn):
     """A Program whose one step is a collective or a message, as its transport worked on it."""
 
-    arena_bytes = 0
-
     def __init__(self, info: StepInfo) -> None:
-        self.sources: dict[Any, Any] = {}
-        self.lines: dict[int, str] = {}
         nowhere = [Node(x.call, (), x.origin._replace(place=-1)) for x in info.sources]
-        self.info: StepInfo = info._replace(sources=nowhere, number=0, arena=())
-
-    def step_infos(self) -> list[StepInfo]:
-        return [self.info]
+        super().__init__([info._replace(sources=nowhere, number=0, arena=())])
 
 
 def with_transfers(trace: Trace) -> Trace:
@@ -44,7 +37,7 @@ def with_transfers(trace: Trace) -> Trace:
             key = id(run.program), step
             if key not in programs:
                 programs[key] = Transfer(run.program.step_infos()[step])
-            ranks = ", ".join(map(str, programs[key].info.group))
+            ranks = ", ".join(map(str, programs[key].infos[0].group))
             add_run(other, programs[key], f"collectives of ranks {ranks}", begin, end)
     for name, channel, group, nbytes, begin, end in trace.messages:
         info = StepInfo(name, COLLECTIVE, [], NOWHERE, nbytes, nbytes, 0, group=group)

@@ -22,21 +22,21 @@ from glasshouse.base import OptionError, Spec, as_dtype, float32
 from glasshouse.base.upper_storeys import offered
 from glasshouse.compile.steps.work import StepKind
 from glasshouse.dispatch.call import Call, Cost, NamedPrimitive
-from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.dispatch.scope import Origin
 from glasshouse.dispatch.watch import DeviceTimes
 from glasshouse.memory import Tag
 from glasshouse.profile import record as recorded
 from glasshouse.profile.at_once import SingleCall
-from glasshouse.profile.function_watch import TIMED_CALL
 from glasshouse.profile.record import Numbers
 from glasshouse.profile.trace import Trace
 from glasshouse.profile.traces import chrome
 from glasshouse.profile.traces.recording_data import (
     FORMAT,
+    FileRecording,
     ReadBackend,
     ReadStacks,
     ReadThreads,
+    StoredCode,
     trace_of,
 )
 
@@ -82,17 +82,6 @@ DEVICE_KINDS: dict[str, Any] = {
 }
 
 
-class ReadLine(NamedTuple):
-    """A line of a stack, as code objects name theirs."""
-
-    co_filename: str
-    co_firstlineno: int
-    co_name: str
-
-    def co_lines(self) -> Any:
-        return ((0, 1 << 30, self.co_firstlineno),)
-
-
 @cache
 def cost_reader() -> Any:
     """Return the reader of costs of PyTorch's operators; None where PyTorch is not installed."""
@@ -122,46 +111,25 @@ class Running(NamedTuple):
     whole: bool  # an operator that computes: slices within it are left out
 
 
-class ReadRecording:
-    """Recording that a file of another profiler holds, in a recorder's form, for a `Trace`."""
-
-    room: int
-    count: int
-
-    dropped_memory = dropped_runs = begin_ns = existing_bytes = 0
-    bytes_before: tuple[int, ...] = 0, 0
+class ReadRecording(FileRecording):
+    """Recording that a file of another profiler holds."""
 
     def __init__(self, data: dict[Any, Any]) -> None:
+        super().__init__()
         records = [e for e in data["traceEvents"] if "ts" in e and e.get("ph") in ("X", "i")]
         start_us = min((e["ts"] for e in records), default=0)
-        self.began_at_ns: Any = data.get("baseTimeNanoseconds", 0)
-        self.met_at_ns: Any = data.get("metTimeNanoseconds", 0)
+        self.began_at_ns = data.get("baseTimeNanoseconds", 0)
         slices = sorted((slice_of(e, start_us) for e in records), key=lambda s: (s.begin, -s.end))
-        self.end_ns: int = max((s.end for s in slices), default=0)
+        self.end_ns = max((s.end for s in slices), default=0)
         self.rows: list[tuple[Any, ...]] = []
-        self.names: Numbers = recorded.Numbers()
-        self.tags: Numbers = recorded.Numbers()
         self.thread_numbers: Numbers = recorded.Numbers()
         self.stack_numbers: Numbers = recorded.Numbers({(): 0})
-        self.runs: list[recorded.RecordedRun] = []
-        self.messages: list[Any] = []
-        self.live: dict[Any, Any] = {}
-        self.functions: np.ndarray = np.zeros(0, TIMED_CALL)
-        self.function_names: list[Any] = []
-        self.with_functions = False
-        self.inner_operators: np.ndarray = self.functions
-        self.inner_names: list[Any] = []
-        self.fallbacks: FallbackCounter = FallbackCounter()
         self.backend: ReadBackend = ReadBackend("torch.profiler")
-        self.script: str = ""
-        self.threads_of_kernels: int = 0
-        self.memory_limit: Any = None
-        self.call_costs: dict[Any, Any] = {}
-        self.with_stack: bool = any(s.category == "python_function" for s in slices)
+        self.with_stack = any(s.category == "python_function" for s in slices)
         self.read_host(slices)
         self.read_device(slices)
         self.memory_rows: np.ndarray = self.read_memory(slices)
-        self.wants_allocations: bool = bool(len(self.memory_rows))
+        self.wants_allocations = bool(len(self.memory_rows))
         self.room = self.count = len(self.rows)
         self.threads: ReadThreads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
         self.stacks: ReadStacks = ReadStacks([list(stack) for stack in self.stack_numbers])
@@ -228,8 +196,9 @@ class ReadRecording:
         at = re.match(r"(.+)\((\d+)\): (.+)", s.name)
         if at is None or is_library(at[1]):
             return outer._replace(end=s.end)
-        line = ReadLine(at[1], int(at[2]), at[3])
-        return outer._replace(end=s.end, stack=((line, 0), *outer.stack))
+        line = int(at[2])
+        code = StoredCode(at[1], line, at[3], (line,))
+        return outer._replace(end=s.end, stack=((code, line), *outer.stack))
 
     def read_annotation(self, thread: int, s: ReadSlice, outer: Running) -> Running:
         step = re.match(r"ProfilerStep\s*#\s*(\d+)", s.name)

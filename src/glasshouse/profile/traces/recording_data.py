@@ -29,6 +29,7 @@ from glasshouse.profile.function_watch import TIMED_CALL
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import library_of
 from glasshouse.profile.record import COMPUTED, RecordedRun
+from glasshouse.profile.runs import ProgramStandIn
 from glasshouse.profile.trace import Trace, line_of
 
 FORMAT = 1  # of this data; another one is not read
@@ -247,7 +248,7 @@ class StoredKind(StepKind):
 
 
 class StoredCode(NamedTuple):
-    """A function in a stack; the place in it is the line."""
+    """Stands for a code object in the stacks of a file; the place in it is the line."""
 
     co_filename: str
     co_firstlineno: int
@@ -267,20 +268,13 @@ class StoredText(NamedTuple):
         return self.text
 
 
-class StoredProgram:
+class StoredProgram(ProgramStandIn):
     """A Program that was read."""
 
-    arena_bytes: Any
-    lines: dict[Any, Any]
-
     def __init__(self, data: dict[Any, Any], calls: list[Call]) -> None:
+        super().__init__([step_of(step, calls) for step in data["steps"]])
         self.arena_bytes, self.lines = data["arena_bytes"], dict(data["lines"])
-        self.sources: dict[Any, StoredText] = {i: StoredText(text) for i, text in data["sources"]}
-        self.infos: list[StepInfo] = [step_of(step, calls) for step in data["steps"]]
-
-    def step_infos(self) -> list[StepInfo]:
-        """As those of a Program."""
-        return self.infos
+        self.sources = {i: StoredText(text) for i, text in data["sources"]}
 
 
 class ReadBackend(NamedTuple):
@@ -301,58 +295,54 @@ class ReadStacks(NamedTuple):
     stacks: list[list[tuple[Any, ...]]]
 
 
-class StoredRecording:
-    """Recording that was read back from a file, in a recorder's form, for a `Trace`."""
+class FileRecording:
+    """Recording from a file, in a recorder's form, for a `Trace`: what the file lacks is empty."""
 
-    begin_ns: Any
-    end_ns: Any
-    began_at_ns: Any
-    count: Any
-    dropped_memory: Any
-    dropped_runs: Any
-    names: Any
-    tags: list[Tag]
-    with_stack: Any
-    wants_allocations: Any
-    backend: ReadBackend
-    memory_limit: Any
-    call_costs: Any
-    script: Any
+    room = count = existing_bytes = dropped_memory = dropped_runs = threads_of_kernels = 0
+    begin_ns = end_ns = began_at_ns = 0
+    bytes_before: tuple[int, ...] = 0, 0
+    with_stack = with_functions = wants_allocations = False
+    script = ""
+    memory_limit: Any = None
 
-    room = existing_bytes = 0
+    def __init__(self) -> None:
+        self.names: Any = recorded.Numbers()
+        self.tags: Any = recorded.Numbers()
+        self.runs: list[RecordedRun] = []
+        self.messages: list[MessageTimes] = []
+        self.live: dict[Any, Any] = {}
+        self.functions: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.function_names: list[Any] = []
+        self.inner_operators: np.ndarray = self.functions
+        self.inner_names: list[Any] = []
+        self.fallbacks: FallbackCounter = FallbackCounter()
+        self.call_costs: dict[Any, Any] = {}
+
+
+class StoredRecording(FileRecording):
+    """Recording of ours that was read back."""
 
     def __init__(self, data: dict[Any, Any]) -> None:
+        super().__init__()
+        vars(self).update({name: data[name] for name in PLAIN if name in data})
         self.data = data
         calls = [call_of(call) for call in data["calls"]]
         recorded.calls.update({call.number: call for call in calls})
         self.table: np.ndarray = self.read_events(calls)
-        self.begin_ns, self.end_ns = data["begin_ns"], data["end_ns"]
-        self.began_at_ns, self.count = data["began_at_ns"], data["dropped"]
-        self.dropped_memory, self.dropped_runs = data["dropped_memory"], data["dropped_runs"]
-        self.names, self.tags = data["names"], [Tag(*tag) for tag in data["tags"]]
+        self.count, self.tags = data["dropped"], [Tag(*tag) for tag in data["tags"]]
         self.threads: ReadThreads = ReadThreads(data["threads"])
         self.stacks: ReadStacks = ReadStacks(stacks_of(data))
         programs = [StoredProgram(program, calls) for program in data["programs"]]
-        self.runs: list[RecordedRun] = runs_of(data["runs"], programs)
+        self.runs = runs_of(data["runs"], programs)
         self.holders: Holders = holders_of(data["holders"], programs)
-        self.messages: list[MessageTimes] = [
-            MessageTimes(*message_of(message)) for message in data["messages"]
-        ]
-        self.live: dict[Any, tuple[Any, Tag]] = {
-            address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]
-        }
-        self.with_stack, self.wants_allocations = data["with_stack"], data["with_memory"]
-        self.bytes_before: tuple[Any, ...] = tuple(data["before_bytes"])
-        self.fallbacks: FallbackCounter = fallbacks_of(data)
-        self.backend, self.memory_limit = ReadBackend(data["backend"]), data["memory_limit"]
-        self.call_costs, self.script = data["call_costs"], data["script"]
-        self.threads_of_kernels: Any = data["threads_of_kernels"]
-        self.unwatched_threads: Any = data["unwatched_threads"]
-        self.functions: np.ndarray = records_of(data.get("functions", {}), TIMED_CALL)
-        self.function_names: Any = data.get("function_names", [])
-        self.with_functions: Any = data.get("with_functions", False)
-        self.inner_operators: np.ndarray = records_of(data.get("inner_operators", {}), TIMED_CALL)
-        self.inner_names: Any = data.get("inner_names", [])
+        self.messages = [MessageTimes(*message_of(message)) for message in data["messages"]]
+        self.live = {address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]}
+        self.wants_allocations = data["with_memory"]
+        self.bytes_before = tuple(data["before_bytes"])
+        self.fallbacks = fallbacks_of(data)
+        self.backend: ReadBackend = ReadBackend(data["backend"])
+        self.functions = records_of(data.get("functions", {}), TIMED_CALL)
+        self.inner_operators = records_of(data.get("inner_operators", {}), TIMED_CALL)
 
     def read_events(self, calls: list[Call]) -> np.ndarray:
         events = records_of(self.data["events"], recorded.EVENT)
