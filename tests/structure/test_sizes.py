@@ -44,7 +44,6 @@ MANY_PARAMETERS = {
     "data/loader.py": "names, order and defaults are PyTorch's",
     "torch/aten/": "the signatures are those of ATen's operators",
     "torch/formulas/": "the signatures are those of PyTorch's operators",
-    "torch/aten/recurrent_operators.py": "operators take a flat list of tensors and options",
     "capture/rules/builtins/methods.py": "rules: the trace stands first, as self in a method",
     "capture/rules/builtins/context_variables.py:context_method": "a rule, as those of methods are",
     "bench/torch_twins.py": "sizes of published models, as their own constructors take them",

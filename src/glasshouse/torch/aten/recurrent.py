@@ -1,4 +1,7 @@
-"""Loops of recurrent layers: the operators of `torch/aten/recurrent_operators.py`."""
+"""Loops of recurrent layers: the operators of `torch/aten/recurrent_operators.py`.
+
+The cells are those of our own layers. Backward passes are written by hand: a vjp of `scan` would
+read states and gates that are wide between steps, where these read narrow ones that were saved."""
 
 from typing import Any
 
@@ -26,6 +29,13 @@ def before_steps(outputs: Any, first: Any, reverse: bool) -> Any:
 
 @aten("glasshouse.lstm_loop")
 def lstm_loop(gates: Any, h: Any, c: Any, weight: Any, projection: Any, reverse: Any) -> Any:
+    """The stacks of outputs h, perhaps projected, of cells c, and of the gates i, f, g, o of an
+    LSTM.
+
+    Shapes: gates (T, B, 4 H), h (B, P), c (B, H), weight (4 H, P), projection (P, H).
+    Dtypes: outputs are of h's, cells of c's, the stacks of gates and products of the gates'.
+    """
+
     def step(state, inputs):
         h, wide = state
         gates_now = widened(inputs) + product(h, matrix_transpose(weight))
@@ -48,6 +58,11 @@ def lstm_loop_backward(
     projection: Any,
     reverse: Any,
 ) -> Any:
+    """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
+    with the terms of later steps. `stacks` are those of c, i, f, g, o.
+
+    Dtypes: the gradient of c has c's dtype, all others have the weight's.
+    """
     steps, batch, _ = stacks[0].shape
     before = before_steps(stacks[0], c, reverse)
     wide = widened(c).dtype
@@ -82,6 +97,12 @@ def lstm_loop_backward(
 
 @aten("glasshouse.gru_loop")
 def gru_loop(gates: Any, h: Any, weight: Any, bias: Any, reverse: Any) -> Any:
+    """The stacks of outputs h of a GRU, of its gates r, z, n, and of hₙ, the state's term in n.
+
+    Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
+    Dtypes: outputs are of h's, all others of the gates'.
+    """
+
     def step(wide, inputs):
         of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
         of_state = widened(of_state if bias is None else of_state + bias)
@@ -95,6 +116,9 @@ def gru_loop(gates: Any, h: Any, weight: Any, bias: Any, reverse: Any) -> Any:
 def gru_loop_backward(
     grad_outputs: Any, outputs: Any, stacks: Any, h: Any, weight: Any, reverse: Any
 ) -> Any:
+    """The gradients of the inputs' and of the state's terms in a GRU's gates, and of its first h.
+    `stacks` are those of r, z, n and hₙ."""
+
     def step(dh, inputs):
         from_output, before, r, z, n, state_n = (widened(x) for x in inputs)
         dh = dh + from_output
@@ -112,6 +136,11 @@ def gru_loop_backward(
 
 @aten("glasshouse.rnn_loop")
 def rnn_loop(gates: Any, h: Any, weight: Any, relu: Any, reverse: Any) -> Any:
+    """The stack of outputs h' = activation(x + W h) of a plain recurrent layer, of tanh or relu.
+
+    Shapes: gates (T, B, H), h (B, H), weight (H, H).
+    """
+
     def step(h, inputs):
         h = widened(inputs) + product(h, matrix_transpose(weight))
         h = cast(rectified(h) if relu else tanh(h), gates.dtype)
@@ -122,6 +151,8 @@ def rnn_loop(gates: Any, h: Any, weight: Any, relu: Any, reverse: Any) -> Any:
 
 @aten("glasshouse.rnn_loop_backward")
 def rnn_loop_backward(grad_outputs: Any, outputs: Any, weight: Any, relu: Any, reverse: Any) -> Any:
+    """The gradients of a plain layer's gates and of its first h."""
+
     def step(dh, inputs):
         from_output, y = (widened(x) for x in inputs)
         dh = dh + from_output

@@ -45,7 +45,35 @@ def by_entry(entry: Callable[..., Any], *args: Any) -> Any:
     with unwatched(), plain:
         values = tree_map_only(Tensor, lambda x: from_numpy(to_array(x)), args)
         results = entry(*values)
+        results = tuple(results) if isinstance(results, list) else results
         return tree_map(lambda x: from_array(x.numpy().copy()), results)
+
+
+def own_operator(entry: Callable[..., Any], schema: str, empty: Callable[..., Any]) -> Any:
+    """The operator of PyTorch's whose body is an entry of the table, by its name; `empty` makes its
+    results without contents."""
+
+    def body(*args):
+        return by_entry(entry, *args)
+
+    name = f"glasshouse::{entry.__name__}"
+    operator = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
+    operator.register_fake(empty)
+    return operator
+
+
+def keeping(count: int) -> Callable[..., None]:
+    """A function that saves the tensors that a loop's backward pass reads, all but the gates; the
+    first `count` results of the loop have gradients."""
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        operands, results = inputs[1:], output if isinstance(output, tuple) else (output,)
+        ctx.options = [x for x in operands if isinstance(x, bool)]
+        ctx.set_materialize_grads(count == 1)
+        ctx.mark_non_differentiable(*results[count:])
+        ctx.save_for_backward(*(x for x in operands if not isinstance(x, bool)), *results)
+
+    return keep
 
 
 def before_steps(outputs: Tensor, first: Tensor, reverse: bool) -> Tensor:
@@ -62,71 +90,42 @@ def over_steps(gradient: Tensor, operand: Tensor) -> Tensor:
 
 # -- LSTM --------------------------------------------------------------------------------------
 
-LSTMStacks = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
-
-@torch.library.custom_op("glasshouse::lstm_loop", mutates_args=())
-def lstm_loop(
-    gates: Tensor, h: Tensor, c: Tensor, weight: Tensor, projection: Tensor | None, reverse: bool
-) -> LSTMStacks:
-    """The stacks of outputs h, of cells c, and of the gates i, f, g, o of an LSTM:
-    c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'), perhaps projected.
-
-    Shapes: gates (T, B, 4 H), h (B, P), c (B, H), weight (4 H, P), projection (P, H).
-    Dtypes: outputs are of h's, cells of c's, the stacks of gates and products of the gates'.
-    """
-    return tuple(by_entry(entries.lstm_loop, gates, h, c, weight, projection, reverse))
-
-
-@lstm_loop.register_fake
-def _(gates, h, c, weight, projection, reverse):
+def empty_lstm(gates: Any, h: Any, c: Any, weight: Any, projection: Any, reverse: Any) -> Any:
     shape = (gates.shape[0], *c.shape)
     gate_stacks = [gates.new_empty(shape) for _ in range(4)]
     return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *gate_stacks
 
 
-@torch.library.custom_op("glasshouse::lstm_loop_backward", mutates_args=())
-def lstm_loop_backward(
-    grad_outputs: Tensor | None,
-    grad_cells: Tensor | None,
-    stacks: list[Tensor],
-    c: Tensor,
-    weight: Tensor,
-    projection: Tensor | None,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of an LSTM's gates, of its first h and c, and of the outputs of all steps, each
-    with the terms of later steps. `stacks` are those of c, i, f, g, o.
-
-    Dtypes: the gradient of c has c's dtype, all others have the weight's.
-    """
-    arguments = grad_outputs, grad_cells, stacks, c, weight, projection, reverse
-    return tuple(by_entry(entries.lstm_loop_backward, *arguments))
-
-
-@lstm_loop_backward.register_fake
-def _(grad_outputs, grad_cells, stacks, c, weight, projection, reverse):
+def empty_lstm_backward(_, __, stacks: Any, c: Any, weight: Any, *rest: Any) -> Any:
     steps, batch, _ = stacks[0].shape
     size, width = weight.shape
     gates, outputs = weight.new_empty((steps, batch, size)), weight.new_empty((steps, batch, width))
     return gates, weight.new_empty((batch, width)), torch.empty_like(c), outputs
 
 
-def keep_lstm(ctx: Any, inputs: Any, output: Any) -> None:
-    """Save the tensors that the backward pass of an LSTM's loop reads."""
-    _, h, c, weight, projection, ctx.reverse = inputs
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(*output[2:])
-    ctx.save_for_backward(h, c, weight, projection, *output)
+lstm_loop = own_operator(
+    entries.lstm_loop,
+    "(Tensor gates, Tensor h, Tensor c, Tensor weight, Tensor? projection, bool reverse) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    empty_lstm,
+)
+own_operator(
+    entries.lstm_loop_backward,
+    "(Tensor? grad_outputs, Tensor? grad_cells, Tensor[] stacks, Tensor c, Tensor weight, "
+    "Tensor? projection, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)",
+    empty_lstm_backward,
+)
 
 
 def lstm_gradients(ctx: Any, grad_outputs: Any, grad_cells: Any, *_: Any) -> Any:
     """The gradients of an LSTM's loop."""
     h, c, weight, projection, outputs, *stacks = ctx.saved_tensors
+    (reverse,) = ctx.options
     grad_gates, grad_h, grad_c, grad_all = torch.ops.glasshouse.lstm_loop_backward(
-        grad_outputs, grad_cells, stacks, c, weight, projection, ctx.reverse
+        grad_outputs, grad_cells, stacks, c, weight, projection, reverse
     )
-    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, reverse))
     grad_projection = None
     if projection is not None:
         cells, *_, o = stacks
@@ -134,7 +133,7 @@ def lstm_gradients(ctx: Any, grad_outputs: Any, grad_cells: Any, *_: Any) -> Any
     return grad_gates, grad_h.to(h.dtype), grad_c, grad_weight, grad_projection, None
 
 
-lstm_loop.register_autograd(lstm_gradients, setup_context=keep_lstm)
+lstm_loop.register_autograd(lstm_gradients, setup_context=keeping(2))
 
 
 def input_product(x: Tensor, weight: Tensor, biases: list[Tensor]) -> Tensor:
@@ -161,66 +160,43 @@ def lstm_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], revers
 # -- GRU ---------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("glasshouse::gru_loop", mutates_args=())
-def gru_loop(
-    gates: Tensor, h: Tensor, weight: Tensor, bias: Tensor | None, reverse: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The stacks of outputs h of a GRU, of its gates r, z, n, and of hₙ, the state's term in n:
-    n = tanh(xₙ + σ(r) hₙ), h' = n + σ(z) (h - n).
-
-    Shapes: gates (T, B, 3 H), h (B, H), weight (3 H, H), bias (3 H,).
-    Dtypes: outputs are of h's, all others of the gates'.
-    """
-    return tuple(by_entry(entries.gru_loop, gates, h, weight, bias, reverse))
-
-
-@gru_loop.register_fake
-def _(gates, h, weight, bias, reverse):
+def empty_gru(gates: Any, h: Any, *rest: Any) -> Any:
     shape = (gates.shape[0], *h.shape)
     return h.new_empty(shape), *(gates.new_empty(shape) for _ in range(4))
 
 
-@torch.library.custom_op("glasshouse::gru_loop_backward", mutates_args=())
-def gru_loop_backward(
-    grad_outputs: Tensor,
-    outputs: Tensor,
-    stacks: list[Tensor],
-    h: Tensor,
-    weight: Tensor,
-    reverse: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of the inputs' and of the state's terms in a GRU's gates, and of its first h.
-    `stacks` are those of r, z, n and hₙ."""
-    arguments = grad_outputs, outputs, stacks, h, weight, reverse
-    return tuple(by_entry(entries.gru_loop_backward, *arguments))
-
-
-@gru_loop_backward.register_fake
-def _(grad_outputs, outputs, stacks, h, weight, reverse):
+def empty_gru_backward(_, outputs: Any, stacks: Any, h: Any, weight: Any, reverse: Any) -> Any:
     sizes = (*outputs.shape[:2], weight.shape[0])
     return weight.new_empty(sizes), weight.new_empty(sizes), h.new_empty(h.shape)
 
 
-def keep_gru(ctx: Any, inputs: Any, output: Any) -> None:
-    """Save the tensors that the backward pass of a GRU's loop reads."""
-    _, h, weight, bias, ctx.reverse = inputs
-    ctx.has_bias = bias is not None
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.save_for_backward(h, weight, *output)
+gru_loop = own_operator(
+    entries.gru_loop,
+    "(Tensor gates, Tensor h, Tensor weight, Tensor? bias, bool reverse) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor)",
+    empty_gru,
+)
+own_operator(
+    entries.gru_loop_backward,
+    "(Tensor grad_outputs, Tensor outputs, Tensor[] stacks, Tensor h, Tensor weight, "
+    "bool reverse) -> (Tensor, Tensor, Tensor)",
+    empty_gru_backward,
+)
 
 
 def gru_gradients(ctx: Any, grad_outputs: Any, *_: Any) -> Any:
     """The gradients of a GRU's loop."""
-    h, weight, outputs, *stacks = ctx.saved_tensors
+    h, weight, bias, outputs, *stacks = ctx.saved_tensors
+    (reverse,) = ctx.options
     grad_gates, of_state, grad_h = torch.ops.glasshouse.gru_loop_backward(
-        grad_outputs, outputs, stacks, h, weight, ctx.reverse
+        grad_outputs, outputs, stacks, h, weight, reverse
     )
-    grad_weight = over_steps(of_state, before_steps(outputs, h, ctx.reverse))
-    grad_bias = of_state.sum((0, 1)) if ctx.has_bias else None
+    grad_weight = over_steps(of_state, before_steps(outputs, h, reverse))
+    grad_bias = None if bias is None else of_state.sum((0, 1))
     return grad_gates, grad_h, grad_weight, grad_bias, None
 
 
-gru_loop.register_autograd(gru_gradients, setup_context=keep_gru)
+gru_loop.register_autograd(gru_gradients, setup_context=keeping(1))
 
 
 def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse: bool) -> Any:
@@ -235,51 +211,34 @@ def gru_direction(x: Tensor, state: list[Tensor], weights: list[Tensor], reverse
 # -- plain layers ------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("glasshouse::rnn_loop", mutates_args=())
-def rnn_loop(gates: Tensor, h: Tensor, weight: Tensor, relu: bool, reverse: bool) -> Tensor:
-    """The stack of outputs h' = activation(x + W h) of a plain recurrent layer, of tanh or relu.
-
-    Shapes: gates (T, B, H), h (B, H), weight (H, H).
-    """
-    return by_entry(entries.rnn_loop, gates, h, weight, relu, reverse)
-
-
-@rnn_loop.register_fake
-def _(gates, h, weight, relu, reverse):
-    return gates.new_empty(gates.shape)
-
-
-@torch.library.custom_op("glasshouse::rnn_loop_backward", mutates_args=())
-def rnn_loop_backward(
-    grad_outputs: Tensor, outputs: Tensor, weight: Tensor, relu: bool, reverse: bool
-) -> tuple[Tensor, Tensor]:
-    """The gradients of a plain layer's gates and of its first h."""
-    arguments = grad_outputs, outputs, weight, relu, reverse
-    return tuple(by_entry(entries.rnn_loop_backward, *arguments))
-
-
-@rnn_loop_backward.register_fake
-def _(grad_outputs, outputs, weight, relu, reverse):
-    return outputs.new_empty(outputs.shape), outputs.new_empty(outputs.shape[1:])
-
-
-def keep_rnn(ctx: Any, inputs: Any, output: Any) -> None:
-    """Save the tensors that the backward pass of a plain layer's loop reads."""
-    _, h, weight, ctx.relu, ctx.reverse = inputs
-    ctx.save_for_backward(h, weight, output)
+rnn_loop = own_operator(
+    entries.rnn_loop,
+    "(Tensor gates, Tensor h, Tensor weight, bool relu, bool reverse) -> Tensor",
+    lambda gates, *_: gates.new_empty(gates.shape),
+)
+own_operator(
+    entries.rnn_loop_backward,
+    "(Tensor grad_outputs, Tensor outputs, Tensor weight, bool relu, bool reverse) -> "
+    "(Tensor, Tensor)",
+    lambda _, outputs, *__: (
+        outputs.new_empty(outputs.shape),
+        outputs.new_empty(outputs.shape[1:]),
+    ),
+)
 
 
 def rnn_gradients(ctx: Any, grad_outputs: Any) -> Any:
     """The gradients of a plain layer's loop."""
     h, weight, outputs = ctx.saved_tensors
+    relu, reverse = ctx.options
     grad_gates, grad_h = torch.ops.glasshouse.rnn_loop_backward(
-        grad_outputs, outputs, weight, ctx.relu, ctx.reverse
+        grad_outputs, outputs, weight, relu, reverse
     )
-    grad_weight = over_steps(grad_gates, before_steps(outputs, h, ctx.reverse))
+    grad_weight = over_steps(grad_gates, before_steps(outputs, h, reverse))
     return grad_gates, grad_h, grad_weight, None, None
 
 
-rnn_loop.register_autograd(rnn_gradients, setup_context=keep_rnn)
+rnn_loop.register_autograd(rnn_gradients, setup_context=keeping(1))
 
 
 def rnn_direction(relu: bool) -> Callable[..., Any]:
