@@ -12,7 +12,7 @@ from glasshouse.analyze.host import CallCounter, HostWork
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.analyze.own_source import OwnSource
-from glasshouse.analyze.step_costs import Owner, StepAnalysis
+from glasshouse.analyze.step_costs import Owner, StepAnalysis, owned_tensors
 from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.base import GradError, OptionError, Spec, check_known, having, type_name
 from glasshouse.base.flags import flags
@@ -25,7 +25,6 @@ from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.nn.functional import cross_entropy
 from glasshouse.optim import Optimizer
 from glasshouse.profile.counter import FlopCounter
-from glasshouse.profile.holders import GRADIENT, first_path, flat, named_tensors
 from glasshouse.tensor import Tensor
 
 CONVENTIONS = ("exact", "torch", "captured")
@@ -169,29 +168,15 @@ class TrainingStep:
 
     def owners(self, optimizer: Optimizer) -> dict[int, Owner]:
         """Owners of the memory of the model, its output and the optimizer, by address."""
-        owners: dict[int, Owner] = {}
-        root = type(self.model).__name__
+        own = Owner("other results", type(self.model).__name__, "the model's output")
+        owned = [(x, own) for x in all_of(Value, self.output)]
+        owned += owned_tensors([self.model], optimizer, module_of)
+        return {at: owner for x, owner in owned if (at := address_of(x)) is not None}
 
-        def add(tensor, kind: str, path: str, what: str = "") -> None:
-            address = address_of(tensor)
-            if address is not None:
-                module = ".".join([root, *first_path(path).split(".")[:-1]])
-                owners[address] = Owner(kind, module, f"{what} {path}".strip())
 
-        for x in all_of(Value, self.output):
-            add(x, "output", "", "the model's output")
-        names = {}
-        for name, p in named_tensors(self.model, "named_parameters"):
-            names[id(p)] = name
-            add(p, "parameters", name)
-            if p.grad is not None:
-                add(p.grad, "gradients", name, GRADIENT)
-        for name, buffer in named_tensors(self.model, "named_buffers"):
-            add(buffer, "buffers", name)
-        for p, entry in getattr(optimizer, "state", {}).items():
-            for key, x in flat(entry):
-                add(x, "optimizer state", names.get(id(p), ""), f"{key} of")
-        return owners
+def module_of(root: str, path: str) -> str:
+    """The path of a member's module, as scopes have it: they begin with the root's class."""
+    return ".".join([root, *path.split(".")[:-1]])
 
 
 def bytes_outside(tensors: Any) -> int:

@@ -3,6 +3,7 @@
 One class serves steps on our engine and on PyTorch's. For facts of an engine it asks a
 `StepSource`: ours is `own_source.OwnSource`, PyTorch's `torch.ahead.torch_source.TorchSource`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,6 +15,14 @@ from glasshouse.base import OptionError
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.memory import Tag
 from glasshouse.profile.counter import FlopCounter, by_path
+from glasshouse.profile.holders import (
+    BUFFER,
+    PARAMETER,
+    first_path,
+    held_by_model,
+    held_by_optimizer,
+    kind_of,
+)
 from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Trace
@@ -57,6 +66,24 @@ class Owner(NamedTuple):
     kind: str
     module: str
     name: str
+
+
+def owned_tensors(
+    modules: list[Any], optimizer: Any, place: Callable[[str, str], str]
+) -> list[tuple[Any, Owner]]:
+    """Tensors that modules and an optimizer hold, each with its owner, whose module is
+    `place(class of the root, path of the tensor)`."""
+    paths: dict[int, str] = {}
+    held = [(x, tag, type(m).__name__) for m in modules for x, tag in held_by_model(m, paths)]
+    roots = {tag.module: root for _, tag, root in reversed(held)}
+    state = held_by_optimizer(optimizer, paths)
+    held += [(x, tag, roots.get(tag.module, "")) for x, tag in state]
+    owned = []
+    for x, tag, root in held:
+        path = tag.module
+        name = path if tag.primitive in (PARAMETER, BUFFER) else f"{tag.primitive} {path}"
+        owned.append((x, Owner(kind_of(tag), place(root, first_path(path)), name)))
+    return owned
 
 
 def rows_of(sums: Any) -> list[MemoryRow]:

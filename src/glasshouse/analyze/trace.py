@@ -36,6 +36,7 @@ functions: dict[
 ] = {}  # traced as one node; the value: its shape rule
 
 NO_GRAD = ("no_grad",)
+PLAIN = (bool, int, float, str, type(None))
 STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
@@ -199,9 +200,10 @@ class Tracer(Mode):
             raise OptionError("symbolic_trace", expected, type_name(x), "Return its tensors.")
         return with_parts(x, self.result_of)
 
-    def argument(self, target: str, specs: Any) -> Any:
-        """Tensors for the Specs of an argument; one without Specs is unchanged, and no
+    def argument(self, target: str, x: Any) -> Any:
+        """Tensors for the Specs of an argument; a value of Python's is unchanged, and no
         placeholder."""
+        specs = x if isinstance(x, PLAIN) else specs_in("symbolic_trace", x)
         if not all_of(Spec, specs):
             return specs
         node = self.graph.placeholder(target)
@@ -263,11 +265,17 @@ def members_of(model: Module) -> list[tuple[str, Tensor]]:
     return [*model.named_parameters(), *model.named_buffers()]
 
 
-def arguments_of(model: Module, meta_args: Any, concrete: dict[Any, Any]) -> BoundArguments:
-    """The arguments of the model's forward, in order, with a Spec for each tensor."""
-    where, what, args, named = "symbolic_trace", signature(model.forward), meta_args or (), {}
-    if isinstance(meta_args, dict):
-        args, named = (), meta_args
+def arguments_of(model: Any, inputs: Any, concrete: Any) -> BoundArguments:
+    """The arguments of the forward of a model, ours or PyTorch's, in order.
+
+    Raises: OptionError for arguments that it does not take
+    """
+    if not isinstance(inputs, (dict, list, tuple, type(None))) or not isinstance(concrete, dict):
+        expected = "meta_args as a dict by name or a sequence, and concrete_args as a dict"
+        raise OptionError("symbolic_trace", expected, type_name(inputs), "Write {'x': tensor}.")
+    where, what, args, named = "symbolic_trace", signature(model.forward), inputs or (), {}
+    if isinstance(inputs, dict):
+        args, named = (), inputs
     is_open = any(p.kind == p.VAR_KEYWORD for p in what.parameters.values())
     for name in (*concrete, *(() if is_open else named)):
         check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
@@ -278,8 +286,6 @@ def arguments_of(model: Module, meta_args: Any, concrete: dict[Any, Any]) -> Bou
     except TypeError as error:
         expected = f"arguments of {type(model).__name__}.forward{what}"
         raise OptionError(where, expected, error, "Give them by name.") from None
-    plain = (bool, int, float, str, type(None))
-    arguments = {k: x if isinstance(x, plain) else specs_in(where, x) for k, x in arguments.items()}
     arguments |= concrete
     return BoundArguments(
         what, OrderedDict((n, arguments[n]) for n in what.parameters if n in arguments)
@@ -326,11 +332,8 @@ def symbolic_trace(
         fix = "Wrap the function in one."
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
     concrete = concrete_args or {}
-    arguments = [meta_args] if is_spec(meta_args) else meta_args
-    if not isinstance(arguments, (dict, list, tuple, type(None))) or not isinstance(concrete, dict):
-        expected = "meta_args as a dict by name or a sequence, and concrete_args as a dict"
-        raise OptionError("symbolic_trace", expected, type_name(arguments), "Write {'x': tensor}.")
-    bound = arguments_of(model, arguments, concrete)
+    inputs = [meta_args] if is_spec(meta_args) else meta_args
+    bound = arguments_of(model, inputs, concrete)
     graph, backend = IRGraph(), meta_backend()
     # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
     with having(state, backend=backend, records=0), without_storage(model, None, backend):

@@ -113,12 +113,7 @@ class Holders:
         """Each tensor that is held, and its tag."""
         paths: dict[int, str] = {}
         for model in living(self.models):
-            for path, tensor in named_tensors(model, "named_parameters"):
-                if paths.setdefault(id(tensor), path) == path:
-                    yield tensor, Tag(PARAMETER, path)
-                    yield from gradient_of(tensor, path)
-            for path, tensor in named_tensors(model, "named_buffers"):
-                yield tensor, Tag(BUFFER, path)
+            yield from held_by_model(model, paths)
         for optimizer in living(self.optimizers):
             yield from held_by_optimizer(optimizer, paths)
 
@@ -180,6 +175,17 @@ def joined(paths: list[str]) -> str:
 def first_path(path: str) -> str:
     """First of the paths that `named_tensors` lists for a tensor."""
     return path.split(", ")[0].split(" and ")[0]
+
+
+def held_by_model(model: Any, paths: dict[int, str]) -> Iterator[tuple[Any, Tag]]:
+    """Parameters with their gradients, and buffers; adds the parameters to `paths`, by their ids,
+    where those of other models are."""
+    for path, tensor in named_tensors(model, "named_parameters"):
+        if paths.setdefault(id(tensor), path) == path:
+            yield tensor, Tag(PARAMETER, path)
+            yield from gradient_of(tensor, path)
+    for path, tensor in named_tensors(model, "named_buffers"):
+        yield tensor, Tag(BUFFER, path)
 
 
 def gradient_of(tensor: Any, path: str) -> Iterator[tuple[Any, Tag]]:

@@ -88,8 +88,26 @@ def test_a_value_that_is_read_is_told():
         trace(Asking(), ((2, 2), "float32"))
 
 
+def test_arguments_without_names_of_their_own_are_traced():
+    class Open(nn.Module):
+        def forward(self, x, *others, **named):
+            return x + sum(others) - named.get("last", 0.0)
+
+    spec = ((2, 3), "float32")
+    x, y, z = torch.randn(3, 2, 3)
+    assert torch.equal(trace(Open(), [spec] * 3)(x, (y, z)), Open()(x, y, z))
+    gm = trace(Open(), {"x": spec, "last": spec})
+    assert torch.equal(gm(x, {"last": z}), Open()(x, last=z))
+
+
 def test_wrong_arguments_are_refused():
     model = Branching()
+    with pytest.raises(OptionError, match="missing a required argument: 'x'"):
+        trace(model, [])
+    with pytest.raises(OptionError, match=r"Branching.forward\(x, ids.*too many"):
+        trace(model, [torch.ones(1, 4)] * 3)
+    with pytest.raises(OptionError, match="meta_args as a dict by name or a sequence"):
+        trace(model, 3)
     with pytest.raises(OptionError, match="Did you mean 'x'"):
         trace(model, {"xx": torch.ones(1, 4)})
     with pytest.raises(OptionError, match="neither bias_addition_split nor primitives"):

@@ -52,15 +52,9 @@ class CompiledStep(EagerStep):
             finally:
                 self.forward = self.model
 
-    def note_all(
-        self,
-        ledger: Ledger,
-        modules: list[Any],
-        optimizer: torch.optim.Optimizer,
-        inputs: list[Any],
-    ) -> None:
+    def note_all(self, ledger: Ledger, optimizer: torch.optim.Optimizer, inputs: list[Any]) -> None:
         """Report all tensors that exist before the first step."""
-        super().note_all(ledger, modules, optimizer, inputs)
+        super().note_all(ledger, optimizer, inputs)
         self.simulation.storages = [thread_mode.mode.storages[ledger]]
 
     def begin_step(self, ledger: Ledger) -> None:

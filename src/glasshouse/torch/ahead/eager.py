@@ -7,16 +7,15 @@ and frees, so each storage lives as long as in eager."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.step_costs import StepAnalysis
+from glasshouse.analyze.step_costs import StepAnalysis, owned_tensors
 from glasshouse.base.errors import PACKAGE, BackendError, OptionError, type_name
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.profile.counter import FlopCounter
-from glasshouse.profile.holders import GRADIENT, first_path, flat, named_tensors
 from glasshouse.torch.ahead.no_contents import (
     NEEDS_CONTENTS,
     Contentless,
@@ -29,9 +28,6 @@ from glasshouse.torch.observe.ledger import Ledger
 from glasshouse.torch.observe.observer import observe, thread_mode
 from glasshouse.torch.patches.fakes import UnsupportedOperator
 from glasshouse.torch.patches.trees import tree_leaves
-
-if TYPE_CHECKING:
-    pass
 
 
 class EagerStep:
@@ -149,55 +145,32 @@ class EagerStep:
         peaks, counter = [], None
         end = observe(ledger, self.model)
         try:
-            self.note_all(ledger, self.modules(), optimizer, inputs)
+            self.note_all(ledger, optimizer, inputs)
             for _ in range(steps):
                 self.begin_step(ledger)
                 with FlopCounter(self.model) as counter:
                     self.run(optimizer, inputs)
-                self.name_owners(ledger, self.modules(), optimizer, inputs)
+                self.name_owners(ledger, optimizer, inputs)
                 peaks.append(ledger.peak)
         finally:
             end()
         return peaks, counter
 
-    def note_all(
-        self,
-        ledger: Ledger,
-        modules: list[Any],
-        optimizer: torch.optim.Optimizer,
-        inputs: list[Any],
-    ) -> None:
+    def note_all(self, ledger: Ledger, optimizer: torch.optim.Optimizer, inputs: list[Any]) -> None:
         """Report all tensors that exist before the first step."""
         storages = thread_mode.mode.storages[ledger]
-        tensors = [x for module in modules for x in (*module.parameters(), *module.buffers())]
+        tensors = [x for m in self.modules() for x in (*m.parameters(), *m.buffers())]
         tensors += [x.grad for x in tensors if x.grad is not None]
         leaves = tree_leaves((list(optimizer.state.values()), inputs))
         storages.operands([*tensors, *leaves])
-        self.name_owners(ledger, modules, optimizer, inputs)
+        self.name_owners(ledger, optimizer, inputs)
 
     def name_owners(
-        self,
-        ledger: Ledger,
-        modules: list[Any],
-        optimizer: torch.optim.Optimizer,
-        inputs: list[Any],
+        self, ledger: Ledger, optimizer: torch.optim.Optimizer, inputs: list[Any]
     ) -> None:
         """Name the owners of storages: parameters, gradients, buffers, the optimizer, inputs."""
-        owners: dict[torch.Tensor, tuple[str, str]] = {}  # path and module of each parameter
-        for module in modules:
-            root = type(module).__name__
-            for path, p in named_tensors(module, "named_parameters"):
-                place = module_of(path, root)
-                owners[p] = path, place
-                ledger.name(p, "parameters", place, path)
-                if p.grad is not None:
-                    ledger.name(p.grad, "gradients", place, f"{GRADIENT} {path}")
-            for path, buffer in named_tensors(module, "named_buffers"):
-                ledger.name(buffer, "buffers", module_of(path, root), path)
-        for p, entry in optimizer.state.items():
-            path, place = owners.get(p, ("", ""))
-            for key, x in flat(entry):
-                ledger.name(x, "optimizer state", place, f"{key} of {path}".strip())
+        for x, owner in owned_tensors(self.modules(), optimizer, module_of):
+            ledger.name(x, *owner)
         for x in tree_leaves(inputs):
             if isinstance(x, torch.Tensor):
                 ledger.name(x, "inputs", "", "an input")
@@ -234,9 +207,9 @@ def place_of(mode: ContentlessMode, error: Exception, model: torch.nn.Module) ->
     return f"{operator} in {module or type(model).__name__}{line}"
 
 
-def module_of(path: str, root: str) -> str:
-    """The path of a parameter's or buffer's module; for the model's own, its class."""
-    return first_path(path).rpartition(".")[0] or root
+def module_of(root: str, path: str) -> str:
+    """The path of a member's module; for the root's own its class, as PyTorch's scopes have it."""
+    return path.rpartition(".")[0] or root
 
 
 def is_users(path: str) -> bool:

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from glasshouse.analyze.meta import is_spec
+from glasshouse.analyze.trace import STARS, arguments_of
 from glasshouse.base import Spec
-from glasshouse.base.errors import BackendError, DTypeError, OptionError, check_known, type_name
+from glasshouse.base.errors import BackendError, DTypeError, type_name
 from glasshouse.torch.ahead.eager import place_of
 from glasshouse.torch.ahead.no_contents import (
     NEEDS_CONTENTS,
@@ -103,10 +105,10 @@ class ForwardTracer(torch.fx.Tracer):
     proxy_buffer_attributes = True
 
     def __init__(
-        self, inputs: dict[str, Any], is_leaf: Callable[..., Any] | None, mode: ContentlessMode
+        self, bound: inspect.BoundArguments, is_leaf: Callable[..., Any] | None, mode: Any
     ) -> None:
         super().__init__()
-        self.inputs = inputs
+        self.bound = bound
         self.is_leaf = is_leaf
         self.mode = mode
         self.is_inside: bool = False  # whether a node's call runs
@@ -152,15 +154,13 @@ class ForwardTracer(torch.fx.Tracer):
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Callable[..., Any], list[torch.nn.Module]]:
-        """The forward, and its arguments: placeholders for values with tensors."""
-        parameters = list(inspect.signature(root_fn).parameters.values())[1:]
-        args, named = [self.root], {}
-        for parameter in parameters:
-            if parameter.name not in self.inputs:
-                continue
-            value = self.argument(parameter.name, self.inputs[parameter.name])
-            named[parameter.name] = value
-        return functools.partial(root_fn, **named), args
+        """The forward, with placeholders for arguments with tensors, and its model."""
+        bound, named = self.bound, self.bound.arguments
+        for name, value in named.items():
+            named[name] = self.argument(name, value)
+        if any(bound.signature.parameters[name].kind in STARS for name in named):
+            return lambda model: root_fn(model, *bound.args, **bound.kwargs), [self.root]
+        return functools.partial(root_fn, **named), [self.root]
 
     def create_proxy(
         self,
@@ -232,32 +232,6 @@ def specs_in(value: torch.Tensor) -> Spec:
     return tree_map(of, value)
 
 
-def arguments_of(model: torch.nn.Module, inputs: Any, concrete: dict[Any, Any]) -> dict[str, Any]:
-    """The arguments of the forward, by name.
-
-    Raises: OptionError for a name that it does not have
-    """
-    is_alone = isinstance(inputs, torch.Tensor) or is_pair_of_torch(inputs) or is_named_pair(inputs)
-    inputs = [inputs] if is_alone else [] if inputs is None else inputs
-    what = inspect.signature(model.forward)
-    names = dict.fromkeys(what.parameters)
-    for name in (*concrete, *(inputs if isinstance(inputs, dict) else ())):
-        check_known(WHERE, f"arguments of {type(model).__name__}.forward", name, names)
-    free = [name for name in names if name not in concrete]
-    if not isinstance(inputs, dict):
-        if len(inputs) > len(free):
-            expected, fix = f"at most {len(free)} arguments", "Give them by name."
-            raise OptionError(WHERE, expected, len(inputs), fix)
-        inputs = dict(zip(free, inputs, strict=False))
-    return {**inputs, **concrete}
-
-
-def is_named_pair(x: list[tuple[tuple[Any, ...], str]]) -> bool:
-    """Whether a value is (shape, dtype) with the name of a dtype."""
-    is_pair = isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], (tuple, list))
-    return is_pair and isinstance(x[1], str)
-
-
 @contextmanager
 def contentless(modules: list[Any]) -> Iterator[Contentless]:
     """Inside, modules have no contents; yields the maker of such arguments. Errors name the
@@ -285,14 +259,15 @@ def traced(
 
     Raises: OptionError for arguments; BackendError, with the line, if a value is read
     """
-    inputs = arguments_of(model, meta_args, concrete_args or {})
+    is_alone = is_spec(meta_args) or is_pair_of_torch(meta_args)
+    bound = arguments_of(model, [meta_args] if is_alone else meta_args, concrete_args or {})
     with contentless([model]) as maker:
         try:
-            values = {name: maker.input_of(x) for name, x in inputs.items()}
+            bound.arguments |= {name: maker.input_of(x) for name, x in bound.arguments.items()}
         except TypeError as error:
             expected, fix = "tensors, or pairs of shape and dtype", "Write ((8, 3), torch.float32)."
             raise DTypeError(WHERE, expected, type_name(meta_args), fix) from error
-        tracer = ForwardTracer(values, is_leaf, maker.mode)
+        tracer = ForwardTracer(bound, is_leaf, maker.mode)
         with CreatingMode(tracer):
             graph = tracer.trace(model)
     for node in graph.nodes:
