@@ -168,10 +168,10 @@ class TrainingStep:
 
     def owners(self, optimizer: Optimizer) -> dict[int, Owner]:
         """Owners of the memory of the model, its output and the optimizer, by address."""
-        own = Owner("other results", type(self.model).__name__, "the model's output")
-        owned = [(x, own) for x in all_of(Value, self.output)]
-        owned += owned_tensors([self.model], optimizer, module_of)
-        return {at: owner for x, owner in owned if (at := address_of(x)) is not None}
+        of_output = Owner("other results", type(self.model).__name__, "the model's output")
+        pairs = [(x, of_output) for x in all_of(Value, self.output)]
+        pairs += owned_tensors([self.model], optimizer, module_of)
+        return {at: owner for x, owner in pairs if (at := address_of(x)) is not None}
 
 
 def module_of(root: str, path: str) -> str:

@@ -74,16 +74,16 @@ def owned_tensors(
     """Tensors that modules and an optimizer hold, each with its owner, whose module is
     `place(class of the root, path of the tensor)`."""
     paths: dict[int, str] = {}
-    held = [(x, tag, type(m).__name__) for m in modules for x, tag in held_by_model(m, paths)]
-    roots = {tag.module: root for _, tag, root in reversed(held)}
+    rows = [(x, tag, type(m).__name__) for m in modules for x, tag in held_by_model(m, paths)]
+    roots = {tag.module: root for _, tag, root in reversed(rows)}
     state = held_by_optimizer(optimizer, paths)
-    held += [(x, tag, roots.get(tag.module, "")) for x, tag in state]
-    owned = []
-    for x, tag, root in held:
+    rows += [(x, tag, roots.get(tag.module, "")) for x, tag in state]
+    owners = []
+    for x, tag, root in rows:
         path = tag.module
         name = path if tag.primitive in (PARAMETER, BUFFER) else f"{tag.primitive} {path}"
-        owned.append((x, Owner(kind_of(tag), place(root, first_path(path)), name)))
-    return owned
+        owners.append((x, Owner(kind_of(tag), place(root, first_path(path)), name)))
+    return owners
 
 
 def rows_of(sums: Any) -> list[MemoryRow]:
