@@ -6,7 +6,7 @@ a call that has one is found again like any other. `BodyTracer` makes bodies: a 
 stand for what is not known yet. What a function closes over becomes an input of its body."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 from glasshouse.base import Spec, TransformError, having, uint32
@@ -119,14 +119,17 @@ class Body:
         return "\n".join([*lines, f"  return {', '.join(f'v{i}' for i in self.outputs)}"])
 
 
-class TracedCall(NamedTuple):
+class TracedCall:
     """A call of a trace: the numbers of its operands and of its results, for there are no values
     yet; whether it computes again what was computed before."""
 
-    call: Call
-    operands: tuple[int, ...]
-    results: tuple[int, ...]
-    is_again: bool
+    __slots__ = ("call", "operands", "results", "is_again")
+
+    def __init__(self, call: Call, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
+        self.call: Call = call
+        self.operands: tuple[int, ...] = operands
+        self.results: tuple[int, ...] = results
+        self.is_again: bool = state.phase == "recompute"
 
 
 class BodyTracer(Level):
@@ -240,8 +243,7 @@ class BodyTracer(Level):
         traced = self.by_key.get(key)
         if traced is None:
             results = tuple(self.number(spec) for spec in call.outs)
-            is_again = state.phase == "recompute"
-            traced = self.by_key[key] = TracedCall(call, operands, results, is_again)
+            traced = self.by_key[key] = TracedCall(call, operands, results)
             self.calls.append(traced)
             self.maker.update(dict.fromkeys(results, traced))
         values = [self.value(number) for number in traced.results]
