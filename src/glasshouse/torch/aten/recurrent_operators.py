@@ -97,7 +97,7 @@ def empty_lstm(gates: Any, h: Any, c: Any, weight: Any, projection: Any, reverse
     return h.new_empty((shape[0], *h.shape)), c.new_empty(shape), *gate_stacks
 
 
-def empty_lstm_backward(_, __, stacks: Any, c: Any, weight: Any, *rest: Any) -> Any:
+def empty_lstm_backward(dh: Any, dc: Any, stacks: Any, c: Any, weight: Any, *rest: Any) -> Any:
     steps, batch, _ = stacks[0].shape
     size, width = weight.shape
     gates, outputs = weight.new_empty((steps, batch, size)), weight.new_empty((steps, batch, width))
@@ -165,7 +165,7 @@ def empty_gru(gates: Any, h: Any, *rest: Any) -> Any:
     return h.new_empty(shape), *(gates.new_empty(shape) for _ in range(4))
 
 
-def empty_gru_backward(_, outputs: Any, stacks: Any, h: Any, weight: Any, reverse: Any) -> Any:
+def empty_gru_backward(dh: Any, outputs: Any, stacks: Any, h: Any, weight: Any, *_: Any) -> Any:
     sizes = (*outputs.shape[:2], weight.shape[0])
     return weight.new_empty(sizes), weight.new_empty(sizes), h.new_empty(h.shape)
 
