@@ -19,6 +19,7 @@ from glasshouse.compile.planning import plan as planned
 from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.compile.programs import program
 from glasshouse.compile.programs.recording import RecordingBackend, known_ancestors
+from glasshouse.compile.programs.run_memory import PlannedProgram, allocate
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.node import Node, computed
@@ -42,7 +43,7 @@ class MetaRun(NamedTuple):
     """A Program that would have run: its plan, what was in use then, by address, and the bytes; how
     often references would have run in its place, before compiling is worth it."""
 
-    plan: planned.ProgramPlan | ReferenceSteps
+    plan: ProgramPlan | ReferenceSteps
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
     donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
@@ -62,26 +63,19 @@ class CountedWork:
     handed: int = 0
 
 
-class MetaProgram:
-    """The Program of a captured graph, which is planned only: a run takes and gives back memory."""
+class MetaProgram(PlannedProgram):
+    """A Program that is planned only: a run takes and gives back memory."""
 
-    owns: list[bool]
-    count: int
-
-    def __init__(
-        self, backend: "MetaBackend", plan: planned.ProgramPlan, reference_runs: int
-    ) -> None:
+    def __init__(self, plan: ProgramPlan, backend: "MetaBackend", reference_runs: int) -> None:
+        super().__init__(plan)
         self.backend = backend
-        self.plan = plan
         self.reference_runs = reference_runs
-        self.owns, self.count = plan.owns, len(plan.schedule)
-        self.lines: dict[int, str] = {}
 
     def run(
-        self, arrays: list[Any], scalars: Any, donated: tuple[Any, ...] = (), ends_ns: Any = None
+        self, arrays: list[Any], scalars: Any, donated: Any = (), ends_ns: Any = None
     ) -> list[MetaArray]:
         """The results, without contents."""
-        return self.backend.planned_results(self.plan, arrays, donated, self.reference_runs)
+        return self.backend.planned_results(self, arrays, donated, self.reference_runs)
 
 
 class MetaBackend(RecordingBackend):
@@ -117,17 +111,17 @@ class MetaBackend(RecordingBackend):
         key = (recording.key, state.recompute, current_target().variant())
         entry = self.entries.setdefault(key, program.ProgramEntry())
         if entry.program is None and program.is_worth_compiling(entry, recording):
-            entry.program = planned.ProgramPlan(planned.rewritten(graph_of(recording)))
+            plan = ProgramPlan(planned.rewritten(graph_of(recording)))
+            entry.program = PlannedProgram(plan)
         if entry.program is None:
             entry.references = entry.references or ReferenceSteps(recording)
             self.note(entry.references)
             return program.deliver_results(recording, [MetaArray(spec) for spec in specs], [])
-        plan = entry.program
         values = [leaf.value for leaf in recording.leaves]
         times = program.reference_runs(recording)
-        results = self.planned_results(plan, values, recording.donated, times)
+        results = self.planned_results(entry.program, values, recording.donated, times)
         del values
-        return program.deliver_results(recording, results, plan.owns)
+        return program.deliver_results(recording, results, entry.program.owns)
 
     @contextmanager
     def counting(self) -> Iterator[CountedWork]:
@@ -143,35 +137,22 @@ class MetaBackend(RecordingBackend):
 
     def compiled(self, recording: Recording, graph: Graph | None = None) -> "MetaProgram":
         graph = planned.rewritten(graph_of(recording)) if graph is None else graph
-        return MetaProgram(self, planned.ProgramPlan(graph), program.reference_runs(recording))
+        return MetaProgram(ProgramPlan(graph), self, program.reference_runs(recording))
 
     def planned_results(
-        self, plan: Any, values: list[Any], donated: Any, reference_runs: int
+        self, planned_run: PlannedProgram, values: list[Any], donated: Any, reference_runs: int
     ) -> list[MetaArray]:
-        """The results of a run, without contents, in simulated memory."""
-        outputs = self.allocate(plan, values, donated, reference_runs)
+        """The results of a run, without contents; their memory is taken beside the arena."""
+        plan = planned_run.plan
+        arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
+        buffers = {n: getattr(values[n], "buffer", None) for n in donated}
+        outputs = allocate(planned_run.output_specs, self.manager, buffers)
+        self.note(plan, donated, reference_runs)
+        del arena
         if self.counted is not None:
             self.counted.captured += 1
             self.counted.handed += len(values) + len(plan.outputs)
         return [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
-
-    def allocate(
-        self, plan: ProgramPlan, values: list[Any], donated: list[int], reference_runs: int
-    ) -> list[Any]:
-        """The memory of the outputs, taken beside the arena as a run does."""
-        arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
-        outputs = []
-        for buffer in plan.output_buffers:
-            at = plan.source_of(buffer, donated)
-            if at is not None:
-                outputs.append(getattr(values[at], "buffer", None))
-            elif buffer.spec.nbytes < planned.SMALL_BYTES:
-                outputs.append(None)
-            else:
-                outputs.append(self.manager.alloc(buffer.spec.nbytes, planned.tag_of(buffer)))
-        self.note(plan, donated, reference_runs)
-        del arena
-        return outputs
 
     def note(self, plan: Any, donated: Any = (), reference_runs: int = 0) -> None:
         allocated, live = self.manager.stats().allocated_bytes, dict(self.manager.live)

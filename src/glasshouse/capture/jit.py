@@ -18,6 +18,7 @@ from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
 from glasshouse.compile.programs.executable import IndexErrorInside, Program, laid_out
 from glasshouse.compile.programs.program import compiled_graph, warn_once
+from glasshouse.compile.programs.run_memory import OwnArena
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph.graph import Graph, graph_of_body
@@ -28,7 +29,6 @@ from glasshouse.tensor import random
 
 MOST_PROGRAMS = 64  # of one function
 SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own
-ALIGNMENT = 64  # bytes of a line of the cache
 STATIC = (*SCALARS, str, bytes, type(None))
 
 
@@ -77,19 +77,6 @@ class TracedFunction:
         return unflatten(self.out_def, leaves)
 
 
-class JitScratch:
-    """Scratch memory that stays with a small Program: asking the manager would cost more."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.bytes: np.ndarray = np.empty(nbytes + ALIGNMENT, np.uint8)
-        self.offset: int = -self.bytes.ctypes.data % ALIGNMENT
-        self.address: int = self.bytes.ctypes.data + self.offset
-
-    def numpy(self) -> np.ndarray:
-        """All of it, as bytes."""
-        return self.bytes[self.offset :]
-
-
 class JitProgram:
     """The Program of a traced function."""
 
@@ -102,7 +89,7 @@ class JitProgram:
         self.program = program = compiled_graph(rewritten(graph))
         largest = max([program.arena_bytes, *(nbytes for *_, nbytes, _ in program.output_specs)])
         is_small = largest <= SMALL and not program.missing and program.collectives is None
-        self.arena: JitScratch | None = JitScratch(program.arena_bytes) if is_small else None
+        self.arena: OwnArena | None = OwnArena(program.arena_bytes) if is_small else None
 
     def results(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """The results as arrays."""

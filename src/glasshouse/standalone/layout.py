@@ -6,7 +6,7 @@ from glasshouse.base import Spec
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.programs.bound_program import BoundProgram
 from glasshouse.capture.programs.captured_program import CapturedProgram
-from glasshouse.capture.programs.payload_places import OutputKind, PayloadPlace, PlaceKind
+from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind
 from glasshouse.compile.programs.executable import Program
 from glasshouse.compile.steps.view import strides_of
 from glasshouse.standalone.capturing import WHERE, CapturedCall
@@ -46,61 +46,61 @@ class StepLayout:
         self.program: Program = self.captured.forward.program
         self.state: StateLayout = StateLayout(call, before.state if before else None)
         self.fetches: list[tuple[int, int]]
-        self.fetches = [self.state.home(place) for place in self.forward.fetches]
-        self.changes: dict[int, PayloadPlace] = self.find_changes()
+        self.fetches = [self.state.home(source) for source in self.forward.sources]
+        self.changes: dict[int, Source] = self.find_changes()
         self.outputs: list[int] = self.place_outputs()
         self.copies: list[tuple[ValuePlace, int]] = self.find_copies()
         self.results: list[tuple[NamedSpec, ValuePlace]] = self.find_results()
         self.arena_at: int = -1  # place_arenas knows these
         self.block_bytes: int = -1
 
-    def place_of_output(self, number: int) -> PayloadPlace:
+    def source_of_output(self, number: int) -> Source:
         """Where an output of the graph is after a run of the Program."""
-        output = self.captured.outputs[number]
-        if output.kind is OutputKind.SAME:
-            return self.place_of_output(output.number)
-        if output.kind is OutputKind.NEW:
-            return output.place or PayloadPlace(PlaceKind.CONSTANT)
-        is_gradient = output.kind is OutputKind.GRADIENT
+        kind, what, *_ = self.captured.outputs[number]
+        if kind is ResultKind.AGAIN:
+            return self.source_of_output(what)
+        if kind is ResultKind.VALUE:
+            return what
+        is_gradient = kind is ResultKind.GRADIENT
         updates = self.captured.gradients if is_gradient else self.captured.updates
-        place = PayloadPlace(PlaceKind.TENSOR, output.number)
-        return next((u.place for u in updates if u.number == output.number and u.place), place)
+        source = Source(SourceKind.INPUT, what)
+        return next((u.source for u in updates if u.number == what and u.source), source)
 
-    def find_changes(self) -> dict[int, PayloadPlace]:
-        """Find the place of the value that replaces the state, by the state's place in the block.
+    def find_changes(self) -> dict[int, Source]:
+        """Find the source of the value that replaces the state, by the state's place in the block.
 
         Raises: CaptureError for a step that changes an argument, or what it does not read
         """
-        state, changes = self.state, dict[int, PayloadPlace]()
+        state, changes = self.state, dict[int, Source]()
         for update in self.captured.updates:
-            argument, at = state.homes[PayloadPlace(PlaceKind.TENSOR, update.number)]
+            argument, at = state.homes[Source(SourceKind.INPUT, update.number)]
             if argument >= 0:
                 name = state.arguments[argument].name
                 fix = "Return the new value."
                 raise CaptureError(WHERE, "a step that changes no argument", name, fix)
-            if update.place is not None:
-                changes[at] = update.place
+            if update.source is not None:
+                changes[at] = update.source
         for update in self.captured.gradients:
-            place = PayloadPlace(PlaceKind.GRADIENT, update.number)
-            if place in state.homes and update.place is not None:
-                changes[state.homes[place][1]] = update.place
+            gradient = Source(SourceKind.GRADIENT, update.number)
+            if gradient in state.homes and update.source is not None:
+                changes[state.homes[gradient][1]] = update.source
         at_name = {value.name: value.at for value in state.values}
         for name, value in self.reading.writes:
             if isinstance(value, Result) and name in at_name:
-                changes[at_name[name]] = self.place_of_output(value.number)
+                changes[at_name[name]] = self.source_of_output(value.number)
             elif isinstance(value, Result):
                 fix = "Call the step before: it makes state that later calls do not read."
                 raise CaptureError(WHERE, "state that a call reads", name, fix)
             elif isinstance(value.value, Tensor) and name in at_name:
                 number = next(i for i, t in enumerate(state.tensors) if t is value.value)
-                changes[at_name[name]] = PayloadPlace(PlaceKind.TENSOR, number)
+                changes[at_name[name]] = Source(SourceKind.INPUT, number)
         return changes
 
     def place_outputs(self) -> list[int]:
         """A place for each output of the Program: that of the state which it replaces, where it may
         be written over, or another."""
         outputs = enumerate(self.captured.outputs)
-        read = {self.place_of_output(i) for i, x in outputs if x.kind is not OutputKind.VALUE}
+        read = {self.source_of_output(i) for i, x in outputs if x.kind is not ResultKind.CONSTANT}
         read |= set(self.changes.values())
         state_of = {self.output_number(x): at for at, x in self.changes.items()}
         places = []
@@ -108,27 +108,26 @@ class StepLayout:
             at = state_of.get(number)
             fits = at is not None and source is not None and self.fetches[source] == (-1, at)
             if fits and source is not None:
-                fits = self.forward.fetches[source] not in read and self.is_row_major(number)
+                fits = self.forward.sources[source] not in read and self.is_row_major(number)
             places.append(at if fits and at is not None else self.state.block.place(nbytes))
         return places
 
-    def output_number(self, place: PayloadPlace) -> int:
-        """The number of the memory of an output of the Program; -1 for another place."""
-        if place.kind is not PlaceKind.OUTPUT:
-            return -1
-        return self.program.outputs[place.number][0]
+    def output_number(self, source: Source) -> int:
+        """The number of the memory of an output of the Program; -1 for another source."""
+        is_output = source.kind is SourceKind.OUTPUT
+        return self.program.outputs[source.what][0] if is_output else -1
 
     def is_row_major(self, number: int) -> bool:
         """Whether the memory of an output has one value, row by row."""
         uses = [how for at, *how in self.program.outputs if at == number]
         return len(uses) == 1 and uses[0][1] == strides_of(uses[0][0])
 
-    def where(self, place: PayloadPlace, shape: tuple[int, ...], itemsize: int) -> ValuePlace:
-        """Where the value at a place is after a run."""
-        if place.kind is PlaceKind.OUTPUT:
-            number, shape, strides = self.program.outputs[place.number]
+    def where(self, source: Source, shape: tuple[int, ...], itemsize: int) -> ValuePlace:
+        """Where the value of a source is after a run."""
+        if source.kind is SourceKind.OUTPUT:
+            number, shape, strides = self.program.outputs[source.what]
             return ValuePlace(-1, self.outputs[number], shape, strides, itemsize)
-        return ValuePlace(*self.state.home(place), shape, strides_of(shape), itemsize)
+        return ValuePlace(*self.state.home(source), shape, strides_of(shape), itemsize)
 
     def find_copies(self) -> list[tuple[ValuePlace, int]]:
         """The changes of the state that the Program does not write in place.
@@ -137,13 +136,13 @@ class StepLayout:
         """
         copies = []
         values = {value.at: value for value in self.state.values}
-        for at, place in self.changes.items():
+        for at, new in self.changes.items():
             value = values[at]
-            spec = self.spec_of(place)
+            spec = self.spec_of(new)
             if spec.shape != value.shape or spec.dtype.name != value.dtype:
                 expected = f"{value.name} to stay {value.dtype}{list(value.shape)}"
                 raise CaptureError(WHERE, expected, spec, "Keep the shapes of the state.")
-            source = self.where(place, value.shape, value.array.itemsize)
+            source = self.where(new, value.shape, value.array.itemsize)
             if (source.argument, source.at) == (-1, at):
                 continue
             if source.argument < 0 and source.at in self.changes:
@@ -152,34 +151,33 @@ class StepLayout:
             copies.append((source, at))
         return copies
 
-    def spec_of(self, place: PayloadPlace) -> Spec:
-        """The spec of the value at a place."""
-        if place.kind is PlaceKind.OUTPUT:
-            return self.forward.specs[place.number]
-        if place.kind is PlaceKind.TENSOR:
-            return self.state.tensors[place.number].spec
-        assert place.payload is not None
-        return place.payload.spec
+    def spec_of(self, source: Source) -> Spec:
+        """The spec of the value of a source."""
+        if source.kind is SourceKind.OUTPUT:
+            return self.forward.specs[source.what]
+        if source.kind is SourceKind.INPUT:
+            return self.state.tensors[source.what].spec
+        return source.what.spec
 
     def find_results(self) -> list[tuple[NamedSpec, ValuePlace]]:
         """The tensors that the step returns, by name."""
         results = []
         for name, value in leaves("", self.reading.value):
-            place = self.place_of_result(value)
-            if place is not None:
-                spec = self.spec_of(place)
+            source = self.source_of_result(value)
+            if source is not None:
+                spec = self.spec_of(source)
                 result = NamedSpec(name or "output", spec.shape, spec.dtype.name)
-                results.append((result, self.where(place, spec.shape, spec.dtype.itemsize)))
+                results.append((result, self.where(source, spec.shape, spec.dtype.itemsize)))
         return results
 
-    def place_of_result(self, value: Any) -> PayloadPlace | None:
-        """The place of what is returned; None for what is no tensor of the step's."""
+    def source_of_result(self, value: Any) -> Source | None:
+        """The source of what is returned; None for what is no tensor of the step's."""
         if isinstance(value, Result):
-            is_value = self.captured.outputs[value.number].kind is OutputKind.VALUE
-            return None if is_value else self.place_of_output(value.number)
+            is_constant = self.captured.outputs[value.number].kind is ResultKind.CONSTANT
+            return None if is_constant else self.source_of_output(value.number)
         numbers = (i for i, t in enumerate(self.state.tensors) if t is value.value)
         number = next(numbers, None)
-        return None if number is None else PayloadPlace(PlaceKind.TENSOR, number)
+        return None if number is None else Source(SourceKind.INPUT, number)
 
 
 def place_arenas(layouts: list[StepLayout]) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from glasshouse.base import Spec
 from glasshouse.base.errors import CaptureError, CheckpointError, IndexOutOfRangeError, ShapeError
-from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
 from glasshouse.compile.building import toolchain
 from glasshouse.compile.building.disk_cache import digest
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.programs import store
+from glasshouse.compile.programs.binding import Source, SourceKind
 from glasshouse.compile.programs.code import ProgramCode, assemble
 from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.program import plans_kept
@@ -95,17 +95,17 @@ def saved_step(layout: StepLayout, code: ProgramCode) -> SavedStep:
     names = {value.at: value.name for value in state.values}
     inputs = layout.reading.inputs or []
 
-    def place(where: PayloadPlace) -> tuple[str, Any]:
-        if where.kind is PlaceKind.OUTPUT:
-            return OUTPUT, where.number
-        if where.kind is PlaceKind.KEY:
-            return KEY, where.number
+    def place(where: Source) -> tuple[str, Any]:
+        if where.kind is SourceKind.OUTPUT:
+            return OUTPUT, where.what
+        if where.kind is SourceKind.KEY:
+            return KEY, where.what
         argument, at = state.home(where)
         return (ARGUMENT, argument) if argument >= 0 else (STATE, names[at])
 
     def result(value: Any) -> Any:
         if isinstance(value, (Read, Result)):
-            where = layout.place_of_result(value)
+            where = layout.source_of_result(value)
             if where is not None:
                 return place(where)
             return STATIC, value.value if isinstance(value, Read) else None
@@ -113,7 +113,7 @@ def saved_step(layout: StepLayout, code: ProgramCode) -> SavedStep:
             return {key: result(x) for key, x in value.items()}
         return [*map(result, value)] if isinstance(value, list) else (*map(result, value), None)
 
-    fetches = [place(x) for x in layout.forward.fetches]
+    fetches = [place(x) for x in layout.forward.sources]
     names |= {value.at: value.name for value in state.values}  # constants among the fetches
     exprs = [None if x is None else inputs[x] for x, *_ in layout.forward.scalars]
     scalars = [

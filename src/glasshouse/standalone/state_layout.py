@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.programs.payload_places import PayloadPlace, PlaceKind
 from glasshouse.compile.planning.plan_memory import ALIGNMENT
+from glasshouse.compile.programs.binding import Source, SourceKind
 from glasshouse.standalone.capturing import WHERE, CapturedCall
 from glasshouse.standalone.numbers import names_in
 from glasshouse.standalone.replacement import Read
@@ -114,7 +114,7 @@ class StateLayout:
         self.block: StateBlock = StateBlock(before.block if before else None)
         self.arguments: list[NamedSpec] = []
         self.argument_of: dict[int, int] = {}
-        self.homes: dict[PayloadPlace, tuple[int, int]] = {}
+        self.homes: dict[Source, tuple[int, int]] = {}
         self.numbers: dict[str, int] = {}
         self.inputs: list[Any] = [x.value for x in call.reading.inputs or ()]
         self.tensors: list[Tensor] = call.program.tensors(self.inputs)
@@ -167,20 +167,20 @@ class StateLayout:
     def add_tensors(self) -> None:
         """Add the state's tensors, each once, and gradients that the Program reads."""
         for number, tensor in enumerate(self.tensors):
-            place = PayloadPlace(PlaceKind.TENSOR, number)
+            source = Source(SourceKind.INPUT, number)
             if id(tensor) in self.argument_of:
-                self.homes[place] = self.argument_of[id(tensor)], 0
+                self.homes[source] = self.argument_of[id(tensor)], 0
                 continue
             name = self.name_of(number)
             before = self.call.original.objects.get(name) if self.is_original else None
             value = before if isinstance(before, Tensor) else tensor
-            self.homes[place] = -1, self.block.add(name, value.detach().numpy())
+            self.homes[source] = -1, self.block.add(name, value.detach().numpy())
         assert self.call.program.forward is not None
-        for place in self.call.program.forward.fetches:
-            if place.kind is PlaceKind.GRADIENT:
-                gradient = self.tensors[place.number].grad
-                name = f"{self.name_of(place.number)}.grad"
-                self.homes[place] = -1, self.block.add(name, gradient.detach().numpy())
+        for source in self.call.program.forward.sources:
+            if source.kind is SourceKind.GRADIENT:
+                gradient = self.tensors[source.what].grad
+                name = f"{self.name_of(source.what)}.grad"
+                self.homes[source] = -1, self.block.add(name, gradient.detach().numpy())
 
     def name_of(self, number: int) -> str:
         """Name of a tensor by its number."""
@@ -211,14 +211,13 @@ class StateLayout:
                 places[id(generator)] = self.block.add(name, np.array(state, np.uint64))
         return [places[id(generator)] for generator in call.program.keys]
 
-    def home(self, place: PayloadPlace) -> tuple[int, int]:
+    def home(self, source: Source) -> tuple[int, int]:
         """Where the Program reads an input."""
-        if place.kind is PlaceKind.KEY:
-            return -1, self.keys[place.number]
-        if place.kind is PlaceKind.CONSTANT and place not in self.homes:
-            assert place.payload is not None
-            self.homes[place] = -1, self.block.constant(place.payload.value)
-        return self.homes[place]
+        if source.kind is SourceKind.KEY:
+            return -1, self.keys[source.what]
+        if source.kind is SourceKind.CONSTANT and source not in self.homes:
+            self.homes[source] = -1, self.block.constant(source.what.value)
+        return self.homes[source]
 
 
 def last_word(name: str) -> str:

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.capture.check.world import largest_error, tolerance_of
-from glasshouse.capture.programs.payload_places import separate_payloads, unique_objects
 from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
+from glasshouse.capture.programs.run_payloads import separate_payloads, unique_objects
 from glasshouse.compile.programs.program import compiled
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives, quiet

@@ -1,20 +1,15 @@
 """The Program for the gradients of a captured graph whose results are differentiated outside."""
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, recording, without_hooks
 from glasshouse.capture.programs.bound_program import BoundProgram, NotCompilable
-from glasshouse.capture.programs.payload_places import (
-    OutputKind,
-    PayloadPlace,
-    PlaceKind,
-    RunPayloads,
-    TensorUpdate,
-)
+from glasshouse.capture.programs.run_payloads import RunPayloads, TensorUpdate
 from glasshouse.capture.programs.tape_nodes import ProgramNode, walk_tape
+from glasshouse.compile.programs.binding import ResultKind, SourceKind, Sources
 from glasshouse.dispatch import box, phase
 from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
@@ -26,16 +21,12 @@ if TYPE_CHECKING:
     from glasshouse.graph.record import Recording
 
 
-class RecordedGradients:
+class RecordedGradients(NamedTuple):
     """The recording of a backward pass, for compiling it: gradients by the number of the tensor,
     and the cotangents that they were recorded for."""
 
-    def __init__(self, gradients: dict[int, Tensor], cotangents: list[Node]) -> None:
-        self.gradients = gradients
-        self.cotangents = cotangents
-        self.places: dict[int, PayloadPlace] = {
-            id(x): PayloadPlace(PlaceKind.COTANGENT, number) for number, x in enumerate(cotangents)
-        }
+    gradients: dict[int, Tensor]
+    cotangents: list[Node]
 
     def missing(self) -> list[Node]:
         """The gradients that are still to be computed."""
@@ -60,7 +51,7 @@ class BackwardProgram:
     reached    for each of them the numbers of the tensors that its tape leads to
     groups     for each of them a number, the same for tapes with common nodes: a backward pass
                through one frees those of the other
-    gradients  the place of each tensor's gradient
+    gradients  the source of each tensor's gradient
     slots      the outputs or tensors that are the results"""
 
     def __init__(self, captured: "CapturedProgram", tracked: list[Tensor]) -> None:
@@ -70,14 +61,14 @@ class BackwardProgram:
         self.reached: list[set[int]] = []
         self.groups: list[int] = []
         self.gradients: list[TensorUpdate] = []
-        self.slots: list[tuple[OutputKind, int]] = []
+        self.slots: list[tuple[ResultKind, int]] = []
 
     @cached_property
     def reads_gradients(self) -> bool:
         """Whether it reads the gradients that the graph's tensors have when it runs."""
-        fetched = self.program.fetches if self.program is not None else []
-        places = (*fetched, *(update.place for update in self.gradients))
-        return any(place.kind is PlaceKind.GRADIENT for place in places)
+        read = self.program.sources if self.program is not None else []
+        sources = (*read, *(update.source for update in self.gradients))
+        return any(source.kind is SourceKind.GRADIENT for source in sources)
 
     def record(self, tracked: list[Tensor], nodes: list[Any], began: int) -> RecordedGradients:
         """Record the gradients for cotangents of a later backward pass. `nodes` are the tape's
@@ -115,38 +106,29 @@ class BackwardProgram:
         self,
         recorded: "Recording",
         gradients: RecordedGradients,
-        places: dict[int, PayloadPlace],
-        constants: dict[int, Node],
+        sources: Sources,
         interpreter: "RecordingInterpreter",
     ) -> None:
         """Make the Program of a recording; None needs none."""
-        nodes: list[Node] = []
         if recorded is not None:
-            payload_places = {**places, **gradients.places}
-            self.program = BoundProgram(recorded, payload_places, constants, interpreter)
-            nodes = [recorded.nodes[at] for at in recorded.outputs]
-        self.place_gradients(nodes, gradients, places)
+            self.program = BoundProgram(recorded, sources, interpreter)
+            outputs = [recorded.nodes[at] for at in recorded.outputs]
+            sources.number(SourceKind.BACKWARD_OUTPUT, outputs)
+        self.place_gradients(gradients, sources)
 
-    def place_gradients(
-        self, outputs: list[Node], gradients: RecordedGradients, places: dict[int, PayloadPlace]
-    ) -> None:
-        """Note where each gradient comes from; the Program makes these outputs."""
-        computed_here = {
-            id(node): PayloadPlace(PlaceKind.BACKWARD_OUTPUT, k) for k, node in enumerate(outputs)
-        }
-        places = {**places, **gradients.places, **computed_here}
-        for number, gradient in gradients.gradients.items():
-            payload = gradient.payload
-            fixed = PayloadPlace(PlaceKind.CONSTANT, payload=payload)
-            place = places.get(id(payload), fixed)
-            self.gradients.append(TensorUpdate(number, place, gradient.spec))
+    def place_gradients(self, gradients: RecordedGradients, sources: Sources) -> None:
+        """Note the source of each gradient."""
+        self.gradients = [
+            TensorUpdate.to(number, gradient, sources)
+            for number, gradient in gradients.gradients.items()
+        ]
 
     def place_results(
         self, tracked: list[Tensor], outs: tuple[Tensor, ...], handles: list[Any]
     ) -> None:
         """Note which outputs or tensors of the graph the results are."""
-        where = {id(x): (OutputKind.NEW, k) for k, x in enumerate(outs)}
-        where |= {id(h): (OutputKind.TENSOR, i) for i, h in enumerate(handles)}
+        where = {id(x): (ResultKind.VALUE, k) for k, x in enumerate(outs)}
+        where |= {id(h): (ResultKind.INPUT, i) for i, h in enumerate(handles)}
         self.slots = [where[id(x)] for x in tracked]
 
     def attach(
@@ -162,5 +144,5 @@ class BackwardProgram:
         scalars = self.program.pack_scalars(inputs) if self.program is not None else []
         node = ProgramNode(self, payloads, scalars, nodes)
         for slot, (kind, number) in enumerate(self.slots):
-            tensor = (outs if kind is OutputKind.NEW else handles)[number]
+            tensor = (outs if kind is ResultKind.VALUE else handles)[number]
             tensor.tape_entry, tensor.slot = node, slot

@@ -10,17 +10,15 @@ from glasshouse.base.interpreter import NAMED
 from glasshouse.capture.programs.backward_program import BackwardProgram
 from glasshouse.capture.programs.bound_program import BoundProgram
 from glasshouse.capture.programs.captured_step import in_use
-from glasshouse.capture.programs.payload_places import (
+from glasshouse.capture.programs.run_payloads import (
     GraphOutput,
-    OutputKind,
-    PayloadPlace,
-    PlaceKind,
     RunPayloads,
     TensorUpdate,
     bring_to_backend,
     unique_objects,
 )
 from glasshouse.capture.programs.tape_nodes import SpentNode
+from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind
 from glasshouse.dispatch.bind import box
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import is_unshared
@@ -28,19 +26,21 @@ from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor
 
-NEW, SAME, GIVEN = OutputKind.NEW, OutputKind.SAME, OutputKind.TENSOR
+# Names of a module are read faster than those of an Enum.
+VALUE, AGAIN = ResultKind.VALUE, ResultKind.AGAIN
+INPUT, GRADIENT = ResultKind.INPUT, ResultKind.GRADIENT
 
 
 class Donor(NamedTuple):
     """An input of the Program whose memory a run may overwrite if nobody else refers to it, since
-    the value at its place is replaced."""
+    the value at its source is replaced."""
 
-    fetch: int
-    place: PayloadPlace
+    number: int
+    source: Source
 
 
 class CapturedProgram:
-    """The Program of a graph (and one for its gradients), and the places of inputs and results.
+    """The Program of a graph (and one for its gradients), and the sources of inputs and results.
 
     Tensors are numbered: first those that the graph owns, then its inputs. `replaced` has the
     numbers of inputs that are replaced after the run, as optimizers replace their state, and the
@@ -63,7 +63,6 @@ class CapturedProgram:
         self.backward: BackwardProgram | None = None
         self.keys: list[Any] = []  # generators of the random keys that a run draws
         self.outputs: list[GraphOutput] = []
-        self.gradient_outputs: list[tuple[int, int]] = []  # (place, tensor)
         self.updates: list[TensorUpdate] = []
         self.gradients: list[TensorUpdate] = []
         self.dropped_gradients: list[int] = []  # replaced, not read: their memory is reused
@@ -106,48 +105,48 @@ class CapturedProgram:
         """Run the Program; its results become the `outputs` of the run."""
         assert self.forward is not None
         donated = () if self.backward is not None else self.donated_inputs(run, holders)
-        fetched = [run.get(place) for place in self.forward.fetches]
+        fetched = [run.get(source) for source in self.forward.sources]
         scalars = self.forward.pack_scalars(inputs)
         for number in self.dropped_gradients:
             run.handles[number].grad = None
-        run.outputs = self.forward.run_to_payloads(fetched, scalars, donated)
+        run.outputs = self.forward.run(fetched, scalars, donated)
 
     def place_results(self, run: RunPayloads) -> tuple[Any, ...]:
         """Put the results into tensors and gradients; the outputs."""
         get, backend, tensors = run.get, self.backend, run.handles
-        updates = [(number, get(place), spec) for number, place, spec in self.updates]
-        gradients = [
-            (number, None if place is None else box(get(place), spec, backend))
-            for number, place, spec in self.gradients
-        ]
+        updates = [(number, get(source), spec) for number, source, spec in self.updates]
+        gradients = {
+            number: None if source is None else box(get(source), spec, backend)
+            for number, source, spec in self.gradients
+        }
         outs: list[Any] = []
-        for kind, number, value, place, spec, is_spent in self.outputs:
-            if kind is NEW:
-                tensor = box(get(place), spec, backend)
+        for kind, what, spec, is_spent in self.outputs:
+            if kind is VALUE:
+                tensor = box(get(what), spec, backend)
                 if is_spent:
                     tensor.tape_entry = SpentNode(spec)
                 outs.append(tensor)
-            elif kind is SAME:
-                outs.append(outs[number])
+            elif kind is AGAIN:
+                outs.append(outs[what])
+            elif kind is GRADIENT:
+                outs.append(gradients[what])
             else:
-                outs.append(tensors[number] if kind is GIVEN else value)
+                outs.append(tensors[what] if kind is INPUT else what)
         for number, payload, spec in updates:
             t = tensors[number]
             t.payload, t.spec, t.backend = payload, spec, backend
-        for number, gradient in gradients:
+        for number, gradient in gradients.items():
             tensors[number].grad = gradient
-        for at, number in self.gradient_outputs:
-            outs[at] = tensors[number].grad
         return tuple(outs)
 
     def donated_inputs(self, run: RunPayloads, holders: Sequence[Any]) -> list[int]:
         """The inputs of the Program whose memory this run may overwrite."""
-        return [fetch for fetch, place in self.donors if self.is_free(place, run, holders)]
+        return [number for number, x in self.donors if self.is_free(x, run, holders)]
 
-    def is_free(self, place: PayloadPlace, run: RunPayloads, holders: list[Any]) -> bool:
-        """Whether only the place, which is replaced, refers to its memory."""
-        number = place.number
-        if place.kind is PlaceKind.GRADIENT:
+    def is_free(self, source: Source, run: RunPayloads, holders: list[Any]) -> bool:
+        """Whether only the source, which is replaced, refers to its memory."""
+        number = source.what
+        if source.kind is SourceKind.GRADIENT:
             gradient = run.handles[number].grad
             # To the gradient: its tensor, the name.
             if sys.getrefcount(gradient) > NAMED + 1 or getweakrefcount(gradient):

@@ -23,8 +23,8 @@ from glasshouse.compile.planning.plan import (
     ProgramPlan,
     no_collection,
     rewritten,
-    tag_of,
 )
+from glasshouse.compile.programs.run_memory import PlannedProgram, allocate
 from glasshouse.dispatch.scope import outermost_scopes
 from glasshouse.graph.graph import AFTER_FORWARD, Graph, graph_of
 from glasshouse.graph.recompute.request import requesting
@@ -82,9 +82,8 @@ class CapturedStep:
             if part is not parts[0]:  # gradients of the results are given
                 allocations += [manager.alloc(n, ARENA_TAG) for n in self.seeds if n >= SMALL_BYTES]
             arena = manager.alloc(part.arena_bytes, ARENA_TAG)
-            large = [b for b in part.output_buffers if b.spec.nbytes >= SMALL_BYTES]
-            new = [b for b in large if part.source_of(b, self.donated) is None]
-            allocations += [manager.alloc(b.spec.nbytes, tag_of(b)) for b in new]
+            specs = PlannedProgram(part).output_specs
+            allocations += allocate(specs, manager, dict.fromkeys(self.donated))
             peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)
             del arena
         peak_bytes += self.base_bytes

@@ -10,24 +10,22 @@ from glasshouse.capture.programs.backward_program import BackwardProgram, Record
 from glasshouse.capture.programs.bound_program import BoundProgram, NotCompilable
 from glasshouse.capture.programs.captured_program import CapturedProgram, Donor
 from glasshouse.capture.programs.captured_step import CapturedStep
-from glasshouse.capture.programs.payload_places import (
+from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
+from glasshouse.capture.programs.run_payloads import (
     GraphOutput,
-    OutputKind,
-    PayloadPlace,
-    PlaceKind,
     RunPayloads,
     TensorUpdate,
     separate_payloads,
     unique_objects,
 )
-from glasshouse.capture.programs.recording_interpreter import RecordingInterpreter
 from glasshouse.capture.programs.split import GraphHalf, split
 from glasshouse.capture.programs.tape_nodes import is_open, is_spent
 from glasshouse.compile.planning.plan import SMALL_BYTES
+from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind, Sources
 from glasshouse.compile.programs.program import deliver_results
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.dispatch.watch import unwatched
-from glasshouse.graph.node import Node, computed
+from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, describe, donated_leaves, is_unshared
 from glasshouse.tensor import Tensor
 
@@ -66,7 +64,7 @@ class FirstRun:
             TensorBefore(t.payload, t.__dict__.get("grad"), (t.tape_entry, t.slot))
             for t in self.tensors
         ]
-        self.places: dict[int, PayloadPlace] = self.places_of_inputs()
+        self.sources: Sources = self.sources_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
         captured.replaced = {
             len(captured.owned) + sum(is_tensor[:i]): holders
@@ -88,13 +86,10 @@ class FirstRun:
         """
         captured = self.captured
         gradients, early, late = self.record()
-        constants = {id(x): x for x in self.interpreter.imported}
-        if gradients is not None:
-            constants |= {id(x): x for x in gradients.cotangents}
         if captured.budget is None:
-            recorded = self.compile_forward(early, constants)
+            recorded = self.compile_forward(early)
         else:
-            recorded = self.compile_within_budget(gradients, early, late, constants)
+            recorded = self.compile_within_budget(gradients, early, late)
         if captured.backward is None:
             self.place_results()
             self.release_old()
@@ -105,7 +100,7 @@ class FirstRun:
         if captured.budget is None:
             later = describe(late, gradients.missing())
             late.clear()
-            captured.backward.compile(later, gradients, self.places, constants, self.interpreter)
+            captured.backward.compile(later, gradients, self.sources, self.interpreter)
         self.place_results()
         self.attach_backward(nodes)
         if self.adopt is not None:
@@ -114,14 +109,14 @@ class FirstRun:
 
     # -- recording -------------------------------------------------------------------------------
 
-    def places_of_inputs(self) -> dict[int, PayloadPlace]:
-        """The places of the payloads before the run, by id."""
-        places: dict[int, PayloadPlace] = {}
+    def sources_of_inputs(self) -> Sources:
+        """The sources of the payloads before the run."""
+        sources = Sources()
         for i, (payload, gradient, _) in enumerate(self.before):
-            places.setdefault(id(payload), PayloadPlace(PlaceKind.TENSOR, i))
+            sources.setdefault(id(payload), Source(SourceKind.INPUT, i))
             if gradient is not None:
-                places.setdefault(id(gradient.payload), PayloadPlace(PlaceKind.GRADIENT, i))
-        return places
+                sources.setdefault(id(gradient.payload), Source(SourceKind.GRADIENT, i))
+        return sources
 
     def record(self) -> tuple[RecordedGradients | None, list[Node], list[Node]]:
         """Run the graph on lazy tensors, and its backward pass if results wait for one. Returns the
@@ -129,8 +124,9 @@ class FirstRun:
         captured, interpreter, began = self.captured, self.interpreter, next(sequence)
         self.outs = interpreter.record(self.inputs)
         captured.keys = [generator for generator, _ in interpreter.draws]
-        for number, (_, key) in enumerate(interpreter.draws):
-            self.places[id(key.payload)] = PayloadPlace(PlaceKind.KEY, number)
+        self.sources.number(SourceKind.KEY, [key.payload for _, key in interpreter.draws])
+        for payload in interpreter.imported:
+            self.sources.setdefault(id(payload), Source(SourceKind.CONSTANT, payload))
         captured.fixed = {i: self.inputs[i] for i in interpreter.fixed}
         pairs = list(zip(self.tensors, self.before, strict=True))
         self.changed = [i for i, (t, b) in enumerate(pairs) if t.payload is not b.payload]
@@ -145,6 +141,7 @@ class FirstRun:
             nodes = [b.tape_place for b in self.before]
             with unwatched(), interpreter.lines:
                 gradients = captured.backward.record(tracked, nodes, began)
+            self.sources.number(SourceKind.COTANGENT, gradients.cotangents)
             captured.backward.place_results(tracked, self.outs, self.tensors)
         pending = self.recorder.pending
         self.recorder.forget()
@@ -160,19 +157,22 @@ class FirstRun:
 
     # -- compiling -------------------------------------------------------------------------------
 
-    def compile_forward(self, early: list[Node], constants: dict[int, Node]) -> Recording | None:
+    def compile_forward(self, early: list[Node]) -> Recording | None:
         """Make the forward Program; the recording to run now."""
         recorded = describe(early, self.uncomputed())
         early.clear()
         if recorded is not None:
-            forward = BoundProgram(recorded, self.places, constants, self.interpreter)
-            self.captured.forward = forward
-            self.place_nodes(recorded)
+            self.make_forward(recorded)
         return recorded
 
-    def compile_within_budget(
-        self, gradients: Any, early: Any, late: Any, constants: Any
-    ) -> Recording | None:
+    def make_forward(self, recorded: Recording, half: GraphHalf | None = None) -> None:
+        """Make the forward Program of a recording, or of its first half."""
+        forward = BoundProgram(recorded, self.sources, self.interpreter, half)
+        self.captured.forward = forward
+        outputs = recorded.outputs[: self.count]
+        self.sources.number(SourceKind.OUTPUT, [recorded.nodes[at] for at in outputs])
+
+    def compile_within_budget(self, gradients: Any, early: Any, late: Any) -> Recording | None:
         """Make the Program, or those of both passes, within the budget; the recording to run now.
 
         Raises: OptionError if the budget cannot be met; the state before the call is restored
@@ -186,29 +186,23 @@ class FirstRun:
         pending.clear(), targets.clear()
         if recorded is None:
             if backward is not None:
-                backward.place_gradients([], gradients, self.places)
+                backward.place_gradients(gradients, self.sources)
             return None
         with self.undone_if_refused():
             step = self.step_of(recorded, first)
             blocks, most_bytes = captured.budget.plan(step, recorded)
         with step.applied(blocks):
             if step.count is None:
-                captured.forward = BoundProgram(recorded, self.places, constants, self.interpreter)
-                self.place_nodes(recorded)
+                self.make_forward(recorded)
                 return recorded
             captured.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
             self.half, second = split(step.rewritten(), step.count)
             self.count = step.count
-            captured.forward = BoundProgram(
-                recorded, self.places, constants, self.interpreter, self.half
-            )
-            payload_places = {**self.places, **gradients.places}
-            backward.program = BoundProgram(
-                recorded, payload_places, constants, self.interpreter, second
-            )
-            self.place_nodes(recorded)
+            self.make_forward(recorded, self.half)
+            backward.program = BoundProgram(recorded, self.sources, self.interpreter, second)
             later = [recorded.nodes[at] for at in recorded.outputs[step.count :]]
-            backward.place_gradients(later, gradients, self.places)
+            self.sources.number(SourceKind.BACKWARD_OUTPUT, later)
+            backward.place_gradients(gradients, self.sources)
         return recorded
 
     def step_of(self, recorded: Recording, first: set[int]) -> CapturedStep:
@@ -222,9 +216,9 @@ class FirstRun:
                 raise NotCompilable
             count = sum(place < at for place in recorded.outputs)
             return CapturedStep(recorded, count, seeds=[s.nbytes for s in backward.specs])
-        places = [self.places.get(id(leaf)) for leaf in recorded.leaves]
-        leaves = enumerate(zip(places, recorded.leaves, strict=True))
-        donated = [n for n, (place, leaf) in leaves if self.is_replaced(place) and leaf.owned]
+        sources = [self.sources.of(leaf) for leaf in recorded.leaves]
+        leaves = enumerate(zip(sources, recorded.leaves, strict=True))
+        donated = [n for n, (source, leaf) in leaves if self.is_replaced(source) and leaf.owned]
         old = {i: self.before[i].gradient for i in self.regraded}
         freed = [
             gradient.nbytes
@@ -232,17 +226,16 @@ class FirstRun:
             if gradient is not None
             and gradient.payload.owned
             and is_unshared(gradient.payload)
-            and PayloadPlace(PlaceKind.GRADIENT, i) not in places
+            and Source(SourceKind.GRADIENT, i) not in sources
         ]
         return CapturedStep(recorded, None, donated, freed)
 
-    def is_replaced(self, place: PayloadPlace | None) -> bool:
-        """Whether the value at a place is replaced by the run."""
-        if place is None:
-            return False
-        if place.kind is PlaceKind.TENSOR:
-            return place.number in self.changed or place.number in self.captured.replaced
-        return place.kind is PlaceKind.GRADIENT and place.number in self.regraded
+    def is_replaced(self, source: Source) -> bool:
+        """Whether the value of a source is replaced by the run."""
+        kind, number = source
+        if kind is SourceKind.INPUT:
+            return number in self.changed or number in self.captured.replaced
+        return kind is SourceKind.GRADIENT and number in self.regraded
 
     @contextmanager
     def undone_if_refused(self) -> Iterator[None]:
@@ -264,72 +257,51 @@ class FirstRun:
 
     # -- where results go ------------------------------------------------------------------------
 
-    def place_nodes(self, recorded: Recording) -> None:
-        """Note the places of the outputs of the forward Program."""
-        for number, at in enumerate(recorded.outputs[: self.count]):
-            self.places[id(recorded.nodes[at])] = PayloadPlace(PlaceKind.OUTPUT, number)
-
-    def place_of(self, tensor: Tensor) -> PayloadPlace:
-        """The place of a tensor's payload in later runs."""
-        payload = tensor.payload
-        return self.places.get(id(payload), PayloadPlace(PlaceKind.CONSTANT, payload=payload))
-
     def place_results(self) -> None:
-        """Note the place of each result in later runs."""
+        """Note the source of each result in later runs."""
         captured, tensors = self.captured, self.tensors
-        number_of = {id(t): i for i, t in enumerate(tensors)}
-        made_at: dict[int, int] = {}
-        owner_of = {id(tensors[i].grad): i for i in self.regraded if tensors[i].grad is not None}
-        for out in self.outs:
+        what_of = {
+            id(tensors[i].grad): (ResultKind.GRADIENT, i)
+            for i in self.regraded
+            if tensors[i].grad is not None
+        }
+        what_of |= {id(t): (ResultKind.INPUT, i) for i, t in enumerate(tensors)}
+        for at, out in enumerate(self.outs):
             if not isinstance(out, Tensor):
-                output = GraphOutput(OutputKind.VALUE, value=out)
-            elif id(out) in number_of:
-                output = GraphOutput(OutputKind.TENSOR, number_of[id(out)])
-            elif id(out) in owner_of:
-                output = GraphOutput(OutputKind.GRADIENT, owner_of[id(out)])
-            elif id(out) in made_at:
-                output = GraphOutput(OutputKind.SAME, made_at[id(out)])
+                output = GraphOutput(ResultKind.CONSTANT, out)
+            elif id(out) in what_of:
+                output = GraphOutput(*what_of[id(out)])
             else:
-                place, spent = self.place_of(out), is_spent(out.tape_entry)
-                output = GraphOutput(OutputKind.NEW, place=place, spec=out.spec, is_spent=spent)
-                made_at[id(out)] = len(captured.outputs)
+                source, spent = self.sources.of(out.payload), is_spent(out.tape_entry)
+                output = GraphOutput(ResultKind.VALUE, source, out.spec, spent)
+                what_of[id(out)] = ResultKind.AGAIN, at
             captured.outputs.append(output)
-        captured.gradient_outputs = [
-            (at, out.number)
-            for at, out in enumerate(captured.outputs)
-            if out.kind is OutputKind.GRADIENT
-        ]
-        captured.updates = [
-            TensorUpdate(i, self.place_of(tensors[i]), tensors[i].spec) for i in self.changed
-        ]
-        for i in self.regraded:
-            gradient = tensors[i].grad
-            place, spec = None, None
-            if gradient is not None:
-                place, spec = self.place_of(gradient), gradient.spec
-            captured.gradients.append(TensorUpdate(i, place, spec))
+        update = TensorUpdate.to
+        captured.updates = [update(i, tensors[i], self.sources) for i in self.changed]
+        captured.gradients = [update(i, tensors[i].grad, self.sources) for i in self.regraded]
         self.find_donors()
 
     def find_donors(self) -> None:
         """Note which inputs of the Program a run may overwrite, which gradients it drops first."""
         captured = self.captured
-        fetches = captured.forward.fetches if captured.forward is not None else []
-        placed = [*captured.outputs, *captured.updates, *captured.gradients]
-        results = {x.place for x in placed}
+        read = captured.forward.sources if captured.forward is not None else []
+        results = {x.source for x in (*captured.updates, *captured.gradients)}
+        results |= {x.what for x in captured.outputs if x.kind is ResultKind.VALUE}
         captured.donors = [
-            Donor(n, place)
-            for n, place in enumerate(fetches)
-            if self.is_replaced(place) and place not in results and self.is_large(place)
+            Donor(number, source)
+            for number, source in enumerate(read)
+            if self.is_replaced(source) and source not in results and self.is_large(source)
         ]
-        read = {place.number for place in (*fetches, *results) if is_gradient(place)}
         if captured.backward is None:
-            captured.dropped_gradients = [i for i in self.regraded if i not in read]
+            left = {*read, *results}
+            dropped = (i for i in self.regraded if Source(SourceKind.GRADIENT, i) not in left)
+            captured.dropped_gradients = list(dropped)
 
-    def is_large(self, place: PayloadPlace) -> bool:
+    def is_large(self, source: Source) -> bool:
         """Whether memory comes from the manager: for less, counting references takes longer than
         allocating with NumPy."""
-        before = self.before[place.number]
-        tensor = before.payload if place.kind is PlaceKind.TENSOR else before.gradient
+        before = self.before[source.what]
+        tensor = before.payload if source.kind is SourceKind.INPUT else before.gradient
         return tensor is not None and tensor.spec.nbytes >= SMALL_BYTES
 
     def attach_backward(self, nodes: list[Node]) -> None:
@@ -362,14 +334,9 @@ class FirstRun:
         donated = donated_leaves(recorded.nodes, recorded.leaves)
         leaves, scalars = recorded.leaves, recorded.scalars
         if self.half is not None:  # the backward pass reads its inputs again
-            leaves, donated = [leaves[source.number] for source in self.half.sources], []
-        values, owns = forward.run(leaves, scalars, donated, first=True), forward.program.owns
+            leaves, donated = [leaves[source.what] for source in self.half.sources], []
+        results = forward.run(leaves, scalars, donated, first=True)
         nodes = [recorded.nodes[at] for at in recorded.outputs[: self.count]]
-        more = zip(values, forward.specs, owns, strict=True)
-        handed_over = [computed(v, s, o) for v, s, o in list(more)[len(nodes) :]]
-        deliver_results(recorded, values[: self.count], owns)
-        return [*nodes, *handed_over]
-
-
-def is_gradient(place: PayloadPlace | None) -> bool:
-    return place is not None and place.kind is PlaceKind.GRADIENT
+        values = [x.value for x in results[: len(nodes)]]
+        deliver_results(recorded, values, forward.program.owns)
+        return [*nodes, *results[len(nodes) :]]

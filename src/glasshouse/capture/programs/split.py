@@ -1,30 +1,22 @@
 """Splits a graph in two: one half runs now, the other later, on values that the first saves."""
 
-from typing import NamedTuple
-
+from glasshouse.compile.programs.binding import Source, SourceKind
 from glasshouse.dispatch import primitives
 from glasshouse.graph.graph import Graph, Node, needed_nodes
 
 
-class HalfInput(NamedTuple):
-    """An input of a half: the input of the whole graph with this number, or, where it is handed
-    over, the output of the first half with this number."""
-
-    number: int
-    is_handed_over: bool = False
-
-
 class GraphHalf:
-    """A half of a graph; `sources` describes each of its inputs."""
+    """A half of a graph; the source of each of its inputs is an input of the whole graph, or an
+    output of the first half, which is handed over."""
 
     def __init__(self, whole: Graph, is_first: bool) -> None:
         self.graph: Graph = Graph()
         self.whole = whole
-        self.sources: list[HalfInput] = list[HalfInput]()
+        self.sources: list[Source] = list[Source]()
         self.is_first = is_first
         self.copies: dict[int, Node] = {}
 
-    def give(self, node: Node, source: HalfInput) -> Node:
+    def give(self, node: Node, source: Source) -> Node:
         attrs = {"number": len(self.sources)}
         self.sources.append(source)
         self.copies[node.number] = self.graph.emit("input", (), attrs, node.spec)
@@ -33,7 +25,7 @@ class GraphHalf:
     def add(self, node: Node) -> Node:
         """Copy a node of the whole graph whose operands are copied already."""
         if node.op == "input":
-            return self.give(node, HalfInput(node.attrs["number"]))
+            return self.give(node, Source(SourceKind.INPUT, node.attrs["number"]))
         self.graph.origin = node.origin
         inputs = tuple([self.copies[x.number] for x in node.inputs])
         new = self.graph.emit_call(node.call, inputs)
@@ -81,7 +73,7 @@ def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
         outputs, output = first.graph.outputs, first.copies[x.number]
         if output not in outputs:
             outputs.append(output)
-        return second.give(x, HalfInput(outputs.index(output), is_handed_over=True))
+        return second.give(x, Source(SourceKind.OUTPUT, outputs.index(output)))
 
     for node in nodes:
         if node.number not in early and node.op != "input":

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
-from glasshouse.capture.programs.payload_places import PlaceKind, RunPayloads, bring_to_backend
+from glasshouse.capture.programs.run_payloads import (
+    BACKWARD_OUTPUT,
+    RunPayloads,
+    bring_to_backend,
+)
 from glasshouse.dispatch import box, zeros
 from glasshouse.tensor import Tensor
 
@@ -82,15 +86,15 @@ class ProgramNode:
         payloads.cotangents = [tensor.payload for tensor in gradients]
         values: list[Any] = []
         if program is not None:
-            fetched = [payloads.get(place) for place in program.fetches]
-            values = program.run_to_payloads(fetched, self.scalars)
+            fetched = [payloads.get(source) for source in program.sources]
+            values = program.run(fetched, self.scalars)
         pairs = zip(backward.reached, cotangents, strict=True)
         fed = set().union(*(numbers for numbers, c in pairs if c is not None))
         pulled = []
-        for parent, (number, place, spec) in zip(self.places, backward.gradients, strict=True):
+        for parent, (number, source, spec) in zip(self.places, backward.gradients, strict=True):
             if number in fed:
-                is_computed = place.kind is PlaceKind.BACKWARD_OUTPUT
-                payload = values[place.number] if is_computed else payloads.get(place)
+                is_computed = source.kind is BACKWARD_OUTPUT
+                payload = values[source.what] if is_computed else payloads.get(source)
                 pulled.append((parent, box(payload, spec, backend)))
         return pulled
 

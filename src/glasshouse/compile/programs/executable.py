@@ -1,7 +1,6 @@
 """Programs that run: compiled kernels and native calls in the table of the native runner."""
 
 import ctypes
-import functools
 import pickle
 import struct
 import threading
@@ -20,11 +19,12 @@ from glasshouse.compile.building.toolchain import NATIVE, CompileError
 from glasshouse.compile.kernels.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.lowering.source_map import StepInfo, label_of
 from glasshouse.compile.lowering.target import Target, current_target
-from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
+from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan
 from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.between_ranks import CollectiveSteps
-from glasshouse.compile.programs.code import OutputSpec, ProgramCode, StepCode
+from glasshouse.compile.programs.code import ProgramCode, StepCode
 from glasshouse.compile.programs.replay import load_replay
+from glasshouse.compile.programs.run_memory import allocate, described_output
 from glasshouse.compile.steps.emitted import (
     BufferPlace,
     CKernel,
@@ -39,7 +39,6 @@ from glasshouse.graph.graph import Graph, run_node
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
-MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
 
 
 class RunnerStep(ctypes.Structure):
@@ -273,19 +272,12 @@ class Program:
 
     def make_outputs(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
         """An array for each output: the donated input's, or new memory."""
-        outputs: list[Any] = [
-            arrays[source] if source is not None and source in donated else None
-            for source, *_ in self.output_specs
-        ]
-        wanted = []
-        for at, (_, shape, dtype, nbytes, tag) in enumerate(self.output_specs):
-            if outputs[at] is None and nbytes < SMALL_BYTES:
-                outputs[at] = np.empty(shape, dtype)
-            elif outputs[at] is None:
-                wanted.append((at, shape, dtype, nbytes, tag))
-        buffers = manager.alloc_all([x[3:] for x in wanted])
-        for (at, shape, dtype, _, _), buffer in zip(wanted, buffers, strict=True):
-            outputs[at] = buffer.numpy(dtype, shape)
+        places = {number: arrays[number] for number in donated}
+        outputs = allocate(self.output_specs, manager, places)
+        for at, (source, shape, dtype, *_) in enumerate(self.output_specs):
+            if source not in places:
+                x = outputs[at]
+                outputs[at] = np.empty(shape, dtype) if x is None else x.numpy(dtype, shape)
         return outputs
 
     def execute(
@@ -410,14 +402,6 @@ def array_of(place: BufferPlace, memories: dict[str, Any]) -> np.ndarray:
     strides = tuple([s * size for s in place.strides])
     begin += place.offset * size
     return np.ndarray(place.shape, place.buffer.dtype.np, memory, begin, strides)
-
-
-@functools.lru_cache(MOST_OUTPUTS)
-def described_output(output: OutputSpec) -> tuple[Any, ...]:
-    """Describe an output for a run. Parameters are outputs of Programs for many sizes: equal ones
-    are one object, for the garbage collector looks through each."""
-    spec = output.spec
-    return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag
 
 
 def bytes_of(code: ProgramCode) -> int:

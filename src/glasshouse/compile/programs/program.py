@@ -33,6 +33,7 @@ from glasshouse.compile.planning.plan import (
     show,
 )
 from glasshouse.compile.programs import anomalies, store
+from glasshouse.compile.programs.binding import arrays_of
 from glasshouse.compile.programs.code import assemble
 from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.kernel_check import explained, find_faults
@@ -215,11 +216,7 @@ def deliver_results(recording: Recording, outputs: Any, owns: list[bool]) -> Non
 
 
 def run_program(program: Program, recording: Recording, ends_ns: Any = None) -> list[np.ndarray]:
-    arrays = []
-    for leaf in recording.leaves:
-        if not leaf.value.flags.c_contiguous:
-            leaf.value = np.ascontiguousarray(leaf.value)
-        arrays.append(leaf.value)
+    arrays = arrays_of(recording.leaves)
     try:
         return program.run(arrays, recording.scalars, recording.donated, ends_ns)
     except IndexErrorInside:

@@ -16,53 +16,23 @@ from glasshouse import memory
 from glasshouse.base.flags import having
 from glasshouse.compile.planning.plan import (
     ARENA_TAG,
-    SMALL_BYTES,
     ProgramPlan,
     no_collection,
     rewritten,
 )
-from glasshouse.compile.programs.code import output_specs_of, outputs_of, uses_of
-from glasshouse.compile.programs.executable import described_output
-from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+from glasshouse.compile.programs.run_memory import OWN_ARENA_BYTES, PlannedProgram, allocate
 from glasshouse.graph.graph import Node, graph_of
-from glasshouse.graph.record import Recording
 from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.lowering.host import results_in_torch, run_in_torch
 from glasshouse.torch.lowering.interpreter import LoweredGraph
 from glasshouse.torch.lowering.results import Output
-from glasshouse.torch.lowering.variant import OWN_ARENA_BYTES, ProgramVariant
+from glasshouse.torch.lowering.variant import ProgramVariant
 from glasshouse.torch.observe.observer import thread_mode
 from glasshouse.torch.observe.storages import StorageWatch
 from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode
 from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.tensors.dtypes import TO_TORCH
 from glasshouse.torch.tensors.layout import lying
-
-
-class PlannedProgram:
-    """The plan of a Program that is not built, with a Program's attributes."""
-
-    kept: int
-    kept_steps: int
-    arena_bytes: int
-    count: int
-    input_ends: dict[int, int]
-    output_begins: dict[int, int]
-    output_ends: dict[int, int]
-
-    def __init__(self, recording: Recording) -> None:
-        with no_collection():
-            self.plan: ProgramPlan = ProgramPlan(rewritten(graph_of(recording)))
-        self.outputs: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = outputs_of(self.plan)
-        self.output_specs: list[tuple[Any, ...]] = [
-            described_output(output) for output in output_specs_of(self.plan)
-        ]
-        self.kept, self.kept_steps = len(self.plan.kept), self.plan.kept_steps
-        self.arena_bytes, self.count = self.plan.arena_bytes, len(self.plan.schedule)
-        self.input_ends, self.output_begins, self.output_ends = uses_of(self.plan)
-        self.hosts: list[FusedKernel | LoweredStep] = [
-            step for step in self.plan.schedule if step.lowerer.is_host
-        ]
 
 
 class PlannedRun(NamedTuple):
@@ -106,14 +76,12 @@ class Simulation:
         for storages in self.storages:
             storages.tell("free", buffer.address, nbytes, ARENA_TAG)
 
-    def result(self, spec: tuple[Any, ...], what: tuple[Any, ...]) -> torch.Tensor:
+    def result(self, what: tuple[Any, ...], tag: memory.Tag, buffer: Any) -> torch.Tensor:
         """A tensor for an output of a Program; a large one owns memory of the manager."""
-        nbytes, tag = spec[3:]
-        dtype, sizes, strides, _ = what
-        buffer, block_bytes = None, nbytes
-        if nbytes >= SMALL_BYTES:
-            buffer = self.manager.alloc(nbytes, tag)
-            block_bytes = self.manager.leases[buffer.address].size
+        if isinstance(buffer, torch.Tensor):  # an input that is written to
+            return buffer
+        dtype, sizes, strides, nbytes = what
+        block_bytes = nbytes if buffer is None else self.manager.leases[buffer.address].size
         tensor = torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
         for storages in self.storages:
             storages.hold(tensor.untyped_storage(), block_bytes, "alloc", tag, buffer)
@@ -176,7 +144,9 @@ class PlannedVariant(ProgramVariant):
 
     def program_of(self, lowered: LoweredGraph) -> PlannedProgram:
         """The plan of a graph."""
-        return PlannedProgram(lowered.recording)
+        assert lowered.recording is not None
+        with no_collection():
+            return PlannedProgram(ProgramPlan(rewritten(graph_of(lowered.recording))))
 
     def run(self, args: list[torch.Tensor]) -> list[Any]:
         """The results, with allocations and frees in the order of a real run."""
@@ -187,7 +157,8 @@ class PlannedVariant(ProgramVariant):
             self.tally.runs[get_ident()] += 1
             with simulation.arena(self.program.plan):
                 tensors = self.take_memory(simulation, args)
-                self.keep(simulation.manager)
+                if self.stable:
+                    self.keep(simulation.manager)
                 for step in self.program.hosts:
                     simulation.compute(step.node)
             del copies
@@ -207,27 +178,21 @@ class PlannedVariant(ProgramVariant):
 
     def take_memory(self, simulation: Simulation, args: list[Any]) -> list[torch.Tensor]:
         """The tensors that the Program would write to, made segment by segment if it has any."""
-        pairs = list(zip(self.specs_out, self.tensors_out(), strict=True))
-        if not self.segments:
-            return [
-                args[self.in_place[at]] if at in self.in_place else simulation.result(*pair)
-                for at, pair in enumerate(pairs)
-            ]
-        tensors: dict[int, torch.Tensor] = {}
-        for segment in self.segments:
-            for at in segment.new_outputs:
-                tensors[at] = simulation.result(*pairs[at])
-            for at in segment.ended:
-                del tensors[at]
-            for number in segment.dropped:
-                args[number] = None
-        return [tensors.get(at) for at in range(len(pairs))]
+        whats = self.tensors_out()
 
-    def keep(self, manager: Any) -> None:
-        """Take the memory of what the first run makes for later ones."""
-        if self.stable and not self.kept_buffers:
-            specs = self.program.output_specs[self.count_results() :]
-            self.kept_buffers: list[Any] = [manager.alloc(nbytes, tag) for *_, nbytes, tag in specs]
+        def results(numbers: Any) -> list[torch.Tensor]:
+            specs = [self.specs_out[at] for at in numbers]
+            buffers = allocate(specs, simulation.manager, self.donated(args))
+            new = zip(numbers, specs, buffers, strict=True)
+            return [simulation.result(whats[at], spec[4], x) for at, spec, x in new]
+
+        if not self.segments:
+            return results(range(len(whats)))
+        tensors: dict[int, Any] = {}
+        for segment in self.segments:
+            tensors.update(zip(segment.new_outputs, results(segment.new_outputs), strict=True))
+            segment.release(tensors, args)
+        return [tensors.get(at) for at in range(len(whats))]
 
 
 def simulation_of(args: Any) -> Simulation:

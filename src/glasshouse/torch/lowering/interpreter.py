@@ -19,11 +19,11 @@ from glasshouse.base import BackendError, DTypeError, Spec, having, int64, uint8
 from glasshouse.base.errors import PACKAGE
 from glasshouse.base.flags import flags
 from glasshouse.compile.lowering.source_map import counts_of
+from glasshouse.compile.programs.binding import Source, SourceKind, Sources
 from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch import Value, box, cast, full, primitives, state
 from glasshouse.dispatch.scope import Scope
 from glasshouse.graph import record
-from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recorder
 from glasshouse.ops.movement import inverse_permutation, permute
 from glasshouse.targets.cpu import CPU
@@ -32,7 +32,7 @@ from glasshouse.torch.aten.draws import KeyInputs, keys_from
 from glasshouse.torch.aten.higher_order import call_higher_order
 from glasshouse.torch.aten.table import CHECKS, TABLE, call_entry, in_order, name_of
 from glasshouse.torch.lowering.host import call_in_torch, result_of
-from glasshouse.torch.lowering.results import GraphResults, Output, Source, SourceKind, dense_output
+from glasshouse.torch.lowering.results import GraphResults, Output, dense_output
 from glasshouse.torch.patches.fakes import FakeTensor
 from glasshouse.torch.patches.operators import HigherOrderOperator, OpOverload, schema_of
 from glasshouse.torch.patches.trees import tree_map
@@ -115,7 +115,7 @@ class RecordingFacts(NamedTuple):
 
 
 class LoweredGraph(NamedTuple):
-    """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
+    """A graph as a recording: `sources` those of its leaves, `outputs` say what each
     result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
     their place in the recording, `unknown` how often PyTorch computes which operators. The last
     outputs are no results: they are the new contents of the inputs numbered in `writes`.
@@ -123,7 +123,7 @@ class LoweredGraph(NamedTuple):
     of the recording, and `code_key`, the key of its Program's code."""
 
     recording: record.Recording | None
-    leaves: list[Source]
+    sources: list[Source]
     outputs: list[Output]
     draws: int
     lines: dict[int, str]
@@ -166,9 +166,8 @@ class GraphLowering:
         self.nested = nested  # makes a function that runs a graph among an operator's arguments
         self.backend: TraceBackend = trace_backend
         self.values: dict[FxNode, Any] = {}
-        self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
-        self.constants: dict[int, Any] = {}
-        self.leaf_of: dict[int, Value] = {}
+        self.sources: Sources = Sources()
+        self.placeholders: list[Value] = []  # alive, as their payloads' ids are in `sources`
         self.keys: KeyInputs = KeyInputs(self.backend.input)
         self.unknown: dict[str, int] = {}  # operators without an entry, and how often
         self.input_number: dict[FxNode, int] = {}
@@ -218,8 +217,8 @@ class GraphLowering:
         layout = layout_of(argument)
         spec = Spec(layout.sizes, FROM_TORCH[argument.dtype])
         leaf = self.backend.input(spec)
-        self.inputs[id(leaf.payload)] = number
-        self.leaf_of[number] = leaf
+        self.sources[id(leaf.payload)] = Source(SourceKind.INPUT, number)
+        self.placeholders.append(leaf)
         if layout.order == tuple(range(len(layout.order))):
             return leaf
         return permute(leaf, axes=inverse_permutation(layout.order))
@@ -235,8 +234,8 @@ class GraphLowering:
         is_fake = isinstance(member, FakeTensor)  # then the graph will not run
         array = None if is_fake else to_array(member)
         value = self.backend.input(spec_of(member))
-        self.constants[id(value.payload)] = array
-        self.leaf_of[-1 - len(self.constants)] = value
+        self.sources[id(value.payload)] = Source(SourceKind.CONSTANT, array)
+        self.placeholders.append(value)
         return value
 
     # -- one node ------------------------------------------------------------------------------
@@ -417,26 +416,18 @@ class GraphLowering:
             out._replace(what=places[id(out.what.payload)]) if out.kind.is_computed else out
             for out in all_outputs
         ]
-        leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
-        nodes = [] if recording is None else recording.nodes
+        self.sources.number(SourceKind.KEY, [key.payload for key in self.keys.keys])
+        nodes, leaves = ([], []) if recording is None else (recording.nodes, recording.leaves)
+        sources = [self.sources.get(id(x)) or Source(SourceKind.CONSTANT, x.value) for x in leaves]
         lines = {i: line for i, x in enumerate(nodes) if (line := self.line_of.get(id(x)))}
         details = lines, writes, self.phase, self.unknown, tuple(self.stable)
-        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys), *details)
+        return LoweredGraph(recording, sources, outputs, len(self.keys.keys), *details)
 
     def refusals(self, results: list[Any]) -> list[Value]:
         """Results without elements whose computation may meet an index out of range."""
         values = [self.values[x] for x in results if isinstance(x, FxNode)]
         empty = [x for x in values if isinstance(x, Value) and x.size == 0]
         return [x for x in empty if any(map(record.may_refuse, record.with_ancestors([x.payload])))]
-
-    def leaf(self, payload: Node) -> Source:
-        """The source of a leaf's value."""
-        if id(payload) in self.inputs:
-            return Source(SourceKind.INPUT, self.inputs[id(payload)])
-        for number, key in enumerate(self.keys.keys):
-            if key.payload is payload:
-                return Source(SourceKind.KEY, number)
-        return Source(SourceKind.CONSTANT, self.constants.get(id(payload), payload.value))
 
 
 def take_recording(recorder: Recorder, values: list[Tensor]) -> record.Recording | None:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node as FxNode
 
+from glasshouse.compile.programs.binding import ResultKind
 from glasshouse.dispatch.value import Value
 from glasshouse.graph import record
 from glasshouse.ops.movement import permute
@@ -25,52 +25,8 @@ from glasshouse.torch.tensors.layout import (
 )
 from glasshouse.torch.tensors.sizes import SizeValues
 
-
-class SourceKind(Enum):
-    """The kind of what a leaf of the recording gets its value from."""
-
-    INPUT = "an input of the graph"
-    KEY = "a random key that the run draws"
-    CONSTANT = "an array that is the same in each run"
-
-
-class Source(NamedTuple):
-    """The source of a leaf: its kind, and the number of it, or the array."""
-
-    kind: SourceKind
-    what: Any
-
-
-class ResultKind(Enum):
-    """The kind of a graph's result: a label, and how the result lies in a Program's outputs.
-
-    is_computed  it is a value of the recording, or lies in one
-    is_fixed     and has eager's layout; else the Program chooses the layout
-    is_whole     it is a whole output of the Program
-    is_shared    it may share memory with others of its kind"""
-
-    VALUE = "an output of the recording", True, True, True, False
-    FREE = "an output of which only the backward graph reads the axes", True, False, True, True
-    SPREAD = "an output, to lie with gaps, as a view does in eager", True, True, False, False
-    PART = "a view of an output of which other results are views too", True, True, False, True
-    AGAIN = "an earlier result, kept for the backward graph", False, False, False, False
-    INPUT = "an input of the graph", False, False, False, False
-    VIEW = "a view of an input", False, False, False, False
-    EMPTY = "a tensor without elements", False, False, False, False
-    CONSTANT = "what it is itself", False, False, False, False
-
-    def __init__(
-        self, words: str, is_computed: bool, is_fixed: bool, is_whole: bool, is_shared: bool
-    ) -> None:
-        self.words = words
-        self.is_computed = is_computed
-        self.is_fixed = is_fixed
-        self.is_whole = is_whole
-        self.is_shared = is_shared
-
-
 # Module variables, since a lookup in an Enum is slower, and a call needs one for each result.
-VALUE, FREE, SPREAD, PART, AGAIN, INPUT, VIEW, EMPTY, CONSTANT = ResultKind
+VALUE, FREE, SPREAD, PART, AGAIN, INPUT, _, VIEW, EMPTY, CONSTANT = ResultKind
 
 
 class Output(NamedTuple):
@@ -93,6 +49,13 @@ class Output(NamedTuple):
             return self.sizes, self.strides
         sizes = self.sizes if self.kind is SPREAD else self.layout.sizes
         return sizes, row_major_strides(sizes)
+
+    def as_in(self, program: Any) -> "Output":
+        """The result with the strides that a Program chose, where they are free."""
+        if self.kind is not FREE:
+            return self
+        _, shape, strides = program.outputs[self.what]
+        return self._replace(sizes=shape, strides=strides)
 
     def owner(self, number: int) -> tuple[Any, ...]:
         """The key of the memory that result `number` owns. Results of one output with equal keys

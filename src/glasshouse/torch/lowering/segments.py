@@ -4,7 +4,7 @@ released, and gradients get their memory just before they are first written, as 
 A Program that held all inputs and outputs from its first step to its last would need memory for all
 saved values and all gradients at once."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SEGMENT_BYTES = 16 << 20  # allocated or released, at least, from one segment to the next
 
@@ -18,6 +18,13 @@ class BackwardSegment(NamedTuple):
     new_outputs: list[int]
     ended: list[int]
     dropped: list[int]
+
+    def release(self, outputs: Any, arguments: list[Any]) -> None:
+        """Release what no later segment reads."""
+        for number in self.ended:
+            outputs[number] = None
+        for number in self.dropped:
+            arguments[number] = None
 
 
 class Extent(NamedTuple):

@@ -18,11 +18,14 @@ from glasshouse.base.interrupts import held
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES
 from glasshouse.compile.programs import program as programs
+from glasshouse.compile.programs.binding import Source, SourceKind
 from glasshouse.compile.programs.executable import IndexErrorInside, Program, RunTable
+from glasshouse.compile.programs.run_memory import OWN_ARENA_BYTES, OwnArena, allocate
 from glasshouse.compile.steps.emitted import StaleCode
 from glasshouse.dispatch import quiet, timers
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph import record
+from glasshouse.memory import Buffer
 from glasshouse.torch.aten.draws import draw_keys
 from glasshouse.torch.lowering.eager_variant import EagerVariant
 from glasshouse.torch.lowering.graph_source import GraphSource
@@ -30,12 +33,9 @@ from glasshouse.torch.lowering.host import OtherSizesError, array_at
 from glasshouse.torch.lowering.interpreter import LoweredGraph, RecordingFacts
 from glasshouse.torch.lowering.options import target_of
 from glasshouse.torch.lowering.results import (
-    FREE,
     SPREAD,
     VALUE,
     Output,
-    Source,
-    SourceKind,
     free_outputs,
 )
 from glasshouse.torch.lowering.segments import BackwardSegment, Extent, segments_of
@@ -51,24 +51,8 @@ if TYPE_CHECKING:
     from glasshouse.torch.tensors.layout import InputLayout
 
 
-OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its variant
 Inputs = list[torch.Tensor]
-ALIGNMENT = 64
 SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
-
-
-class OwnArena:
-    """A small arena that no manager hands out."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.memory: np.ndarray = np.zeros(nbytes + ALIGNMENT, np.uint8)
-        begin = self.memory.ctypes.data
-        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
-        self.address: int = begin + self.first
-
-    def numpy(self) -> np.ndarray:
-        """The bytes of the arena."""
-        return self.memory[self.first : self.first + self.nbytes]
 
 
 ALONE = ("alone",)  # the owner of an output of a Program that is one result, as it was made
@@ -86,7 +70,7 @@ class GraphVariant:
         self.unknown: dict[str, int] = lowered.unknown
         self.outputs: list[Output] = lowered.outputs
         self.draws: int = lowered.draws
-        self.leaves: list[Source] = lowered.leaves
+        self.sources: list[Source] = lowered.sources
         self.writes: list[int] = lowered.writes
         self.owners: list[Any] = [out.owner(number) for number, out in enumerate(self.outputs)]
 
@@ -157,7 +141,7 @@ class ReferenceVariant(GraphVariant):
         arrays: list[Any] = []
         if self.recording is not None:
             keys = draw_keys(self.draws)
-            for leaf, source in zip(self.recording.leaves, self.leaves):
+            for leaf, source in zip(self.recording.leaves, self.sources):
                 leaf.value = self.array_of(source, args, keys)
             try:
                 computed = quiet.run(record.compute, self.recording)
@@ -200,9 +184,10 @@ class ProgramVariant(GraphVariant):
         backward = lowered.phase == "backward"
         with target_of(leaves, free_outputs(self.outputs), self.written_leaves(), backward):
             self.program = self.program_of(lowered)
-        self.outputs: list[Output] = [self.in_order(out) for out in self.outputs]
+        self.outputs: list[Output] = [out.as_in(self.program) for out in self.outputs]
         self.tally: Tally = Tally(self.facts.counts)
-        self.specs_out: Any = self.program.output_specs[: self.count_results()]
+        count = len(self.program.output_specs) - self.program.kept  # a run keeps the later ones
+        self.specs_out: Any = self.program.output_specs[:count]
         self.large: list[Any] = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
         self.stable: tuple[int, ...] | tuple[()] = tuple(stable) if self.program.kept_steps else ()
         self.kept_buffers: list[Any] = []  # memory of values that depend on parameters alone
@@ -214,7 +199,7 @@ class ProgramVariant(GraphVariant):
 
     def leaves_of(self, kind: SourceKind) -> list[tuple[int, Any]]:
         """(number, what it gets its value from) of the leaves with a source of this kind."""
-        return [(at, what) for at, (own, what) in enumerate(self.leaves) if own is kind]
+        return [(at, what) for at, (own, what) in enumerate(self.sources) if own is kind]
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
         """(output of the recording, leaf) for the new contents of each written input."""
@@ -224,17 +209,6 @@ class ProgramVariant(GraphVariant):
     def program_of(self, lowered: LoweredGraph) -> Any:
         """The Program of a graph, or its plan; subclasses say which."""
         raise NotImplementedError
-
-    def in_order(self, out: Output) -> Output:
-        """A result with the strides that the Program chose, where they are free."""
-        if out.kind is not FREE:
-            return out
-        _, shape, strides = self.program.outputs[out.what]
-        return out._replace(sizes=shape, strides=strides)
-
-    def count_results(self) -> int:
-        """The number of outputs of the Program that a run returns; it keeps the later ones."""
-        return len(self.program.output_specs) - self.program.kept
 
     def tensors_out(self) -> list[tuple[Any, ...]]:
         """(dtype, sizes, strides, bytes) of each output of the Program, by the first result that
@@ -274,6 +248,16 @@ class ProgramVariant(GraphVariant):
                 numbers[place] = number
         return numbers
 
+    def donated(self, args: list[Any]) -> dict[int, Any]:
+        """The arguments that outputs are written to, by the numbers of their leaves."""
+        return {self.numbers[number]: args[number] for number in self.in_place.values()}
+
+    def keep(self, manager: Any) -> None:
+        """Take the memory of what the first run makes for later ones."""
+        if not self.kept_buffers:
+            specs = self.program.output_specs[len(self.specs_out) :]
+            self.kept_buffers += manager.alloc_all([x[3:] for x in specs])
+
     def find_segments(self, inputs: list[torch.Tensor]) -> list[BackwardSegment]:
         """The segments of a run, which owns its list of arguments. Arguments that results share,
         and arguments that are copied, stay to the end."""
@@ -299,7 +283,7 @@ class CompiledVariant(ProgramVariant):
         super().__init__(source, lowered, inputs)
         facts = self.facts
         self.program.lines |= lowered.lines
-        self.table = RunTable(len(self.leaves), len(self.program.output_specs), len(facts.scalars))
+        self.table = RunTable(len(self.sources), len(self.program.output_specs), len(facts.scalars))
         self.table.set_scalars(facts.scalars)
         self.keys: np.ndarray = np.zeros((self.draws, 4), np.uint32)
         self.keys[:, 2] = np.arange(self.draws)
@@ -342,7 +326,7 @@ class CompiledVariant(ProgramVariant):
 
     def expected_results(self) -> list[tuple[Any, ...]]:
         """For each output of the Program: the place of its address, and its tensor's layout."""
-        first = 1 + len(self.leaves)
+        first = 1 + len(self.sources)
         return [(first + at, *what) for at, what in enumerate(self.tensors_out())]
 
     def set_host_places(self) -> None:
@@ -407,13 +391,8 @@ class CompiledVariant(ProgramVariant):
 
     def allocate(self, specs: list[tuple[Any, ...]], args: list[Any]) -> list[Any]:
         """(address, owner) of each output; None for a small one, the input for one in place."""
-        new = [at not in self.in_place and spec[3] >= SMALL_BYTES for at, spec in enumerate(specs)]
-        wanted = [(spec[3], spec[4]) for spec, is_new in zip(specs, new) if is_new]
-        buffers = iter(self.program.target.memory().alloc_all(wanted))
-        return [
-            ((x := next(buffers)).address, x) if is_new else args[place] if place >= 0 else None
-            for is_new, place in zip(new, (self.in_place.get(at, -1) for at in range(len(specs))))
-        ]
+        buffers = allocate(specs, self.program.target.memory(), self.donated(args))
+        return [(x.address, x) if type(x) is Buffer else x for x in buffers]
 
     def copy_inputs(self, args: Any) -> list[Any]:
         """Copies of the arguments with gaps; they must live until the run ends."""
@@ -428,11 +407,10 @@ class CompiledVariant(ProgramVariant):
         """The step to begin with: the first one after the kept steps, if their parameters are
         unchanged; else the first of all."""
         if not self.kept_buffers:
-            manager, first = self.program.target.memory(), 1 + len(self.leaves)
-            for at in range(self.count_results(), len(self.program.output_specs)):
-                _, _, _, nbytes, tag = self.program.output_specs[at]
-                self.kept_buffers.append(manager.alloc(nbytes, tag))
-                self.table.table[first + at] = self.kept_buffers[-1].address
+            self.keep(self.program.target.memory())
+            first = 1 + len(self.sources) + len(self.specs_out)
+            for at, buffer in enumerate(self.kept_buffers, first):
+                self.table.table[at] = buffer.address
         stamp = self.call.stamp(args, self.stable)
         if stamp == self.stamp:
             return self.program.kept_steps
@@ -461,7 +439,7 @@ class CompiledVariant(ProgramVariant):
             return self.run_segments(args, tensors, ends_ns)
         inputs, outputs = {}, {}
         if self.program.hosts:
-            table, first = self.table.table, 1 + len(self.leaves)
+            table, first = self.table.table, 1 + len(self.sources)
             leaf_specs = self.facts.specs
             inputs = {
                 at: array_at(table[1 + at], leaf_specs[at].shape, leaf_specs[at].dtype.np)
@@ -490,10 +468,7 @@ class CompiledVariant(ProgramVariant):
                 run(self.table, places, {}, {}, ends_ns, begin=segment.begin, end=segment.end)
             except IndexErrorInside as error:
                 raise IndexError("backward: an index is outside of what it was for") from error
-            for at in segment.ended:
-                tensors[at] = None
-            for number in segment.dropped:
-                args[number] = None
+            segment.release(tensors, args)
 
     def run_places(self) -> list[int]:
         """The addresses that the runner is called with."""

@@ -1,68 +1,43 @@
-"""Places of the inputs and results of a captured Program."""
+"""The payloads of a captured Program's run by their sources, and where its results go."""
 
-from enum import Enum
 from typing import Any, NamedTuple
 
+from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind, Sources
 from glasshouse.graph.node import Node, computed
 from glasshouse.tensor import Tensor
 
-
-class PlaceKind(Enum):
-    """Kinds of owners of payloads; the number of a PayloadPlace counts those of its kind."""
-
-    TENSOR = "a tensor that the graph owns or is given"
-    GRADIENT = "the gradient of such a tensor"
-    KEY = "a random key that the run draws"
-    OUTPUT = "an output of the forward Program"
-    COTANGENT = "a gradient of a result that the backward pass is given"
-    BACKWARD_OUTPUT = "an output of the backward Program"
-    CONSTANT = "a payload that is the same in each run"
-
-
 # Every run compares these, and names of a module are read faster than those of an Enum.
-_: list[PlaceKind]
-TENSOR, GRADIENT, KEY, OUTPUT, COTANGENT, *_ = PlaceKind
-
-
-class PayloadPlace(NamedTuple):
-    """One place by kind and number; of a constant the payload itself."""
-
-    kind: PlaceKind
-    number: int = -1
-    payload: Node | None = None
+INPUT, GRADIENT, KEY, OUTPUT, COTANGENT, BACKWARD_OUTPUT, _ = SourceKind
 
 
 class TensorUpdate(NamedTuple):
-    """The tensor (or gradient) of this number gets the payload at a place, or None."""
+    """The tensor (or gradient) of this number gets the payload of a source, or None."""
 
     number: int
-    place: PayloadPlace | None
+    source: Source | None
     spec: object
 
-
-class OutputKind(Enum):
-    """Kinds of outputs of the graph."""
-
-    VALUE = "no tensor: the same value each time"
-    TENSOR = "a tensor that the graph owns or is given"
-    GRADIENT = "the gradient of such a tensor"
-    NEW = "a new tensor of what is at a place"
-    SAME = "the same tensor as an output before it"
+    @classmethod
+    def to(cls, number: int, tensor: Tensor | None, sources: Sources) -> "TensorUpdate":
+        """The update that makes a tensor of this number what it is now."""
+        if tensor is None:
+            return cls(number, None, None)
+        return cls(number, sources.of(tensor.payload), tensor.spec)
 
 
 class GraphOutput(NamedTuple):
-    """One output of the graph. `is_spent`: its backward pass was part of the graph."""
+    """One output of the graph: its kind, and `what` it is of that kind: the number of an input or
+    of an earlier output, a constant, or the source of a new tensor's value. `is_spent`: its
+    backward pass was part of the graph."""
 
-    kind: OutputKind
-    number: int = -1
-    value: object = None
-    place: PayloadPlace | None = None
+    kind: ResultKind
+    what: Any
     spec: object = None
     is_spent: bool = False
 
 
 class RunPayloads:
-    """The payloads of one run by place."""
+    """The payloads of one run by their sources."""
 
     __slots__ = ("tensors", "handles", "keys", "outputs", "backend", "cotangents")
 
@@ -76,19 +51,19 @@ class RunPayloads:
         self.outputs: list[Node] = []
         self.cotangents: list[Node] = []
 
-    def get(self, place: PayloadPlace) -> Node:
-        kind, number, payload = place
-        if kind is TENSOR:
-            return self.tensors[number]
+    def get(self, source: Source) -> Node:
+        kind, what = source
+        if kind is INPUT:
+            return self.tensors[what]
         if kind is OUTPUT:
-            return self.outputs[number]
+            return self.outputs[what]
         if kind is GRADIENT:
-            gradient = self.handles[number].grad
+            gradient = self.handles[what].grad
             bring_to_backend(gradient, self.backend)
             return gradient.payload
         if kind is KEY:
-            return self.keys[number].payload
-        return self.cotangents[number] if kind is COTANGENT else payload
+            return self.keys[what].payload
+        return self.cotangents[what] if kind is COTANGENT else what
 
 
 def bring_to_backend(tensor: Tensor, backend: Any) -> None:

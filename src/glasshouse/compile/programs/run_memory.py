@@ -1,0 +1,73 @@
+"""The memory of a Program's runs: arena and outputs, also where the Program is planned only."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
+from glasshouse.compile.programs.code import OutputSpec, output_specs_of, outputs_of, uses_of
+from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+
+MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
+ALIGNMENT = 64  # bytes of a line of the cache
+OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with the Program of a PyTorch graph
+
+
+class OwnArena:
+    """A small arena that stays with its Program: asking a manager would cost more."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory: np.ndarray = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        begin = self.memory.ctypes.data
+        self.first, self.nbytes = -begin % ALIGNMENT, nbytes
+        self.address: int = begin + self.first
+
+    def numpy(self) -> np.ndarray:
+        """The bytes of the arena."""
+        return self.memory[self.first : self.first + self.nbytes]
+
+
+@functools.lru_cache(MOST_OUTPUTS)
+def described_output(output: OutputSpec) -> tuple[Any, ...]:
+    """Describe an output for a run: (donor, shape, dtype, bytes, tag). Parameters are outputs of
+    Programs for many sizes: equal ones are one object, for the garbage collector looks through
+    each."""
+    spec = output.spec
+    return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag
+
+
+def allocate(specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, Any]) -> list[Any]:
+    """Memory for each output of a run: that of the donated input, by its number, whose place it
+    takes, or else a manager's; None for a small one, for which a manager would cost more."""
+    wanted = [x[3:] for x in specs if x[3] >= SMALL_BYTES and x[0] not in donated]
+    buffers = iter(manager.alloc_all(wanted) if wanted else ())
+    return [
+        donated[x[0]] if x[0] in donated else next(buffers) if x[3] >= SMALL_BYTES else None
+        for x in specs
+    ]
+
+
+class PlannedProgram:
+    """The plan of a Program that is not built, with a Program's attributes."""
+
+    def __init__(self, plan: ProgramPlan) -> None:
+        self.plan = plan
+        self.outputs: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = outputs_of(plan)
+        self.output_specs: list[tuple[Any, ...]] = list(
+            map(described_output, output_specs_of(plan))
+        )
+        self.kept: int = len(plan.kept)
+        self.kept_steps: int = plan.kept_steps
+        self.arena_bytes: int = plan.arena_bytes
+        self.count: int = len(plan.schedule)
+        self.owns: list[bool] = plan.owns
+        self.lines: dict[int, str] = {}
+        self.input_ends: dict[int, int]
+        self.output_begins: dict[int, int]
+        self.output_ends: dict[int, int]
+        self.input_ends, self.output_begins, self.output_ends = uses_of(plan)
+        self.hosts: list[FusedKernel | LoweredStep] = [
+            step for step in plan.schedule if step.lowerer.is_host
+        ]
