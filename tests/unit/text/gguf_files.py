@@ -32,7 +32,7 @@ def value(x):
         return 6, struct.pack("<f", x)
     if isinstance(x, str):
         return 8, text(x)
-    codes = [value(item) for item in x]
+    codes = [value(item) if type(item) is not int else (5, struct.pack("<i", item)) for item in x]
     body = struct.pack("<IQ", codes[0][0], len(x)) + b"".join(data for _, data in codes)
     return 9, body
 
