@@ -152,7 +152,17 @@ def test_exceptions_are_functions_that_are_not_called():
     assert {name for name, _, _ in CALLS} <= set(FUNCTIONS)
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in EXCEPTIONS])
+SLOW = ("gh.igamma", "gh.igammac")  # the same functions as gh.special's under another name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name in FUNCTIONS
+        if name not in EXCEPTIONS
+    ],
+)
 def test_what_accumulates_or_counts_is_wide(name):
     calls = calls_of(name)
     assert calls, f"Name a call of {name} in narrow_calls.py."

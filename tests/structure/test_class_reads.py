@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 # What a class is, and the rules that look into one.
 DOORS = ("capture/guards/class_reads.py", "capture/rules/class_lookups.py")
@@ -59,7 +60,7 @@ def is_read(node) -> bool:
 
 def reads(file: str, tree: ast.AST):
     """(function, line) of each look into a class."""
-    for function in ast.walk(tree):
+    for function in nodes_of(tree):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
                 if is_read(node):

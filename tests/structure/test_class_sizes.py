@@ -4,6 +4,7 @@ that share one `self`."""
 import ast
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 MOST_METHODS = 60  # of a class and its bases
 MOST_ATTRIBUTES = 15  # that they set on `self`
@@ -52,7 +53,7 @@ def classes_of(modules) -> dict[str, ast.ClassDef]:
     return {
         node.name: node
         for tree in modules.values()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef)
     }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.structure.conftest import PACKAGE, SOURCES
+from tests.structure.syntax import nodes_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "inside" / "architecture.md").read_text()
@@ -21,7 +22,7 @@ RETIRED = re.findall(r"`(\w+)`", GLOSSARY.partition("Retired: ")[2])
 
 
 def test_each_class_of_the_glossary_is_defined_once(modules):
-    nodes = (node for tree in modules.values() for node in ast.walk(tree))
+    nodes = (node for tree in modules.values() for node in nodes_of(tree))
     defined = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert len(CLASSES) > 20
     assert {name: defined[name] for name in CLASSES} == dict.fromkeys(CLASSES, 1)
@@ -51,7 +52,7 @@ CATCH_ALLS = {"found", "known", "seen", "settle", "again"}  # they say that ther
 
 def bound_names(tree: ast.AST):
     """(name, line) of all that a module binds: functions, classes, parameters, variables."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler) and node.name:
             yield node.name, node.lineno
         elif isinstance(node, ast.arg):

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 import glasshouse as gh
 import glasshouse.interop
@@ -267,7 +268,7 @@ def raised_messages(modules):
     """(file:line, text) of every message given to one of our errors, whole or in four parts."""
     classes = {n for n in dir(gh.base.errors) if n.endswith("Error")}
     for path, tree in modules.items():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
             if node.func.id not in classes or not node.args:
@@ -295,7 +296,7 @@ def test_capture_asks_for_the_version_of_python_in_one_file(modules):
         file
         for file, tree in modules.items()
         if file.startswith(("capture/", "torch/front/"))
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if getattr(node, "attr", getattr(node, "id", "")) in names
     }
     assert places == {"capture/bytecode/versions.py"}

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 ROOT = Path(__file__).parents[2]
 FILES = [
@@ -20,7 +21,7 @@ FILES = [
 
 def imported_names(tree):
     """Of each name that an import of ours binds: the module, and the name taken from it or None."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ImportFrom) and is_ours(node.module):
             for alias in node.names:
                 yield alias.asname or alias.name, (node.module, alias.name)
@@ -38,9 +39,9 @@ def is_ours(module):
 def rebound_names(tree):
     """Names that assignments or parameters bind too: an attribute may belong to either value."""
     stores = (
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        n.id for n in nodes_of(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
-    return {*stores, *(n.arg for n in ast.walk(tree) if isinstance(n, ast.arg))}
+    return {*stores, *(n.arg for n in nodes_of(tree) if isinstance(n, ast.arg))}
 
 
 def attribute_chain(node):
@@ -82,7 +83,7 @@ def missing_names(source):
             continue  # an optional package that is not installed
         if bound not in rebound and len(targets[bound]) == 1:
             loaded[bound] = value
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             start, attributes = attribute_chain(node)
             value = loaded.get(start)

@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 PATCHES = "torch/patches/"
 # What begins with an underscore in Python's own library, and is documented.
@@ -31,14 +32,14 @@ def imported(node) -> list[str]:
 
 def docstrings(tree) -> set[int]:
     """The strings that stand alone, by id."""
-    alone = (node for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    alone = (node for node in nodes_of(tree) if isinstance(node, ast.Expr))
     return {id(node.value) for node in alone}
 
 
 def private_uses(tree: ast.Module, leaves: set[str] = frozenset()) -> list[tuple[int, str]]:
     """(line, name) of each private name of PyTorch that a file uses: in an import, as an attribute
     of another object, as the path of a module, or, of `leaves`, as a string."""
-    nodes, alone = list(ast.walk(tree)), docstrings(tree)
+    nodes, alone = list(nodes_of(tree)), docstrings(tree)
     paths = [(node.lineno, path) for node in nodes for path in imported(node)]
     uses = [(line, path) for line, path in paths if any(map(is_private, path.split(".")))]
     own = {x.attr for x in nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Store)}
@@ -57,9 +58,9 @@ def private_uses(tree: ast.Module, leaves: set[str] = frozenset()) -> list[tuple
 
 def leaves_of(tree: ast.Module) -> set[str]:
     """The private attributes that a file of patches looks up, but for names of operators."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node for node in nodes_of(tree) if isinstance(node, ast.Call))
     named = {id(x) for c in calls if getattr(c.func, "id", "") in OPERATORS for x in ast.walk(c)}
-    nodes = [node for node in ast.walk(tree) if id(node) not in named]
+    nodes = [node for node in nodes_of(tree) if id(node) not in named]
     texts = [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
     found = {x for text in texts if " " not in text for x in re.findall(r"(?<![\w])_\w+$", text)}
     return {
@@ -85,7 +86,7 @@ def test_private_names_of_pytorch_stand_in_patches_alone(modules, leaves):
 
 def test_no_production_code_uses_mocks(modules):
     for path, tree in modules.items():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             names = [x.name for x in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.startswith("unittest") for name in names), path

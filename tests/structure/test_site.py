@@ -26,6 +26,7 @@ BY_EXAMPLE = [DOCS / "inside" / name for name in ("capture_by_example.md", "prog
 FROM_SCRATCH = DOCS / "inside" / "from_scratch.md"
 PAGES = sorted([*DOCS.glob("start/*.md"), *DOCS.glob("how_to/*.md"), DOCS / "index.md", README])
 MOST_LINES = 150
+SLOW = ("fit_into_memory", "generate_text", "quantise_a_model", "train_an_application")
 LIBRARIES = {"torch", "sklearn", "PIL", "jax", "transformers", "onnx"}
 
 
@@ -56,7 +57,13 @@ def check_outputs(page: Path, space: dict) -> None:
             assert checker.check_output(text, printed, options), f"{page}:{line}\n{printed}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *STOREYS, *BY_EXAMPLE], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] * (page.stem in SLOW))
+        for page in (*PAGES, *STOREYS, *BY_EXAMPLE)
+    ],
+)
 def test_code_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     code = "".join(text for language, text, _ in blocks_of(page) if language == "python")
     for library in LIBRARIES & set(re.findall(r"^(?:import|from) (\w+)", code, re.M)):

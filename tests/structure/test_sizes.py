@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.structure.conftest import PACKAGE, SOURCES
+from tests.structure.syntax import nodes_of
 
 ROOT = Path(__file__).parents[2]
 MOST_LINES = 500  # of a file
@@ -82,7 +83,7 @@ def test_folders_hold_few_files():
 
 def functions_of(tree: ast.Module):
     kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [node for node in nodes_of(tree) if isinstance(node, kinds)]
 
 
 def lines_without_docstring(node) -> int:
@@ -127,7 +128,7 @@ def test_a_reason_is_a_sentence(reasons):
 def test_each_class_has_a_name_of_its_own(modules):
     places = defaultdict(list)
     for file, tree in modules.items():
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{file}:{node.lineno}")
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

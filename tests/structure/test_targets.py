@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 
 import pytest
+from tests.structure.syntax import nodes_of
 
 import glasshouse as gh
 from glasshouse.compile.building import toolchain
@@ -26,7 +27,7 @@ def names() -> set[str]:
 def asked_for(tree: ast.Module) -> set[str]:
     """The names of lowerers that occur in a source as strings, attributes or imports."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(node.value)
         elif isinstance(node, ast.Attribute):

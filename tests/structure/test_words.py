@@ -4,6 +4,7 @@ import ast
 import re
 
 from tests.structure.conftest import PACKAGE, SOURCES
+from tests.structure.syntax import nodes_of
 
 ROOT = PACKAGE.parents[1]
 
@@ -23,7 +24,7 @@ def test_docstrings_begin_with_a_verb_or_a_noun(modules):
     begun = [
         f"{file}:{getattr(node, 'lineno', 1)}: {text[:60]}"
         for file, tree in modules.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, DOCUMENTED)
         and (text := ast.get_docstring(node) or "").startswith(("What ", "Whatever "))
     ]
@@ -45,7 +46,7 @@ def test_no_variable_or_parameter_is_named_by_a_bare_participle(modules):
     names = [
         f"{file}:{node.lineno}: {name}"
         for file, tree in modules.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if (name := name_bound_by(node)) in PARTICIPLES
     ]
     assert names == [], "Name the thing: inputs, results, saved values."

@@ -35,7 +35,7 @@ class Explanation:
     @property
     def operations(self) -> int:
         """How many operations the graphs have."""
-        return sum(count(graph) for graph in self.graphs)
+        return sum(entry.operations for entry in self.entries)
 
     def __str__(self) -> str:
         head = (
@@ -46,7 +46,7 @@ class Explanation:
         rows = [
             [
                 entry.name,
-                str(count(entry.graph)) if entry.graph is not None else "0",
+                str(entry.operations),
                 str(len(entry.guards)),
                 milliseconds(entry.capture_ns),
                 milliseconds(entry.compile_ns),
@@ -77,8 +77,3 @@ class Explanation:
         return "\n".join(parts)
 
     __repr__ = __str__
-
-
-def count(graph: Any) -> int:
-    """The operations of a graph module."""
-    return sum(node.op.startswith("call_") for node in graph.graph.nodes)

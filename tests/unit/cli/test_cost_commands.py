@@ -114,7 +114,7 @@ def test_calibrate_writes_a_profile(tmp_path):
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
     [
-        ("1 / 0", 1, "ZeroDivisionError"),
+        pytest.param("1 / 0", 1, "ZeroDivisionError", marks=pytest.mark.slow),
         ("import sys; sys.exit(3)", 3, ""),
         ("import sys; sys.exit()", 0, ""),
         ("raise KeyboardInterrupt", 1, "Aborted"),

@@ -335,6 +335,7 @@ def other_steps(folder):
     return "saved"
 
 
+@pytest.mark.slow
 def test_ranks_with_other_steps_are_refused(ranks, tmp_path):
     for message in ranks(other_steps, tmp_path):
         assert "expected one step on all ranks; got [0, 1]" in message

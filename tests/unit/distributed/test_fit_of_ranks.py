@@ -120,6 +120,7 @@ def resumed(folder):
     return fitted([Checkpoint(folder, every=1)], resume=folder)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_another_number_of_ranks(ranks, tmp_path):
     expected = resumed(tmp_path / "never stopped")
     ranks(stopped, tmp_path / "a", 4)

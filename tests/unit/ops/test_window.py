@@ -76,7 +76,7 @@ def test_derivatives_of_every_order(check_derivatives, options):
     check_derivatives(lambda g: window_scatter(g, keys, **options), g)
 
 
-@pytest.mark.parametrize("rows", [4096, 10_001, 3_000_000])
+@pytest.mark.parametrize("rows", [4096, 10_001, pytest.param(3_000_000, marks=pytest.mark.slow)])
 def test_gradients_of_many_rows_fit_on_the_stack(rows):
     values = np.random.default_rng(0).standard_normal((rows, 6)).astype(np.float32)
     with gh.backends.use("lazy"), flags.override(compile="always"):

@@ -93,6 +93,7 @@ def test_advice_names_the_line_the_cost_and_the_gain(profiles):
         assert part in told.text
 
 
+@pytest.mark.slow
 def test_gains_are_no_more_than_what_was_recorded(profiles):
     for prof in profiles.values():
         for told in advice(prof.trace):

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import glasshouse as gh
 from glasshouse.capture.check.world import outside
@@ -30,6 +32,7 @@ print(sorted(ReachedNames(outside(step)).tensors.values()))
 """
 
 
+@pytest.mark.slow
 def test_names_do_not_depend_on_the_order_of_sets():
     outputs = {
         subprocess.run(

@@ -157,6 +157,7 @@ def test_packed_and_unpacked_weights_give_the_same_scores(tmp_path, kind):
     assert {p.dtype.name for p in unpacked.parameters()} == {"float32"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Q4_K", "Q6_K"])
 def test_matrices_of_a_file_keep_their_bytes_and_train_by_adapters(tmp_path, kind):
     gh.manual_seed(0)

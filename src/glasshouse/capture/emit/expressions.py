@@ -184,6 +184,9 @@ class ValueEmitter:
         return name
 
     def output(self, var: Var, node: IRNode) -> str:
+        if node.op == "placeholder":  # a tensor that was made of an array
+            (tensor,) = (x for other, x in self.tracer.operands.inputs if other is node)
+            return self.name(tensor)
         at = self.outputs.get(node)
         if at is None:
             at = self.outputs[node] = len(self.outputs)

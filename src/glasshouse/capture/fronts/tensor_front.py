@@ -13,11 +13,20 @@ from glasshouse.capture.rules.subscripts import note_data
 from glasshouse.capture.trace.front import FrontEnd, is_number
 from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
-from glasshouse.capture.values.var import Break, Recipe, ValueSource, Var, constant
+from glasshouse.capture.values.var import (
+    Break,
+    Recipe,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    constant,
+)
 from glasshouse.dispatch.bind import state
 from glasshouse.ir.node import IRNode
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
+from glasshouse.tensor.standard.creation import asarray
+from glasshouse.tensor.torch_names.made import from_numpy
 
 FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
 FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # of results, by their arguments
@@ -55,6 +64,40 @@ class TensorFront(FrontEnd):
         ]
         expected = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
         tracer.guards.add("spec", spec, expected)
+
+    # -- arrays of NumPy's -----------------------------------------------------------------------
+
+    def apply(
+        self,
+        tracer: "CaptureTracer",
+        op: str,
+        target: Any,
+        fn: Any,
+        args: list[Var],
+        kwargs: dict[Any, Any],
+        *,
+        numbers: bool = False,
+    ) -> Var:
+        if fn is from_numpy and len(args) == 1 and is_array_input(args[0]):
+            return self.lift_array(tracer, args[0], from_numpy)
+        args = [self.lift_array(tracer, x, asarray) if is_array_input(x) else x for x in args]
+        return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
+
+    def lift_array(self, tracer: "CaptureTracer", var: Var, convert: Any) -> Var:
+        """An array as an input of the graph: a tensor, made from it by `convert` in each call."""
+        lifted = tracer.operands.arrays.get((id(var), convert))
+        if lifted is None:
+            shape, dtype = var.value.shape, var.value.dtype
+            text = f"an array of shape {shape} and dtype {dtype}"
+            tracer.typed(var)
+            tracer.guards.add("call", var.origin, GuardCheck(is_laid_out, (shape, dtype), text))
+            tensor = convert(var.value)
+            node = tracer.graph.placeholder(var.origin.text.replace("__dict__", ""))
+            node.meta["varies"] = False
+            tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(convert, (var,)))))
+            lifted = tracer.heap.track(Var(tensor, node))
+            tracer.operands.arrays[id(var), convert] = lifted
+        return lifted
 
     # -- sizes that vary -------------------------------------------------------------------------
 
@@ -258,6 +301,16 @@ class TensorFront(FrontEnd):
 
     def describe(self, node: IRNode, value: Any) -> None:
         node.meta["spec"] = value.spec
+
+
+def is_array_input(var: Var) -> bool:
+    """Whether a value is an array of NumPy's that existed before the trace."""
+    return type(var.value) is np.ndarray and isinstance(var.origin, ValueSource)
+
+
+def is_laid_out(value: Any, layout: Any) -> bool:
+    """Whether a value is an array of a shape and dtype."""
+    return type(value) is np.ndarray and (value.shape, value.dtype) == layout
 
 
 def may_squeeze(node: IRNode) -> bool:

@@ -26,13 +26,12 @@ from glasshouse.capture.rules.constants import (
     rely_on_code,
 )
 from glasshouse.capture.rules.inlining import LIMIT_DEPTH, inline, leave_to_python, why_opaque
+from glasshouse.capture.rules.numbers import is_number_call, of_numbers
 from glasshouse.capture.rules.opcodes import COLLECTS
 from glasshouse.capture.rules.operators import (
     OPERATORS,
     UNARY,
     binary,
-    is_number_call,
-    of_numbers,
     unary,
 )
 from glasshouse.capture.rules.polyfill_calls import call_getter

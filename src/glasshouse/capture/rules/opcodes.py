@@ -25,7 +25,8 @@ from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.imports import has_in_its_dict, import_name, loaded_module
 from glasshouse.capture.rules.iteration import drained_by, let_go, step
 from glasshouse.capture.rules.new_objects import new_dict, new_function, new_set
-from glasshouse.capture.rules.operators import BINARY, COMPARE, binary, exact_bool, length, unary
+from glasshouse.capture.rules.numbers import COMPARE
+from glasshouse.capture.rules.operators import BINARY, binary, exact_bool, length, unary
 from glasshouse.capture.rules.polyfill_calls import is_iterable
 from glasshouse.capture.rules.subscripts import get_item, parts_of, put_back, search, set_item
 from glasshouse.capture.rules.variables import (

@@ -1,6 +1,5 @@
 """Operators, truth and length: Python's protocols for them."""
 
-import math
 import operator
 import sys
 import types
@@ -9,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glasshouse.capture.frames.frame import CapturedIterator
-from glasshouse.capture.guards.outcomes import Among, OutcomeWriter, rely_on
 from glasshouse.capture.rules.builtins.container_methods import container_method
 from glasshouse.capture.rules.builtins.methods import builtin_method
 from glasshouse.capture.rules.builtins.set_methods import set_method
@@ -17,8 +15,15 @@ from glasshouse.capture.rules.constants import compares_in_python
 from glasshouse.capture.rules.containers import is_dict, whole_dict
 from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.new_objects import new_dict, new_set
+from glasshouse.capture.rules.numbers import (
+    ARITHMETIC,
+    COMPARE,
+    all_vary,
+    is_number_call,
+    is_size_call,
+    of_numbers,
+)
 from glasshouse.capture.values.plain import (
-    ARRAY_SCALARS,
     FUNCTIONS,
     SCALARS,
     is_heap,
@@ -31,12 +36,10 @@ from glasshouse.capture.values.var import (
     Break,
     SymbolicNumber,
     Then,
-    ValueSource,
     Var,
     computed,
     pending,
 )
-from glasshouse.ir.node import IRNode
 
 if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
@@ -45,18 +48,6 @@ if TYPE_CHECKING:
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
 BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
-COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
-OF_NUMBERS = "add sub mul truediv floordiv mod pow".split()
-ARITHMETIC: set[Any] = {
-    *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS for i in ("", "i")),
-    *(getattr(math, name) for name in "sqrt exp log cos sin pow floor ceil tanh".split()),
-    *(operator.neg, operator.pos, float, int, abs, min, max, round),
-}
-SURE: set[Any] = {
-    *(getattr(operator, f"{i}{name}") for name in OF_NUMBERS[:3] for i in ("", "i")),
-    *(operator.neg, operator.pos, abs, float),
-}
-WHOLE_DIVISIONS: set[Any] = {operator.mod, operator.imod, operator.floordiv, operator.ifloordiv}
 REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
 REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)
 IN_PLACE = dict(zip(BINARY[len(PLAIN) :], PLAIN, strict=True))
@@ -114,59 +105,6 @@ def as_builtin(fn: Callable[..., Any], x: Var, name: str, then: Then) -> Callabl
         return tracer.deliver(then, tracer.real_call(Var(fn), [Var(kind())], {}))
 
     return convert
-
-
-def may_vary(t: "CaptureTracer", fn: Callable[..., Any]) -> bool:
-    """Whether each call may do arithmetic again: it cannot raise, or is the library's."""
-    return fn in SURE or fn in ARITHMETIC and t.frames[-1].trusted
-
-
-def is_number_call(t: "CaptureTracer", args: list[Any]) -> bool:
-    return (
-        bool(args)
-        and any(t.varies(x) for x in args)
-        and all(
-            type(x.value) in (int, float, *ARRAY_SCALARS)
-            and (x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber)))
-            for x in args
-        )
-    )
-
-
-def is_size_call(t: "CaptureTracer", args: list[Any]) -> bool:
-    """Whether arithmetic is on sizes that the graph computes."""
-    return any(isinstance(x.origin, IRNode) for x in args) and all(
-        type(x.value) in (int, float) for x in args
-    )
-
-
-def of_numbers(t: "CaptureTracer", fn: Callable[..., Any], args: list[Any]) -> Var | None:
-    """An operation on numbers, some of which vary. Later calls do it again, or rely on its
-    outcome; None if they rely on the numbers."""
-    if may_vary(t, fn) or divides_by_constant(fn, args):
-        return t.number(fn, args)
-    tells = fn is bool or fn in COMPARE or isinstance(fn, Among)
-    outcome = OutcomeWriter(t).outcome(fn, args) if tells or fn in ARITHMETIC else None
-    if outcome is None:
-        return None
-    try:
-        value = fn(*(x.value for x in args))
-    except (ArithmeticError, TypeError, ValueError):
-        return None
-    if tells:
-        rely_on(t, outcome, "truth", value)
-        return Var(value)
-    if type(value) not in (int, float):
-        return None
-    rely_on(t, outcome, "type", type(value))
-    return t.number(fn, args)
-
-
-def number(t: "CaptureTracer", fn: Callable[..., Any], args: list[Any]) -> Var:
-    """The Var of arithmetic that later calls do again."""
-    for x in args:
-        t.typed(x)
-    return Var(t.do(fn, *(x.value for x in args)), SymbolicNumber(fn, tuple(args)))
 
 
 @pending
@@ -437,6 +375,9 @@ def truth(t: "CaptureTracer", x: Var, then: Callable[..., Any]) -> Any:
     if t.guards.live and t.front.is_hidden(x):
         reason = "a branch on a number that a tensor holds"
         raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
+    if t.guards.live and isinstance(x.origin, SymbolicNumber) and all_vary(t, [x]):
+        reason = "a branch on numbers that differ from call to call"
+        raise Break(reason, Var(exact_bool), [x], hint=NUMBER_HINT)
     if value is True or value is False or value is None:
         t.concretize(x)
         return then(t, bool(value))
@@ -492,12 +433,6 @@ def length(t: "CaptureTracer", x: Var, then: Then) -> Any:
     if items is None:
         raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
     return t.deliver(then, computed(len(items), ()))
-
-
-def divides_by_constant(fn: Callable[..., Any], args: list[Any]) -> bool:
-    """Whether this is // or % of whole numbers by a constant, which cannot raise."""
-    whole = fn in WHOLE_DIVISIONS and all(type(x.value) is int for x in args)
-    return whole and args[1].origin is None and args[1].value != 0
 
 
 def method_name(fn: Callable[..., Any]) -> str:

@@ -13,7 +13,8 @@ from glasshouse.capture.rules.class_lookups import known_object
 from glasshouse.capture.rules.constants import call_concrete, concrete_key
 from glasshouse.capture.rules.containers import is_dict, set_key, stored_items, whole_set
 from glasshouse.capture.rules.descriptors import bound_method
-from glasshouse.capture.rules.operators import is_number_call, of_numbers, same_item
+from glasshouse.capture.rules.numbers import is_number_call, of_numbers
+from glasshouse.capture.rules.operators import same_item
 from glasshouse.capture.values.plain import MISSING, is_trusted
 from glasshouse.capture.values.polyfills import contains_in
 from glasshouse.capture.values.signatures import without_proxy

@@ -44,6 +44,7 @@ EVERYBODY = "every object"  # in place of the object whose entries are full
 RESULTS = "the results that Python computes", "of the captured graph"  # see on_internal_error
 # Entries that differ in sizes of tensors, or in lengths, that are captured when they are first met.
 SIZES_AT_ONCE, LENGTHS_AT_ONCE = 3, 2
+ENTRIES_WITHOUT_OPERATIONS = 4  # after so many, a function without operations is left to Python
 MOST_OBJECTS = 16  # the limit for all objects, as a multiple of the limit for one
 
 
@@ -190,6 +191,9 @@ def miss(dispatcher: Any, *slots: Any) -> Any:
     and returns the last call to make, after all values of the capture are dropped."""
     hold()
     hook, code = native(), dispatcher.fn.__code__
+    if dispatcher.__dict__.get("hopeless"):
+        hook.set_skip(code, True)
+        return plainly(dispatcher.fn, slots)()
     callback = hook.set_hook(None)
     try:
         go_on = capture_call(dispatcher, slots, callback)
@@ -259,7 +263,14 @@ def may_capture(dispatcher: Any, capture: "Capture", slots: tuple[Any, ...]) -> 
     if any(looks_up_itself(type(x)) or compares_itself(x) for x in slots):
         return False
     if not entries:
-        return not dispatcher.__dict__.get("hopeless")
+        return True
+    if len(entries) >= ENTRIES_WITHOUT_OPERATIONS and has_no_operations(capture, code):
+        where = f"{code.co_filename}:{code.co_firstlineno}"
+        capture.breaks.append(
+            (where, f"{dispatcher.fn.__qualname__} has no operation on tensors: Python runs it", "")
+        )
+        dispatcher.hopeless = True
+        return False
     owner = owner_of(slots)
     full = dispatcher.__dict__.setdefault("full", [])
     if EVERYBODY in full or owner is not None and any(referent(x) is owner for x in full):
@@ -288,6 +299,12 @@ def may_capture(dispatcher: Any, capture: "Capture", slots: tuple[Any, ...]) -> 
         stacklevel=4,
     )
     return False
+
+
+def has_no_operations(capture: Capture, code: CodeType) -> bool:
+    """Whether no part of a function that was captured has an operation: plain Python runs it."""
+    root = original_of(code)[0]
+    return not any(info.operations for info in capture.entries if info.root is root)
 
 
 def is_growing(dispatcher: Any, entries: list[Any], slots: tuple[Any, ...]) -> bool:

@@ -1,6 +1,7 @@
 """The entries of a captured function: their descriptions and lifetimes."""
 
 import weakref
+from types import CodeType
 from typing import Any
 
 from glasshouse.capture.bytecode.instructions import original_of
@@ -14,8 +15,9 @@ class EntryInfo:
     """A description of an entry: its guards, graph, source, how it ended."""
 
     def __init__(
-        self, name: str, guards: list[Guard], about: list[Guard | None], owner: Any
+        self, code: CodeType, name: str, guards: list[Guard], about: list[Guard | None], owner: Any
     ) -> None:
+        self.root: CodeType = original_of(code)[0]  # of which it may be a part
         self.name = name
         self.guards = guards
         self.about = about
@@ -26,6 +28,12 @@ class EntryInfo:
         self.reason = self.where = ""  # of the break that it ends with
         self.capture_ns = self.compile_ns = 0
         self.exported: ExportedTrace | None = None  # for export
+
+    @property
+    def operations(self) -> int:
+        """How many operations the graph has."""
+        nodes = () if self.graph is None else self.graph.graph.nodes
+        return sum(node.op.startswith("call_") for node in nodes)
 
 
 def entries_of(dispatcher: Any) -> list[Any]:

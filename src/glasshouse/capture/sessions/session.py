@@ -369,9 +369,8 @@ class CaptureSession(BreakContinuation):
             guards.append(Guard("call", place, unchanged))
         read = [*tracer.guards.read, *(x for x in emitter.referents if isinstance(x, ValueSource))]
         compiler = GuardCompiler(guards, read)
-        info = EntryInfo(
-            self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots))
-        )
+        name, owner = self.fn.__qualname__, link_to(owner_of(self.slots))
+        info = EntryInfo(self.fn.__code__, name, guards, compiler.about, owner)
         info.graph, info.source = getattr(self, "module", None), emitter.text
         if broke is not None:
             info.reason, info.where = broke.reason, at.where

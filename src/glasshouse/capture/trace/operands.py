@@ -12,6 +12,7 @@ class GraphOperands:
     def __init__(self) -> None:
         self.inputs: list[tuple[IRNode, Var]] = []  # of each placeholder
         self.lifted: dict[int, tuple[IRNode, Var]] = {}  # inputs and members, by the Var's id
+        self.arrays: dict[tuple[int, Any], Var] = {}  # tensors of arrays, by Var's id and function
         self.members: dict[str, object] = {}  # of the graph's module
         self.snapshots: dict[
             int, tuple[Any, ...]

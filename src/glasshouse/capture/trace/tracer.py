@@ -26,6 +26,7 @@ from glasshouse.capture.rules import (
     constants,
     containers,
     iteration,
+    numbers,
     operators,
     polyfill_calls,
 )
@@ -92,7 +93,7 @@ class CaptureTracer:
     get_attribute: Any = attributes.get_attribute
     set_attribute: Any = attributes.set_attribute
     truth: Any = operators.truth
-    number: Callable[..., Var] = operators.number
+    number: Callable[..., Var] = numbers.number
     get_iter: Any = iteration.get_iter
     next_of: Any = iteration.next_of
     sequence: Callable[..., Any] = containers.sequence

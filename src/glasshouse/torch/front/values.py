@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from glasshouse.capture.rules.operators import ARITHMETIC, COMPARE
+from glasshouse.capture.rules.numbers import ARITHMETIC, COMPARE
 from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance

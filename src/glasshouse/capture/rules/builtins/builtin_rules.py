@@ -49,7 +49,8 @@ from glasshouse.capture.rules.constants import (
 from glasshouse.capture.rules.descriptors import bound_method
 from glasshouse.capture.rules.identity import identical
 from glasshouse.capture.rules.new_objects import new_set
-from glasshouse.capture.rules.operators import as_builtin, is_number_call, length
+from glasshouse.capture.rules.numbers import is_number_call
+from glasshouse.capture.rules.operators import as_builtin, length
 from glasshouse.capture.rules.subscripts import get_item, search, set_item
 from glasshouse.capture.values.arities import check_arguments
 from glasshouse.capture.values.plain import ARRAY_SCALARS, MISSING
