@@ -1,4 +1,4 @@
-"""What several tests read of the syntax of the package's files."""
+"""Syntax of the package's files, as several tests read it."""
 
 import ast
 import functools

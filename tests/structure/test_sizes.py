@@ -15,7 +15,6 @@ MOST_LINES_OF_A_FUNCTION = 50  # without its docstring
 
 # Files above, each with why. A file that has become short is taken out of here.
 LONG_FILES = {
-    "capture/rules/operators.py": "a rule for each kind of operator, with their types",
     "capture/trace/front.py": "an interface: a method for each question of the trace, with types",
     "capture/rules/opcodes.py": "a table: one short function for each opcode",
     "jax/lax/primitives.py": "a table of functions, with their types",

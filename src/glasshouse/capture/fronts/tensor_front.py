@@ -46,24 +46,13 @@ class TensorFront(FrontEnd):
         tracer.guards.guarded.add(id(source))
         guards.add("type", source, type(value))
         inside = guards.source("dict", source)
-        self.guard_spec(tracer, value, source, inside)
+        guard_spec(self, tracer, value, source, inside)
         backend = guards.source("get", inside, "backend")
         guards.add("is", backend, value.backend)
         node = value.tape_entry
         kind = 0 if node is None else 1 if isinstance(node, Leaf) else 2
         guards.add("kind", inside, ("tape_entry", Leaf, kind))
         guards.add("kind", inside, ("mode", type(None), 0))
-
-    def guard_spec(
-        self, tracer: "CaptureTracer", value: Any, source: ValueSource, inside: ValueSource
-    ) -> None:
-        """Guard shape and dtype; a size that varies may be anything."""
-        spec = tracer.guards.source("get", inside, "spec")
-        sizes = [
-            None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
-        ]
-        expected = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
-        tracer.guards.add("spec", spec, expected)
 
     # -- arrays of NumPy's -----------------------------------------------------------------------
 
@@ -79,25 +68,9 @@ class TensorFront(FrontEnd):
         numbers: bool = False,
     ) -> Var:
         if fn is from_numpy and len(args) == 1 and is_array_input(args[0]):
-            return self.lift_array(tracer, args[0], from_numpy)
-        args = [self.lift_array(tracer, x, asarray) if is_array_input(x) else x for x in args]
+            return lift_array(tracer, args[0], from_numpy)
+        args = [lift_array(tracer, x, asarray) if is_array_input(x) else x for x in args]
         return super().apply(tracer, op, target, fn, args, kwargs, numbers=numbers)
-
-    def lift_array(self, tracer: "CaptureTracer", var: Var, convert: Any) -> Var:
-        """An array as an input of the graph: a tensor, made from it by `convert` in each call."""
-        lifted = tracer.operands.arrays.get((id(var), convert))
-        if lifted is None:
-            shape, dtype = var.value.shape, var.value.dtype
-            text = f"an array of shape {shape} and dtype {dtype}"
-            tracer.typed(var)
-            tracer.guards.add("call", var.origin, GuardCheck(is_laid_out, (shape, dtype), text))
-            tensor = convert(var.value)
-            node = tracer.graph.placeholder(var.origin.text.replace("__dict__", ""))
-            node.meta["varies"] = False
-            tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(convert, (var,)))))
-            lifted = tracer.heap.track(Var(tensor, node))
-            tracer.operands.arrays[id(var), convert] = lifted
-        return lifted
 
     # -- sizes that vary -------------------------------------------------------------------------
 
@@ -301,6 +274,39 @@ class TensorFront(FrontEnd):
 
     def describe(self, node: IRNode, value: Any) -> None:
         node.meta["spec"] = value.spec
+
+
+def lift_array(tracer: "CaptureTracer", var: Var, convert: Any) -> Var:
+    """An array as an input of the graph: a tensor, made from it by `convert` in each call."""
+    lifted = tracer.operands.arrays.get((id(var), convert))
+    if lifted is None:
+        shape, dtype = var.value.shape, var.value.dtype
+        text = f"an array of shape {shape} and dtype {dtype}"
+        tracer.typed(var)
+        tracer.guards.add("call", var.origin, GuardCheck(is_laid_out, (shape, dtype), text))
+        tensor = convert(var.value)
+        node = tracer.graph.placeholder(var.origin.text.replace("__dict__", ""))
+        node.meta["varies"] = False
+        tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(convert, (var,)))))
+        lifted = tracer.heap.track(Var(tensor, node))
+        tracer.operands.arrays[id(var), convert] = lifted
+    return lifted
+
+
+def guard_spec(
+    front: TensorFront,
+    tracer: "CaptureTracer",
+    value: Any,
+    source: ValueSource,
+    inside: ValueSource,
+) -> None:
+    """Guard shape and dtype; a size that varies may be anything."""
+    spec = tracer.guards.source("get", inside, "spec")
+    sizes = [
+        None if front.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
+    ]
+    expected = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
+    tracer.guards.add("spec", spec, expected)
 
 
 def is_array_input(var: Var) -> bool:

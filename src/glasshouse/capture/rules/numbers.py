@@ -41,8 +41,8 @@ def is_number_of_call(x: Var) -> bool:
     """Whether a value is a number, or a comparison of numbers that vary."""
     if type(x.value) is bool:
         return isinstance(x.origin, SymbolicNumber)
-    known = x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber))
-    return known and type(x.value) in (int, float, *ARRAY_SCALARS)
+    has_source = x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber))
+    return has_source and type(x.value) in (int, float, *ARRAY_SCALARS)
 
 
 def is_size_call(t: "CaptureTracer", args: list[Any]) -> bool:
