@@ -1,6 +1,7 @@
 """GGUF files of BERT and T5: states, scores and tokens as transformers and sentencepiece give."""
 
 import contextlib
+import functools
 from functools import partial
 
 import numpy as np
@@ -38,10 +39,16 @@ BERT_SIZES = {"block_count": 2, "context_length": 64, "embedding_length": 64,
               "attention.layer_norm_epsilon": 1e-12}  # fmt: skip
 
 
+@functools.cache
+def trained():
+    """A tokenizer: another one of the same texts may have other numbers."""
+    pytest.importorskip("tokenizers")
+    return Tokenizer.train(TEXTS * 2, 200, "wordpiece", lowercase=True)
+
+
 def word_vocabulary(**more):
     """The metadata of a tokenizer of parts of words, where a mark begins words; the tokenizer."""
-    pytest.importorskip("tokenizers")
-    tokenizer = Tokenizer.train(TEXTS * 2, 200, "wordpiece", lowercase=True)
+    tokenizer = trained()
     tokens = sorted(tokenizer.backend.get_vocab(), key=tokenizer.backend.token_to_id)
     is_mark = [token in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") for token in tokens]
     stored = [t if mark else t[2:] if t.startswith("##") else f"▁{t}"
