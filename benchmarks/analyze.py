@@ -134,7 +134,7 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
         inputs = [built.inputs, *built.targets]
         autocast = None if dtype == "float32" else dtype
         start = time.perf_counter()
-        found = step(built.model, built.loss_of, opt, inputs, autocast=autocast)
+        costs = step(built.model, built.loss_of, opt, inputs, autocast=autocast)
         seconds = time.perf_counter() - start
         del built, opt, inputs
         gc.collect()
@@ -145,11 +145,11 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
                 "optimizer": optimizer,
                 "dtype": dtype,
                 "seconds": seconds,
-                "planned_bytes": found.peaks[-1],
+                "planned_bytes": costs.peaks[-1],
                 "measured_bytes": peak,
                 "resident_bytes": growth,
-                "foretold_bytes": found.resident,
-                "flops_equal": found.counter.total() == flops,
+                "foretold_bytes": costs.resident,
+                "flops_equal": costs.counter.total() == flops,
             }
         )
         print(rows[-1], file=sys.stderr, flush=True)
@@ -160,11 +160,11 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
     """Milliseconds of what-ifs about optimizer and dtype after the first question, and of batches
     after a preparation; whether they are what analyses of their own say."""
     rows, built = [], Ours(name, None, "float32", smoke)
-    given = [built.inputs, *built.targets]
-    size = 16 if smoke else given[0].shape[0]
+    operands = [built.inputs, *built.targets]
+    size = 16 if smoke else operands[0].shape[0]
 
     def inputs(n):
-        return with_batch(given, n)
+        return with_batch(operands, n)
 
     arguments = built.model, built.loss_of, built.optimizer
     start = time.perf_counter()
@@ -182,9 +182,9 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
     for n, optimizer, dtype in questions:
         gc.collect()  # what the analysis before left
         start = time.perf_counter()
-        told = costs(n, optimizer, dtype)
+        estimate = costs(n, optimizer, dtype)
         seconds = time.perf_counter() - start
-        found = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
+        predicted = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
         rows.append(
             {
                 "model": name,
@@ -194,9 +194,10 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
                 "ms": 1e3 * seconds,
                 "first_s": first,
                 "prepare_s": preparing,
-                "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
-                "peak_error": told.peak_bytes / found.peak_bytes - 1,
-                "time_error": told.predicted_ns / found.device_ns - 1,
+                "equal": estimate.peaks == predicted.peaks
+                and estimate.flops == predicted.counter.total(),
+                "peak_error": estimate.peak_bytes / predicted.peak_bytes - 1,
+                "time_error": estimate.predicted_ns / predicted.device_ns - 1,
             }
         )
     return rows + (budget_rows(name, (*arguments, inputs(size))) if name in PLANNED else [])
@@ -209,17 +210,17 @@ def budget_rows(name: str, arguments) -> list[dict]:
     least = first.planner.least.peak_bytes
     for budget in np.linspace(least, first.plain_bytes, 12)[1:-1].astype(int).tolist():
         start = time.perf_counter()
-        told = first.estimate(budget)
+        estimate = first.estimate(budget)
         middle = time.perf_counter()
-        found = first.at(budget)
+        result = first.at(budget)
         rows.append(
             {
                 "model": name,
                 "budget": budget / first.plain_bytes,
                 "ms": 1e3 * (middle - start),
                 "plan_ms": 1e3 * (time.perf_counter() - middle),
-                "told": None if told is None else told / first.plain_ns,
-                "planned": found.extra_ns / found.plain_ns,
+                "told": None if estimate is None else estimate / first.plain_ns,
+                "planned": result.extra_ns / result.plain_ns,
             }
         )
     return rows
@@ -278,14 +279,14 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
         budget = plain.peak_bytes - int((1 - part) * activations)
         start = time.perf_counter()
         try:
-            found = plan(*arguments, budget)
+            choice = plan(*arguments, budget)
         except OptionError as error:
             rows.append({"model": name, "part": part, "refused": str(error)})
             continue
         planning = time.perf_counter() - start
         paths = candidates_of(built.model)
-        choices = {"plain": [], "plan": found.blocks}
-        choices["blocks"] = fewest_blocks(arguments, paths, found.peak_bytes)
+        choices = {"plain": [], "plan": choice.blocks}
+        choices["blocks"] = fewest_blocks(arguments, paths, choice.peak_bytes)
         seconds = seconds_of(built.train, built.model, choices, 1 if smoke else ROUNDS)
         ratio = {k: float(np.median(np.divide(seconds[k], seconds["plain"]))) - 1 for k in seconds}
         rows.append(
@@ -294,10 +295,10 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
                 "batch": built.inputs.shape[0],
                 "part": part,
                 "plan_s": planning,
-                "blocks": len(found.blocks),
-                "peak_bytes": found.peak_bytes,
+                "blocks": len(choice.blocks),
+                "peak_bytes": choice.peak_bytes,
                 "plain_bytes": plain.peak_bytes,
-                "predicted": found.extra_ns / found.plain_ns,
+                "predicted": choice.extra_ns / choice.plain_ns,
                 "measured": ratio["plan"],
                 "uniform": ratio["blocks"],
                 "uniform_blocks": len(choices["blocks"]),
@@ -349,8 +350,8 @@ def ranking(machine, smoke: bool) -> dict:
             train().item()
             pairs.append((predicted / 1e9, fastest(train, 1 if smoke else 2 * REPEATS)))
     predicted, measured = zip(*pairs, strict=True)
-    found = float(np.corrcoef(ranks(predicted), ranks(measured))[0, 1])
-    return {"variants": len(pairs), "spearman": found, "pairs_s": pairs}
+    result = float(np.corrcoef(ranks(predicted), ranks(measured))[0, 1])
+    return {"variants": len(pairs), "spearman": result, "pairs_s": pairs}
 
 
 def time_row(name: str, smoke: bool) -> dict:
@@ -363,12 +364,12 @@ def time_row(name: str, smoke: bool) -> dict:
     built.compute_weights()
     for _ in range(3):
         built.train().item()
-    found = []
+    results = []
     for _ in range(1 if smoke else 5):
         with gh.profile() as prof:
             loss = built.train()
-        found.append(compare(predicted, prof))
-    usual = sorted(found, key=lambda x: x.totals[0].measured)[len(found) // 2]
+        results.append(compare(predicted, prof))
+    usual = sorted(results, key=lambda x: x.totals[0].measured)[len(results) // 2]
     del loss
     return {"model": name, "step_ratio": usual.totals[0].ratio, "kernel_error": usual.kernel_error}
 
@@ -388,17 +389,17 @@ def step_rows(smoke: bool) -> list[dict]:
     rows = []
     for run in runs:
         options = {"machine": machine, "convention": run.case.convention}
-        told = step(run.model, run.loss, run.optimizer, run.inputs, **options)
+        predicted = step(run.model, run.loss, run.optimizer, run.inputs, **options)
         measured_ns, kernel_ns = (statistics.median(x) for x in (run.times, run.kernel_times))
         rows.append(
             {
                 "model": run.name,
-                "predicted_kernels_ns": told.kernel_ns,
-                "predicted_python_ns": told.host_ns,
+                "predicted_kernels_ns": predicted.kernel_ns,
+                "predicted_python_ns": predicted.host_ns,
                 "measured_kernels_ns": kernel_ns,
                 "measured_python_ns": measured_ns - kernel_ns,
-                "ratio": told.predicted_ns / measured_ns,
-                "counts": told.host_work._asdict(),
+                "ratio": predicted.predicted_ns / measured_ns,
+                "counts": predicted.host_work._asdict(),
             }
         )
     return rows
@@ -419,7 +420,7 @@ def scale(name: str, smoke: bool) -> dict[str, float]:
         return F.cross_entropy(out.reshape((-1, sizes[-1])), y.reshape(-1))
 
     start = time.perf_counter()
-    found = step(model, loss, opt, [tokens, tokens], steps=1)
+    costs = step(model, loss, opt, [tokens, tokens], steps=1)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     parameters = sum(p.size for p in model.parameters())
@@ -427,7 +428,7 @@ def scale(name: str, smoke: bool) -> dict[str, float]:
         "parameters": parameters,
         "seconds": seconds,
         "rss_bytes": peak,
-        "planned_bytes": found.peak_bytes,
+        "planned_bytes": costs.peak_bytes,
     }
 
 
@@ -567,8 +568,8 @@ def show_parts(results: dict) -> None:
         "medians of processor time; aim: all ratios within 15 %",
     )
     if "ranking" in results:
-        found = results["ranking"]
-        print(f"\nSpearman over {found['variants']} steps: {found['spearman']:.3f}")
+        result = results["ranking"]
+        print(f"\nSpearman over {result['variants']} steps: {result['spearman']:.3f}")
     if "analysis" in results:
         large = results["analysis"]
         show(

@@ -108,12 +108,14 @@ def main() -> None:
         greedy = speech.BeamDecoder(LETTERS, beam_size=1)
         wrong["greedy"] = errors_of(lambda x, g=greedy: g.decode(x)[0].text, spoken, said)
         cases = {key: partial(all_of, case, spoken) for key, case in cases.items()}
-        found = summarize(measure(cases, 1 if options.smoke else 3))
+        result = summarize(measure(cases, 1 if options.smoke else 3))
         frames = sum(map(len, spoken))
-        results[name] = found | {"errors": wrong, "frames": frames}
-        ratio = found["pyctcdecode"]["median_s"] / found["ours"]["median_s"] if peers else math.nan
+        results[name] = result | {"errors": wrong, "frames": frames}
+        ratio = (
+            result["pyctcdecode"]["median_s"] / result["ours"]["median_s"] if peers else math.nan
+        )
         results[name] |= {"ratio": ratio} if peers else {}
-        micro = [f"{found[key]['median_s'] / frames * 1e6:.0f} µs" for key in cases]
+        micro = [f"{result[key]['median_s'] / frames * 1e6:.0f} µs" for key in cases]
         table.append(
             [name, *micro, f"{ratio:.1f}", *(f"{wrong[k]:.2%}" for k in [*cases, "greedy"])]
         )

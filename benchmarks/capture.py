@@ -209,11 +209,11 @@ def main() -> None:
     layers = 2 if options.smoke else 12
     x = gh.ones((2, 8, WIDTH))
     results = {}
-    for name, model, given in (
+    for name, model, inputs in (
         ("MLP", Mlp(), gh.ones((2, 8))),
         (f"{layers}-layer encoder", Encoder(layers), x),
     ):
-        whole, capture = first_calls(model, given, repeats)
+        whole, capture = first_calls(model, inputs, repeats)
         results[f"capture, {name}"] = capture
         results[f"first call, {name}"] = whole
     count = 200 if options.smoke else 5000

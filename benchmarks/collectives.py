@@ -85,24 +85,24 @@ class PlainMpi:
 
 def seconds_of(peer, count: int, calls: int) -> list[float]:
     """Of each call, on this rank."""
-    x, out, found = np.ones(count, np.float32), np.zeros(count, np.float32), []
+    x, out, results = np.ones(count, np.float32), np.zeros(count, np.float32), []
     peer.all_reduce(x, out)
     peer.barrier()
     for _ in range(calls):
         begin = time.perf_counter()
         peer.all_reduce(x, out)
-        found.append(time.perf_counter() - begin)
-    return found
+        results.append(time.perf_counter() - begin)
+    return results
 
 
-def serve(peer, told) -> None:
+def serve(peer, channel) -> None:
     """Do what is told, until there is no more."""
-    while (task := told.recv()) is not None:
-        told.send(seconds_of(peer, *task))
+    while (task := channel.recv()) is not None:
+        channel.send(seconds_of(peer, *task))
 
 
-def run_ours(name: str, rank: int, folder: str, told) -> None:
-    serve(Gloo(rank, folder) if name == "gloo" else Ours(name, rank, folder), told)
+def run_ours(name: str, rank: int, folder: str, channel) -> None:
+    serve(Gloo(rank, folder) if name == "gloo" else Ours(name, rank, folder), channel)
     if name != "gloo":
         distributed.shutdown()
 
@@ -113,7 +113,7 @@ class Pair:
     def __init__(self, name: str, folder: str):
         context = multiprocessing.get_context("spawn")
         pipes = [context.Pipe() for _ in range(SIZE)]
-        self.told = [pipe for pipe, _ in pipes]
+        self.channels = [pipe for pipe, _ in pipes]
         self.workers = [
             context.Process(target=run_ours, args=(name, rank, folder, pipes[rank][1]))
             for rank in range(SIZE)
@@ -122,13 +122,13 @@ class Pair:
             worker.start()
 
     def run(self, count: int, calls: int) -> list[float]:
-        for told in self.told:
-            told.send((count, calls))
-        return [told.recv() for told in self.told][0]
+        for channel in self.channels:
+            channel.send((count, calls))
+        return [channel.recv() for channel in self.channels][0]
 
     def end(self) -> None:
-        for told in self.told:
-            told.send(None)
+        for channel in self.channels:
+            channel.send(None)
         for worker in self.workers:
             worker.join()
 
@@ -141,11 +141,11 @@ class MpiPair(Pair):
         launcher = Path(sys.executable).with_name("mpiexec")
         command = [launcher, "-n", str(SIZE), sys.executable, __file__, "--mpi", listener.address]
         self.process = subprocess.Popen(command)
-        self.told = [listener.accept() for _ in range(SIZE)]
+        self.channels = [listener.accept() for _ in range(SIZE)]
 
     def end(self):
-        for told in self.told:
-            told.send(None)
+        for channel in self.channels:
+            channel.send(None)
         self.process.wait()
 
 
@@ -154,30 +154,30 @@ def run_mpi(address: str) -> None:
     for rank in range(SIZE):  # the first to connect is rank 0
         peer.barrier()
         if rank == peer.comm.rank:
-            told = Client(address, "AF_UNIX")
-    serve(peer, told)
+            channel = Client(address, "AF_UNIX")
+    serve(peer, channel)
 
 
 def copies(count: int, calls: int) -> list[float]:
-    x, out, found = np.ones(count, np.float32), np.zeros(count, np.float32), []
+    x, out, results = np.ones(count, np.float32), np.zeros(count, np.float32), []
     for _ in range(calls):
         begin = time.perf_counter()
         np.copyto(out, x)
-        found.append(time.perf_counter() - begin)
-    return found
+        results.append(time.perf_counter() - begin)
+    return results
 
 
 def pairs(folder: str) -> dict[str, Pair]:
     """By the transports that are here."""
     names = ["local", "shared_files"] + ["gloo"] * bool(importlib.util.find_spec("torch"))
-    found: dict[str, Pair] = {}
+    results: dict[str, Pair] = {}
     for name in names:
         place = Path(folder, name)
         place.mkdir()
-        found[name] = Pair(name, str(place))
+        results[name] = Pair(name, str(place))
     if importlib.util.find_spec("mpi4py") and Path(sys.executable).with_name("mpiexec").exists():
-        found["mpi"] = MpiPair(folder)
-    return found
+        results["mpi"] = MpiPair(folder)
+    return results
 
 
 def run_program(xs: list, a, collects: bool) -> None:
@@ -252,7 +252,7 @@ def main() -> None:
                 with contextlib.suppress(OSError):
                     pair.end()
     results = {
-        label: {name: summary(found, 4 * counts[label]) for name, found in by_name.items()}
+        label: {name: summary(result, 4 * counts[label]) for name, result in by_name.items()}
         for label, by_name in times.items()
     }
     columns = ["median µs", "lowest µs"]
@@ -260,7 +260,7 @@ def main() -> None:
     inside = {}
     for label, count in [*IN_PROGRAMS.items()][: 1 if options.smoke else None]:
         times = distributed.spawn(seconds_in_program, SIZE, count, 2 if options.smoke else 40)[0]
-        inside[label] = {name: summary(found, 4 * count) for name, found in times.items()}
+        inside[label] = {name: summary(result, 4 * count) for name, result in times.items()}
     show("the same in Programs", ["bytes", "made by", *columns], rows_of(inside))
     results |= {"in_programs": inside, "load": os.getloadavg()[0]}
     print(save("collectives", results, options))
@@ -268,9 +268,9 @@ def main() -> None:
 
 def rows_of(results: dict) -> list[list[str]]:
     return [
-        [label, name, *(f"{1e6 * found[key]:,.1f}" for key in ("median_s", "lowest_s"))]
+        [label, name, *(f"{1e6 * result[key]:,.1f}" for key in ("median_s", "lowest_s"))]
         for label, by_name in results.items()
-        for name, found in by_name.items()
+        for name, result in by_name.items()
     ]
 
 

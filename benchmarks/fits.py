@@ -168,9 +168,11 @@ def config_row(name: str, _: bool) -> dict:
 
 def model_of(transformers, config: dict):
     """The model with weights."""
-    made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    configuration = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     heads = ("AutoModelForMaskedLM", "AutoModelForCausalLM")
-    return getattr(transformers, heads[made.model_type != "bert"]).from_config(made)
+    return getattr(transformers, heads[configuration.model_type != "bert"]).from_config(
+        configuration
+    )
 
 
 def has(library: str) -> bool:

@@ -57,8 +57,8 @@ def model_of(lib):
             v = self.heads(mixed[..., 2 * WIDTH :])
             if past is not None:
                 k, v = lib.concatenate((past[0], k), 2), lib.concatenate((past[1], v), 2)
-            found = F.scaled_dot_product_attention(q, k, v, is_causal=past is None)
-            x = x + self.out(found.permute(0, 2, 1, 3).reshape(1, -1, WIDTH))
+            result = F.scaled_dot_product_attention(q, k, v, is_causal=past is None)
+            x = x + self.out(result.permute(0, 2, 1, 3).reshape(1, -1, WIDTH))
             return x + self.narrow(F.gelu(self.wide(self.between(x)))), (k, v)
 
     class Model(nn.Module):
@@ -108,15 +108,15 @@ def cache(lib, wrap, steps: int) -> list:
 def results(lib, wrap, steps: int) -> list:
     """A running mean and spread of results that are stacked in each step."""
 
-    def summary(found, x):
-        seen = lib.stack(found)
-        return lib.tanh(x + 0.1 * seen.mean(0)), ((seen - seen.mean(0)) ** 2).mean()
+    def summary(outcomes, x):
+        rows = lib.stack(outcomes)
+        return lib.tanh(x + 0.1 * rows.mean(0)), ((rows - rows.mean(0)) ** 2).mean()
 
     run = wrap(summary)
-    x, found, spreads = lib.linspace(-1.0, 1.0, 64), [], []
+    x, outcomes, spreads = lib.linspace(-1.0, 1.0, 64), [], []
     for _ in range(steps):
-        found.append(x)
-        x, spread = run(found, x)
+        outcomes.append(x)
+        x, spread = run(outcomes, x)
         spreads.append(spread.item())
     return [round(y, 4) for y in spreads]
 
@@ -172,14 +172,14 @@ def work(kind: str, mode: str, steps: int) -> dict:
     if is_ours:
         import glasshouse.torch.front.torch_front
         from glasshouse.compile.programs import program
-    seconds, made, found = [], 0, []
+    seconds, compilations, results = [], 0, []
     for _ in range(2):
         begin = time.perf_counter()
-        found = RUNS[kind](lib, wrapper(mode), steps)
+        results = RUNS[kind](lib, wrapper(mode), steps)
         seconds.append(time.perf_counter() - begin)
-        if is_ours and not made:
-            made = sum(x.program is not None for x in program.programs.values())
-    return {"seconds": seconds, "found": found, "programs": made}
+        if is_ours and not compilations:
+            compilations = sum(x.program is not None for x in program.programs.values())
+    return {"seconds": seconds, "found": results, "programs": compilations}
 
 
 def run_apart(kind: str, mode: str, steps: int, prepared: Path) -> dict:
@@ -212,24 +212,24 @@ def rows_of(kind: str, steps: int, rounds: int, prepared: Path) -> list[dict]:
     """A row for each mode: medians of the rounds, and whether it found what eager did."""
     runs: dict[str, list[dict]] = {mode: [] for mode in MODES}
     for _ in range(rounds):
-        for mode, found in runs.items():
-            found.append(run_apart(kind, mode, steps, prepared))
+        for mode, result in runs.items():
+            result.append(run_apart(kind, mode, steps, prepared))
     rows, eager = [], runs["torch eager"]
-    for mode, found in runs.items():
+    for mode, result in runs.items():
         first, later = (
             statistics.median(
-                x["seconds"][i] / y["seconds"][i] for x, y in zip(found, eager, strict=True)
+                x["seconds"][i] / y["seconds"][i] for x, y in zip(result, eager, strict=True)
             )
             for i in range(2)
         )
         rows.append(
             {
                 "mode": mode,
-                "first_s": statistics.median(x["seconds"][0] for x in found),
+                "first_s": statistics.median(x["seconds"][0] for x in result),
                 "first_ratio": first,
                 "later_ratio": later,
-                "programs": max(x["programs"] for x in found),
-                "same": all(x["found"] == eager[0]["found"] for x in found),
+                "programs": max(x["programs"] for x in result),
+                "same": all(x["found"] == eager[0]["found"] for x in result),
             }
         )
     return rows

@@ -79,8 +79,8 @@ def save_rows(name: str, rows: dict, order, options: argparse.Namespace, **more)
     make, and of `more` beside them."""
     path = options.out / f"{name}.json"
     before = json.loads(path.read_text())["results"]["rows"] if path.exists() else {}
-    known = {**before, **rows}
-    ordered = {key: known[key] for key in order if key in known}
+    entries = {**before, **rows}
+    ordered = {key: entries[key] for key in order if key in entries}
     return save(name, {**more, "rows": ordered}, options)
 
 

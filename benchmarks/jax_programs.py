@@ -298,11 +298,11 @@ def run(step, state, steps: int) -> tuple[float, float]:
 
 def compared(program, sides: dict, steps: int, rounds: int) -> dict:
     """Losses and times of a program on each side, and ours over JAX's."""
-    made = {side: program(lib) for side, lib in sides.items()}
-    losses = {side: run(*both, steps)[1] for side, both in made.items()}
+    results = {side: program(lib) for side, lib in sides.items()}
+    losses = {side: run(*both, steps)[1] for side, both in results.items()}
     times: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(rounds):
-        for side, both in made.items():
+        for side, both in results.items():
             times[side].append(run(*both, steps)[0] / steps)
     result = {"losses": losses, "step_s": {s: statistics.median(x) for s, x in times.items()}}
     if "jax" in sides:

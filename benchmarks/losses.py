@@ -24,8 +24,8 @@ SMALL = {"ctc 12x2x5": (12, 2, 5, 3)}, {"rnnt 2x6x3x5": (2, 6, 3, 5)}
 def ctc_sides(steps: int, batch: int, classes: int, size: int):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(steps, batch, classes)).astype(np.float32)
-    given = rng.integers(1, classes, (batch, size)), np.full(batch, steps), np.full(batch, size)
-    ours, theirs = [gh.asarray(a) for a in given], [torch.tensor(a) for a in given]
+    inputs = rng.integers(1, classes, (batch, size)), np.full(batch, steps), np.full(batch, size)
+    ours, theirs = [gh.asarray(a) for a in inputs], [torch.tensor(a) for a in inputs]
     return (
         logits,
         lambda x: F.ctc_loss(F.log_softmax(x, dim=2), *ours),
@@ -36,8 +36,8 @@ def ctc_sides(steps: int, batch: int, classes: int, size: int):
 def rnnt_sides(batch: int, steps: int, size: int, classes: int):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(batch, steps, size + 1, classes)).astype(np.float32)
-    given = rng.integers(1, classes, (batch, size)), np.full(batch, steps), np.full(batch, size)
-    ours, theirs = [gh.asarray(a) for a in given], [torch.tensor(a).int() for a in given]
+    inputs = rng.integers(1, classes, (batch, size)), np.full(batch, steps), np.full(batch, size)
+    ours, theirs = [gh.asarray(a) for a in inputs], [torch.tensor(a).int() for a in inputs]
     other = torchaudio_rnnt_loss or by_diagonals
     return (
         logits,
@@ -109,9 +109,9 @@ def main() -> None:
     sides = {name: ctc_sides(*sizes) for name, sizes in ctc.items()}
     sides |= {name: rnnt_sides(*sizes) for name, sizes in rnnt.items()}
     for name, side in sides.items():
-        found = summarize(measure(cases_of(*side), 1 if options.smoke else 15))
-        median = {case: value["median_s"] for case, value in found.items()}
-        results[name] = found | {
+        result = summarize(measure(cases_of(*side), 1 if options.smoke else 15))
+        median = {case: value["median_s"] for case, value in result.items()}
+        results[name] = result | {
             "other": "torch"
             if name in ctc
             else "torchaudio"

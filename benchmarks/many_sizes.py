@@ -159,15 +159,15 @@ class KernelRuns:
 
     def time_ns(self, times: int) -> float:
         """The median time of all steps."""
-        found = []
+        results = []
         for _ in range(times):
             spent = 0
             for program, arrays, scalars in self.made:
                 ends_ns = np.full(program.count + 1, -1, np.int64)
                 program.run([np.ascontiguousarray(x) for x in arrays], scalars, (), ends_ns)
                 spent += int(ends_ns[program.count - 1] - ends_ns[-1])
-            found.append(spent)
-        return statistics.median(found)
+            results.append(spent)
+        return statistics.median(results)
 
 
 def work(part: str, argument: str) -> None:
@@ -234,9 +234,9 @@ def compare_kernels(checkouts: list[Path], rounds: int, other_sizes: bool) -> li
     return rows
 
 
-def size_rows(part: str, found: dict[str, dict], count: int) -> list[list[str]]:
+def size_rows(part: str, outcome: dict[str, dict], count: int) -> list[list[str]]:
     rows = []
-    for name, result in found.items():
+    for name, result in outcome.items():
         first, rest = result["first"], result["rest"]
         first_s, rest_s = (x["own_cpu_s"] + x["compiler_cpu_s"] for x in (first, rest))
         rows.append(
@@ -279,12 +279,12 @@ def main() -> None:
         rounds = 3 if options.smoke else 15
         orders = {"first sizes": False, "after other sizes": True}
         for title, other in list(orders.items())[-1 if options.smoke else 0 :]:
-            found = compare_kernels([against[0] if against else own, own], rounds, other)
-            results[f"kernels, {title}"] = found
+            result = compare_kernels([against[0] if against else own, own], rounds, other)
+            results[f"kernels, {title}"] = result
             rows = [
                 [r["case"], *(f"{ns / 1e3:.1f}" for ns in r["ns"]), f"{r['ratio']:.3f}",
                  "same" if r["same_bits"] else "DIFFERENT"]
-                for r in found
+                for r in result
             ]  # fmt: skip
             show(title, ["kernels, µs", "before", "now", "ratio", "bits"], rows)
     print(save("many_sizes", results, options))

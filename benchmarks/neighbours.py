@@ -225,11 +225,13 @@ def main() -> int:
             "slowest_tenth_s": worst,
         }
     theirs = results.get("OpenVINO", {}).get("slowdown")
-    for name, found in results.items():
+    for name, result in results.items():
         if theirs:
-            found["ratio"] = found["slowdown"] / theirs
-        cells = [f"{1e3 * found[key]:.1f} ms" for key in ("alone_s", "beside_s", "slowest_tenth_s")]
-        more = [f"{found[key]:.2f}" if key in found else "" for key in ("slowdown", "ratio")]
+            result["ratio"] = result["slowdown"] / theirs
+        cells = [
+            f"{1e3 * result[key]:.1f} ms" for key in ("alone_s", "beside_s", "slowest_tenth_s")
+        ]
+        more = [f"{result[key]:.2f}" if key in result else "" for key in ("slowdown", "ratio")]
         rows.append([name, *cells, *more])
     columns = ["", "alone", f"beside {BUSY}", "slowest tenth", "slowdown", "/ OpenVINO's"]
     show("neighbours", columns, rows, f"medians, {THREADS} threads")

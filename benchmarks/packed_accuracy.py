@@ -66,10 +66,10 @@ def main() -> None:
         if how:
             gh.quantize(model, **how)
         nbytes = sum(x.nbytes for x in (*model.parameters(), *model.buffers()))
-        found = perplexity(model, tokens, 2 if options.smoke else options.windows)
-        results[name] = {"perplexity": found, "bytes": nbytes}
-        loss = np.log(found / results["float32"]["perplexity"])
-        rows.append([name, f"{nbytes / 1e6:.0f}", f"{found:.3f}", f"{loss:+.4f}"])
+        result = perplexity(model, tokens, 2 if options.smoke else options.windows)
+        results[name] = {"perplexity": result, "bytes": nbytes}
+        loss = np.log(result / results["float32"]["perplexity"])
+        rows.append([name, f"{nbytes / 1e6:.0f}", f"{result:.3f}", f"{loss:+.4f}"])
     columns = ["weights", "MB", "perplexity", "nats more"]
     show("A novel by a model of few bits", columns, rows)
     print(save("packed_accuracy", results, options))

@@ -29,40 +29,40 @@ PARTS = {
 }
 
 
-def show_overhead(found: dict) -> None:
-    torchs, captured = found["torch_us"], found["captured_us"]
+def show_overhead(result: dict) -> None:
+    torchs, captured = result["torch_us"], result["captured_us"]
     rows = [
         [name, f"{us:.3f}", f"{torchs[name]:.3f}" if name in torchs else ""]
-        for name, us in found["ours_us"].items()
+        for name, us in result["ours_us"].items()
     ]
     show("profiling", ["", "µs added, ours", "PyTorch"], rows, "aims: 0, 0.5, 1, 1, 2, 0.15, 0.2")
     rows = [[name, f"{value:.3f}"] for name, value in captured.items()]
-    show("captured call", ["", "µs added"], rows, f"an event takes {found['event_bytes']} bytes")
+    show("captured call", ["", "µs added"], rows, f"an event takes {result['event_bytes']} bytes")
 
 
-def show_tables(found: dict) -> None:
+def show_tables(result: dict) -> None:
     rows = [
         [name, f"{(n := r['calls']):,}", f"{(s := r['seconds']):.2f}", f"{1e6 * s / n:.2f}"]
-        for name, r in found.items()
+        for name, r in result.items()
     ]
     show("stop and table", ["", "calls", "s", "µs a call"], rows, "aim: 3 s for 1,000,000")
 
 
-def show_counts(found: dict) -> None:
+def show_counts(result: dict) -> None:
     rows = [
         [r["model"], *(f"{n:,}" for n in r["ours"]), str(r.get("equal", ""))]
-        for r in found["models"]
+        for r in result["models"]
     ]
     show("FLOPs", ["", "forward", "and backward", "as PyTorch"], rows)
     sides = ("true", "ours", "torch")
     rows = [
         [r["name"], *(" ".join(f"{n:,}" for n in r.get(side, ())) for side in sides)]
-        for r in found["calls"]
+        for r in result["calls"]
     ]
     show("", ["closed form", "true", "ours", "PyTorch"], rows)
 
 
-def show_steps(found: dict) -> None:
+def show_steps(result: dict) -> None:
     parts = (
         "added_part",
         "kernels_part_of_step",
@@ -71,13 +71,13 @@ def show_steps(found: dict) -> None:
     )
     rows = [
         [name, f"{1e3 * r['step_s']:.2f}", *(f"{r[p]:.1%}" if p in r else "" for p in parts)]
-        for name, r in found.items()
+        for name, r in result.items()
     ]
     columns = ["", "step, ms", "added", "kernels / step", "Programs / step", "kernels / Programs"]
     show("training steps", columns, rows, "aims for ResNet-50: 2 %, 98 %")
 
 
-def show_traces(found: dict) -> None:
+def show_traces(result: dict) -> None:
     rows = [
         [
             form,
@@ -86,16 +86,16 @@ def show_traces(found: dict) -> None:
             str(r.get("given", "")),
             str(r.get("calls", "")),
         ]
-        for form, r in found.items()
+        for form, r in result.items()
     ]
     show("traces", ["", "files", "faults", "analyses of HTA that gave", "of"], rows)
 
 
-def show_long(found: dict) -> None:
-    rows = [[name, f"{s:.2f}"] for name, s in found["seconds"].items()]
-    rows += [["MB while recording", f"{found['mb']:.0f}"]]
-    rows += [["MB under a schedule", f"{found['scheduled_mb']:.0f}"]]
-    of = f"{found['events']:,} events of {found['steps']:,} steps"
+def show_long(result: dict) -> None:
+    rows = [[name, f"{s:.2f}"] for name, s in result["seconds"].items()]
+    rows += [["MB while recording", f"{result['mb']:.0f}"]]
+    rows += [["MB under a schedule", f"{result['scheduled_mb']:.0f}"]]
+    of = f"{result['events']:,} events of {result['steps']:,} steps"
     aims = "aims: modules 2 s, trace 30, report 10 (processor time); 64 MB under a schedule"
     show(of, ["", "s"], rows, aims)
 

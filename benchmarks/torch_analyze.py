@@ -44,14 +44,14 @@ def row_of(name: str, smoke: bool) -> list[dict]:
         inputs = [built.inputs, *([] if loss is None else [built.labels])]
         with flags.override(compile="always") if smoke else contextlib.nullcontext():
             start = time.perf_counter()
-            found = gh.analyze.step(built.model, loss, built.optimizer, inputs, machine=machine)
+            costs = gh.analyze.step(built.model, loss, built.optimizer, inputs, machine=machine)
             analysing = time.perf_counter() - start
             rows.append({"model": name, "optimizer": kind, "analysing_s": analysing})
-            rows[-1] |= measured(built.train, found, 1 if smoke else STEPS)
+            rows[-1] |= measured(built.train, costs, 1 if smoke else STEPS)
     return rows
 
 
-def measured(train, found, steps: int) -> dict:
+def measured(train, result, steps: int) -> dict:
     """A prediction beside steps that are timed, and beside a profile of one."""
     import glasshouse as gh
 
@@ -66,15 +66,15 @@ def measured(train, found, steps: int) -> dict:
     for _ in range(min(steps, PROFILES)):
         with gh.profile() as prof:
             train()
-        beside.append(gh.analyze.compare(found, prof))
+        beside.append(gh.analyze.compare(result, prof))
     usual = sorted(beside, key=lambda x: x.totals[0].measured)[len(beside) // 2]
     median = statistics.median(seconds)
     return {
-        "predicted_s": found.predicted_ns / 1e9,
-        "of_python_s": found.host_ns / 1e9,
+        "predicted_s": result.predicted_ns / 1e9,
+        "of_python_s": result.host_ns / 1e9,
         "measured_s": median,
         "all_s": seconds,
-        "ratio": found.predicted_ns / 1e9 / median,
+        "ratio": result.predicted_ns / 1e9 / median,
         "kernels_ratio": usual.totals[0].ratio,
         "kernel_error": usual.kernel_error,
         "matched": sum(x.measured for x in usual.kernels) / sum(x.measured for x in usual.lines),

@@ -82,7 +82,7 @@ def operators_of(run) -> int:
 def in_turn(run, contexts: dict, rounds: int, times: int) -> dict[str, list[tuple[float, ...]]]:
     """For each context and round: seconds of the loop, with the context's end, and with what
     `table` makes of it."""
-    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in contexts}
+    results: dict[str, list[tuple[float, ...]]] = {name: [] for name in contexts}
     gc.disable()
     for k in range(rounds + 1):
         for name in (list(contexts) * 2)[k % len(contexts) :][: len(contexts)]:
@@ -97,17 +97,17 @@ def in_turn(run, contexts: dict, rounds: int, times: int) -> dict[str, list[tupl
             ended = time.thread_time()
             table(context)
             if k:
-                found[name].append(tuple(t - begin for t in (looped, ended, time.thread_time())))
+                results[name].append(tuple(t - begin for t in (looped, ended, time.thread_time())))
         gc.collect()
     gc.enable()
-    return found
+    return results
 
 
-def added(found: dict, calls: int) -> dict[str, list[float]]:
+def added(result: dict, calls: int) -> dict[str, list[float]]:
     """Median µs that each context adds to an operator: in the loop, with its end, and its table."""
     micro = {
         name: [1e6 * statistics.median(column) / calls for column in zip(*rows, strict=True)]
-        for name, rows in found.items()
+        for name, rows in result.items()
     }
     plain = micro.pop("nothing")
     return {"nothing": plain, **{n: [a - b for a, b in zip(x, plain)] for n, x in micro.items()}}
@@ -160,17 +160,17 @@ def profile(smoke: bool) -> dict:
     return results
 
 
-def show_operators(found: dict) -> None:
+def show_operators(result: dict) -> None:
     modes = ("nothing", "empty mode", "FlopCounter", "FlopCounterMode")
-    rows = [[name, *(f"{r['us'][mode]:.1f}" for mode in modes)] for name, r in found.items()]
+    rows = [[name, *(f"{r['us'][mode]:.1f}" for mode in modes)] for name, r in result.items()]
     columns = ["µs an operator", "plain", "empty mode adds", "FlopCounter", "FlopCounterMode"]
     show("Counting eager PyTorch", columns, rows, "medians; aim: FlopCounter at most 12")
 
 
-def show_profile(found: dict) -> None:
+def show_profile(result: dict) -> None:
     rows = [
         [name, *(f"{t:.1f}" for mode in ("gh.profile", "torch.profiler") for t in r["us"][mode])]
-        for name, r in found.items()
+        for name, r in result.items()
     ]
     parts = ("loop", "and stop", "and table")
     columns = ["µs an operator", *(f"{mode}: {p}" for mode in ("ours", "torch") for p in parts)]

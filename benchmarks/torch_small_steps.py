@@ -32,7 +32,7 @@ def policy(checks: bool = False):
             self.log_std = nn.Parameter(torch.zeros(6))
 
     agent = Agent()
-    seen = torch.randn(64, 24), torch.randn(64, 6), torch.randn(64), torch.randn(64)
+    batch = torch.randn(64, 24), torch.randn(64, 6), torch.randn(64), torch.randn(64)
 
     def loss(agent, observed, actions, advantages, returns):
         scale = agent.log_std.exp()
@@ -43,7 +43,7 @@ def policy(checks: bool = False):
         error = (agent.critic(observed).squeeze(-1) - returns).square().mean()
         return 0.5 * error - gain - 0.01 * policy.entropy().sum(-1).mean()
 
-    return agent, loss, seen
+    return agent, loss, batch
 
 
 def checked_policy():

@@ -32,8 +32,8 @@ MODULES = {"torch.utils.data": "glasshouse.data", "torch": "glasshouse", "numpy"
 def rewritten(text: str) -> str:
     """A program's text with its imports of PyTorch, and that of NumPy as `xp`, from Glasshouse."""
 
-    def line(found: re.Match) -> str:
-        old = found[0]
+    def line(match: re.Match) -> str:
+        old = match[0]
         if re.fullmatch(r"import torch", old):
             return "import glasshouse as torch"
         if re.fullmatch(r"import numpy as xp", old):
@@ -191,14 +191,14 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
-        known = PROGRAMS
+        programs = PROGRAMS
     except ImportError:
         print("torch is not installed: programs of NumPy alone")
-        known = NUMPY
+        programs = NUMPY
     rows = {}
     names = options.parts or (("vae", "k_means") if options.smoke else PROGRAMS)
     for name in names:
-        if name in known:
+        if name in programs:
             rows[name] = row_of(name, options.smoke)
             path = save_rows("whole_programs", rows, list(PROGRAMS), options)
             print("  ".join(printed(rows[name])), flush=True)

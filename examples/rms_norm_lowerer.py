@@ -188,8 +188,8 @@ def predicted() -> str:
     model = language_model()
     optimizer = gh.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = [Spec((8, 32), gh.int64)] * 2
-    found = gh.analyze.step(model, loss_of, optimizer, inputs)
-    rows = [row for row in found.kernels if row.kind == RmsNormKernels.label]
+    costs = gh.analyze.step(model, loss_of, optimizer, inputs)
+    rows = [row for row in costs.kernels if row.kind == RmsNormKernels.label]
     microseconds = sum(row.ns for row in rows) / 1e3
     return f"analysis: {len(rows)} rms norm kernels, {microseconds:.0f} µs predicted"
 

@@ -29,8 +29,8 @@ def imported_names(node) -> list[str]:
 def is_module(folder: Path, name: str) -> bool:
     """Whether `from folder import name` gives a module, and not what the folder's page imports."""
     path = folder / name
-    found = path.is_dir() or path.with_suffix(".py").exists()
-    return found and name not in page_names(folder)
+    result = path.is_dir() or path.with_suffix(".py").exists()
+    return result and name not in page_names(folder)
 
 
 @functools.cache

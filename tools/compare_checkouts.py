@@ -74,9 +74,9 @@ def compare_script(name: str, checkouts: list[Path], pairs: int) -> dict[str, li
     """Every time that a benchmark script measures, as pairs of old and new."""
     rows: dict[str, list] = {}
     for _ in range(pairs):
-        found = [times_of(name, checkout) for checkout in checkouts]
-        for key in found[0].keys() & found[1].keys():
-            rows.setdefault(f"{name}: {key}", []).append((found[0][key], found[1][key]))
+        results = [times_of(name, checkout) for checkout in checkouts]
+        for key in results[0].keys() & results[1].keys():
+            rows.setdefault(f"{name}: {key}", []).append((results[0][key], results[1][key]))
     return rows
 
 

@@ -43,20 +43,20 @@ def forget():
 def microseconds_added(run, contexts: dict, repeats: int, calls: int = CALLS) -> dict[str, float]:
     """µs that each context adds to a call of `run`: the shortest of the rounds against the shortest
     plain one. The rounds begin with different contexts, so that nothing is always first."""
-    made = {"plain": nullcontext, **contexts}
-    times: dict[str, list[float]] = {name: [] for name in made}
+    results = {"plain": nullcontext, **contexts}
+    times: dict[str, list[float]] = {name: [] for name in results}
     gc.disable()
     for k in range(repeats + 1):
-        for name in (list(made) * 2)[k % len(made) :][: len(made)]:
+        for name in (list(results) * 2)[k % len(results) :][: len(results)]:
             run()
-            with made[name]():
+            with results[name]():
                 start = time.perf_counter()
                 run()
                 times[name].append(time.perf_counter() - start)
         gc.collect()
     gc.enable()
     plain = min(times.pop("plain"))
-    return {name: 1e6 * (min(found) - plain) / calls for name, found in times.items()}
+    return {name: 1e6 * (min(result) - plain) / calls for name, result in times.items()}
 
 
 def ours(repeats: int) -> dict[str, float]:
@@ -173,7 +173,7 @@ def captured(repeats: int) -> dict[str, float]:
             record_shapes=True, profile_memory=True
         ),
     }
-    found = microseconds_added(run, contexts, repeats, calls)
+    result = microseconds_added(run, contexts, repeats, calls)
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -182,8 +182,8 @@ def captured(repeats: int) -> dict[str, float]:
     call_us = 1e6 * min(times) / calls
     return {
         "call_us": call_us,
-        "ratio with FLOP counter": 1 + found["FLOP counter"] / call_us,
-        **found,
+        "ratio with FLOP counter": 1 + result["FLOP counter"] / call_us,
+        **result,
     }
 
 
@@ -219,20 +219,20 @@ def table_seconds_theirs(torch, calls: int) -> dict[str, float]:
 def overheads(smoke: bool) -> dict:
     """Measure what is added to a call, an annotation and a kernel, in µs."""
     repeats, torch = 2 if smoke else 25, import_torch()
-    found = {"ours_us": ours(repeats), "torch_us": theirs(torch, repeats) if torch else {}}
-    found["ours_us"]["annotation, nothing records"] = annotation_us(gh.record_function, repeats)
+    results = {"ours_us": ours(repeats), "torch_us": theirs(torch, repeats) if torch else {}}
+    results["ours_us"]["annotation, nothing records"] = annotation_us(gh.record_function, repeats)
     if torch:
-        found["torch_us"]["annotation, nothing records"] = annotation_us(
+        results["torch_us"]["annotation, nothing records"] = annotation_us(
             torch.profiler.record_function, repeats
         )
-    found["ours_us"]["kernel of a Program"] = per_kernel_us(repeats)
-    return found | {"captured_us": captured(repeats), "event_bytes": EVENT.itemsize}
+    results["ours_us"]["kernel of a Program"] = per_kernel_us(repeats)
+    return results | {"captured_us": captured(repeats), "event_bytes": EVENT.itemsize}
 
 
 def tables(smoke: bool) -> dict:
     """Seconds from the end of a recording to its table."""
     torch = import_torch()
-    found = {"ours": table_seconds(10_000 if smoke else 1_000_000)}
+    results = {"ours": table_seconds(10_000 if smoke else 1_000_000)}
     if torch:
-        found["torch"] = table_seconds_theirs(torch, 2_000 if smoke else 40_000)
-    return found
+        results["torch"] = table_seconds_theirs(torch, 2_000 if smoke else 40_000)
+    return results

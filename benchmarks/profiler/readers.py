@@ -66,21 +66,21 @@ def write_device_traces(folder: Path, steps: int) -> None:
         shared.unlink()
 
 
-def described(found) -> str:
+def described(result) -> str:
     """Describe the result of a call in a few words; "" for nothing."""
     import pandas as pd
 
-    if found is None or (isinstance(found, list | dict) and not len(found)):
+    if result is None or (isinstance(result, list | dict) and not len(result)):
         return ""
-    if isinstance(found, pd.DataFrame):
-        if found.empty or found.drop(columns="rank", errors="ignore").isna().all(axis=None):
+    if isinstance(result, pd.DataFrame):
+        if result.empty or result.drop(columns="rank", errors="ignore").isna().all(axis=None):
             return ""
-        return f"table {found.shape[0]} x {found.shape[1]}"
-    if isinstance(found, dict):
-        return ", ".join(f"rank {k}: {described(v)}" for k, v in found.items())
-    if isinstance(found, list | tuple):
-        return ", ".join(filter(None, map(described, found)))
-    return f"{type(found).__name__} {len(found)}" if hasattr(found, "nodes") else str(found)
+        return f"table {result.shape[0]} x {result.shape[1]}"
+    if isinstance(result, dict):
+        return ", ".join(f"rank {k}: {described(v)}" for k, v in result.items())
+    if isinstance(result, list | tuple):
+        return ", ".join(filter(None, map(described, result)))
+    return f"{type(result).__name__} {len(result)}" if hasattr(result, "nodes") else str(result)
 
 
 def calls_of(trace, folder: Path, out: str, operator: str) -> dict:
@@ -150,7 +150,7 @@ def analyses(folder: Path, operator: str) -> dict[str, str]:
     from hta.trace_analysis import TraceAnalysis
 
     plotly.graph_objects.Figure.show = lambda *args, **kwargs: None  # no browser
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
@@ -158,11 +158,11 @@ def analyses(folder: Path, operator: str) -> dict[str, str]:
             trace = TraceAnalysis(trace_dir=str(folder))
             for name, call in calls_of(trace, folder, out, operator).items():
                 try:
-                    found[name] = described(call()) or "nothing"
+                    results[name] = described(call()) or "nothing"
                 except Exception as error:
-                    found[name] = f"nothing: {type(error).__name__}"
+                    results[name] = f"nothing: {type(error).__name__}"
         logging.disable(logging.NOTSET)
-    return found
+    return results
 
 
 def read_traces(smoke: bool) -> dict:
@@ -183,6 +183,6 @@ def read_traces(smoke: bool) -> dict:
             results[form] = {"files": len(list(folder.iterdir())), "wrong": wrong}
             if is_here:
                 calls = analyses(folder, operator)
-                given = sum(not text.startswith("nothing") for text in calls.values())
-                results[form] |= {"given": given, "calls": len(calls), "gave": calls}
+                answers = sum(not text.startswith("nothing") for text in calls.values())
+                results[form] |= {"given": answers, "calls": len(calls), "gave": calls}
     return results

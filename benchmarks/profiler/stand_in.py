@@ -137,13 +137,13 @@ class Backend(RecordingBackend):
 
     def copied(self, array: np.ndarray):
         """A batch, copied to the device."""
-        made, launches, begin_ns = np.empty_like(array), self.launches(COPIES), perf_counter_ns()
-        launches.launch(0, lambda: np.copyto(made, array))
+        copy, launches, begin_ns = np.empty_like(array), self.launches(COPIES), perf_counter_ns()
+        launches.launch(0, lambda: np.copyto(copy, array))
         launches.stream.wait()
         n = array.nbytes
         info = StepInfo("batch", COPY, [], Origin(), n, n, 0, transfer="HtoD")
         launches.tell(Single(info), begin_ns)
-        return gh.asarray(made)
+        return gh.asarray(copy)
 
     def launches(self, stream: int) -> Launches:
         return Launches(self.streams[stream], 1)

@@ -71,15 +71,15 @@ def added_part(step, make, repeats: int) -> tuple[dict, list]:
         plain.append(times[False])
         parts.append(times[True] / times[False] - 1)
     low, middle, high = statistics.quantiles(parts, n=4)
-    found = {"added_part": middle, "added_low": low, "added_high": high}
-    return {"step_s": statistics.median(plain), **found}, contexts
+    results = {"added_part": middle, "added_low": low, "added_high": high}
+    return {"step_s": statistics.median(plain), **results}, contexts
 
 
 def share_of_a_step(step, repeats: int) -> dict[str, float]:
     """Measure what recording all but stacks adds to a step; which part of its wall time lies in
     kernels; and where the rest is: Python before and after a Program's run, or in it (memory of its
     outputs)."""
-    found, profiles = added_part(
+    result, profiles = added_part(
         step, lambda: gh.profile(record_shapes=True, profile_memory=True), repeats
     )
     kernels, programs, inside = [], [], []
@@ -88,7 +88,7 @@ def share_of_a_step(step, repeats: int) -> dict[str, float]:
         kernels.append(prof.trace.kernel_ns / (1e9 * seconds))
         programs.append(sum(runs) / (1e9 * seconds))
         inside.append(prof.trace.steps.time_ns.sum() / sum(runs))
-    return found | {
+    return result | {
         "kernels_part_of_step": statistics.median(kernels),
         "programs_part_of_step": statistics.median(programs),
         "kernels_part_of_programs": float(statistics.median(inside)),
@@ -99,22 +99,22 @@ def steps(smoke: bool) -> dict:
     """ResNet-50 as it is, captured, and in PyTorch; a small ResNet likewise."""
     options, shape = (SMOKE, (2, 3, 48, 48)) if smoke else ({}, (16, 3, 224, 224))
     small, repeats, torch = (32, 3, 16, 16), 2 if smoke else 11, None if smoke else import_torch()
-    found = {}
+    results = {}
     for name, is_captured in (("recorded", False), ("captured", True)):
         step = training_step("resnet50", options, shape, is_captured)
-        found[f"ResNet-50, {name}"] = share_of_a_step(step, repeats)
+        results[f"ResNet-50, {name}"] = share_of_a_step(step, repeats)
         if not smoke:
             step = training_step("resnet18", SMALL, small, is_captured)
-            found[f"small ResNet, {name}"] = share_of_a_step(step, 50)
+            results[f"small ResNet, {name}"] = share_of_a_step(step, 50)
         gh.reset()
     if torch:
         profile, cpu = torch.profiler.profile, [torch.profiler.ProfilerActivity.CPU]
         step = torch_step(torch, options, shape)
-        found["ResNet-50, torch"], _ = added_part(
+        results["ResNet-50, torch"], _ = added_part(
             step,
             lambda: profile(
                 activities=cpu, record_shapes=True, profile_memory=True, with_modules=True
             ),
             5,
         )
-    return found
+    return results

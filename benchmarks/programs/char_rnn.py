@@ -36,13 +36,13 @@ def name_to_tensor(name):
 
 def batches(count):
     draws = np.random.default_rng(0)
-    found = []
+    results = []
     for _ in range(count):
         language = int(draws.integers(len(LANGUAGES)))
         stem = "".join(LETTERS[i] for i in draws.integers(26, size=draws.integers(2, 5)))
         category = torch.tensor([language], dtype=torch.long)
-        found.append((category, name_to_tensor(stem + ENDINGS[language])))
-    return found
+        results.append((category, name_to_tensor(stem + ENDINGS[language])))
+    return results
 
 
 def models():

@@ -58,12 +58,12 @@ def batches(count):
     draws = np.random.default_rng(0)
     images = torch.tensor(load_digits().images / 8 - 1, dtype=torch.float32).unsqueeze(1)
     images = F.interpolate(images, scale_factor=2, mode="bilinear", align_corners=False)
-    found = []
+    results = []
     for _ in range(count):
         chosen = torch.from_numpy(draws.integers(len(images), size=BATCH))
         noise = draws.standard_normal((BATCH, NOISE, 1, 1)).astype(np.float32)
-        found.append((images[chosen], torch.from_numpy(noise)))
-    return found
+        results.append((images[chosen], torch.from_numpy(noise)))
+    return results
 
 
 def models():

@@ -67,11 +67,11 @@ def batches(count):
     images = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None]
     images = F.interpolate(images, size=(16, 16), mode="bilinear", align_corners=False)
     labels = torch.as_tensor(digits.target)
-    found = []
+    results = []
     for _ in range(count):
         chosen = draws.integers(len(labels), size=BATCH)
-        found.append((images[chosen], labels[chosen]))
-    return found
+        results.append((images[chosen], labels[chosen]))
+    return results
 
 
 def models():

@@ -75,10 +75,10 @@ class Pairs(Dataset):
 
 def batches(count):
     loader = DataLoader(Pairs(0), batch_size=BATCH, shuffle=False)
-    found = []
-    while len(found) < count:
-        found.extend(loader)
-    return found[:count]
+    results = []
+    while len(results) < count:
+        results.extend(loader)
+    return results[:count]
 
 
 def models():

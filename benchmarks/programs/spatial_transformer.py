@@ -59,10 +59,10 @@ def batches(count):
     labels = torch.from_numpy(digits.target[: BATCH * 20])
     dataset = TensorDataset(torch.tensor(np.stack(images), dtype=torch.float).unsqueeze(1), labels)
     loader = DataLoader(dataset, batch_size=BATCH, shuffle=False, num_workers=0)
-    found = []
-    while len(found) < count:
-        found.extend((data, target) for data, target in loader)
-    return found[:count]
+    results = []
+    while len(results) < count:
+        results.extend((data, target) for data, target in loader)
+    return results[:count]
 
 
 def models():

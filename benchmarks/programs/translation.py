@@ -93,15 +93,15 @@ def tensor_transform(token_ids):
 
 def batches(count):
     draws = np.random.default_rng(0)
-    found = []
+    results = []
     for _ in range(count):
         sources, targets = [], []
         for i in range(BATCH):
             words = draws.integers(30, size=LONGEST if i == 0 else draws.integers(3, LONGEST))
             sources.append(tensor_transform([int(w) + 3 for w in words]))
             targets.append(tensor_transform([40 - int(w) for w in words[::-1]]))
-        found.append((pad_sequence(sources, padding_value=PAD), pad_sequence(targets)))
-    return found
+        results.append((pad_sequence(sources, padding_value=PAD), pad_sequence(targets)))
+    return results
 
 
 def models():

@@ -45,12 +45,12 @@ def loss_function(recon_x, x, mu, logvar):
 def batches(count):
     draws = np.random.default_rng(0)
     images = (load_digits().images / 16).astype(np.float32)
-    found = []
+    results = []
     for _ in range(count):
         chosen = draws.integers(len(images), size=BATCH)
         eps = draws.standard_normal((BATCH, 10)).astype(np.float32)
-        found.append((torch.from_numpy(images[chosen]), torch.from_numpy(eps)))
-    return found
+        results.append((torch.from_numpy(images[chosen]), torch.from_numpy(eps)))
+    return results
 
 
 def models():

@@ -71,8 +71,8 @@ def batches(count):
     while len(words) < BATCH * (BPTT * min(count, 100) + 1):
         words.append(int(follows[words[-1], draws.integers(4)]))
     source = batchify(torch.tensor(words), BATCH)
-    found = [get_batch(source, i) for i in range(0, source.size(0) - 1, BPTT)]
-    return [found[i % len(found)] for i in range(count)]
+    results = [get_batch(source, i) for i in range(0, source.size(0) - 1, BPTT)]
+    return [results[i % len(results)] for i in range(count)]
 
 
 def models():

@@ -6,11 +6,11 @@ from plain_c.products import C_TYPES
 KERNEL = """\
 {pointers}for (int64_t i = 0; i < {size}; i++) {result}[i] = 0;
 for (int64_t n = 0; n < {images}; n++)
-for (int64_t o = 0; o < {made}; o++)
+for (int64_t o = 0; o < {outputs}; o++)
 for (int64_t c = 0; c < {taken}; c++)
 for (int64_t ky = 0; ky < {kernel[0]}; ky++)
 for (int64_t kx = 0; kx < {kernel[1]}; kx++) {{
-  const int64_t from = n * {channels} + o / ({made} / {groups}) * {taken} + c;
+  const int64_t from = n * {channels} + o / ({outputs} / {groups}) * {taken} + c;
   const int64_t weight = ((o * {taken} + c) * {kernel[0]} + ky) * {kernel[1]} + kx;
   for (int64_t i = 0; i < {out[0]}; i++) {{
     const int64_t row = i * {stride[0]} + ky * {dilation[0]} - {top};
@@ -18,7 +18,7 @@ for (int64_t kx = 0; kx < {kernel[1]}; kx++) {{
     for (int64_t j = 0; j < {out[1]}; j++) {{
       const int64_t column = j * {stride[1]} + kx * {dilation[1]} - {left};
       if (column < 0 || column >= {data[1]}) continue;
-      const int64_t to = ((n * {made} + o) * {out[0]} + i) * {out[1]} + j;
+      const int64_t to = ((n * {outputs} + o) * {out[0]} + i) * {out[1]} + j;
       const int64_t at = (from * {data[0]} + row) * {data[1]} + column;
       {statement}
     }}
@@ -56,7 +56,7 @@ class PlainConvolutions(Lowerer):
         roles, statement = ROLES[node.op]
         shapes = dict(zip(roles, [view.shape for view in views], strict=True))
         kind = C_TYPES[node.dtype]
-        (images, channels, *data), (made, taken, *kernel) = shapes["x"], shapes["w"]
+        (images, channels, *data), (out_channels, taken, *kernel) = shapes["x"], shapes["w"]
         attrs = node.attrs
         text = KERNEL.format(
             pointers="".join(f"{kind} *{name} = a[{i}];\n" for i, name in enumerate(roles)),
@@ -65,7 +65,7 @@ class PlainConvolutions(Lowerer):
             size=node.spec.size,
             images=images,
             channels=channels,
-            made=made,
+            outputs=out_channels,
             taken=taken,
             groups=attrs["groups"],
             data=data,

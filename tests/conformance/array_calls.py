@@ -162,14 +162,14 @@ def call_of(fn) -> tuple | None:
 @cache
 def optional_calls(fn) -> list:
     """(`fn` with one more array by name, the arguments) for the options that take one."""
-    found = []
+    results = []
     for name in set(OPTIONS) & set(inspect.signature(fn).parameters):
         with_array = partial(with_option, fn, name)
         calls = ((*call_of(fn), Made(kind)) for kind in (*POOLS, "bias", "number"))
         arguments = next((x for x in calls if succeeds(with_array, x)), None)
         if arguments is not None:
-            found.append((with_array, arguments))
-    return found
+            results.append((with_array, arguments))
+    return results
 
 
 def with_option(fn, name: str, *arguments):

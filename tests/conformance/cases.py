@@ -49,7 +49,7 @@ class Case:
 def cases(dtypes=None) -> list[Case]:
     """Every sample of every card in its dtypes (or those of them given); cards that are defined
     later are not among them."""
-    found = []
+    results = []
     for card in primitives.values():
         for dtype in card.dtypes:
             if dtypes is not None and dtype.name not in dtypes:
@@ -57,8 +57,8 @@ def cases(dtypes=None) -> list[Case]:
             for number in range(len(card.samples)):
                 case = Case(card, number, dtype.name)
                 if is_valid(case):
-                    found.append(case)
-    return found
+                    results.append(case)
+    return results
 
 
 def cases_of(card) -> list[Case]:
@@ -82,8 +82,8 @@ def spec_of(array):
 
 def differentiable(dtypes=("float64",)):
     """Cases with a vjp, a tracked operand and a floating result, all in double precision."""
-    found = [case for case in cases(dtypes) if case.card.vjp is not None and tracked(case)]
-    return [case for case in found if is_double(case)]
+    results = [case for case in cases(dtypes) if case.card.vjp is not None and tracked(case)]
+    return [case for case in results if is_double(case)]
 
 
 def is_double(case) -> bool:

@@ -217,8 +217,8 @@ def test_second_derivative_is_the_difference_quotient(case):
 
 def empty():
     """Differentiable cases in which some floating operand has no elements."""
-    found = [c for c in cases(("float64",)) if c.card.vjp is not None and is_double(c)]
-    return [c for c in found if any(a.size == 0 and a.dtype.kind == "f" for a in c.arrays())]
+    results = [c for c in cases(("float64",)) if c.card.vjp is not None and is_double(c)]
+    return [c for c in results if any(a.size == 0 and a.dtype.kind == "f" for a in c.arrays())]
 
 
 @pytest.mark.parametrize("case", empty(), ids=repr)

@@ -102,9 +102,9 @@ def compiled(way, chosen: list[Case]) -> list[list[np.ndarray]]:
         before = backend.fallbacks.copy()
         results = [way(case) for case in chosen]
         gh.eval(*(y for ys in results for y in ys))
-        told = backend.fallbacks.since(before)
-    assert "program" not in told and not told.uncompiled, str(told)
-    for fallback in told.rows:  # what kernels compute is computed by kernels
+        report = backend.fallbacks.since(before)
+    assert "program" not in report and not report.uncompiled, str(report)
+    for fallback in report.rows:  # what kernels compute is computed by kernels
         assert fallback.card not in ALWAYS_WRITTEN or "complex" in fallback.reason, str(fallback)
     return [[y.numpy() for y in ys] for ys in results]
 

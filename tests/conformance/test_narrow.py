@@ -34,7 +34,7 @@ def scattered(rng, shape):
 
 def functions() -> dict:
     """The public functions of the array namespaces, without those that write."""
-    found = {}
+    results = {}
     for name in NAMES:
         space, _, last = name.rpartition(".")
         if space in SPACES and not last.endswith("_"):
@@ -42,8 +42,8 @@ def functions() -> dict:
             if inspect.ismodule(function):
                 function = inspect.unwrap(function)  # what calling this package runs
             if callable(function) and not inspect.isclass(function):
-                found[name] = function
-    return found
+                results[name] = function
+    return results
 
 
 FUNCTIONS = functions()

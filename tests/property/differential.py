@@ -97,10 +97,10 @@ class CallSettings:
 
 def make_settings(seed: int) -> list[CallSettings]:
     """3 to 15 calls."""
-    rng, made = random.Random(f"calls {seed}"), []
+    rng, results = random.Random(f"calls {seed}"), []
     for _ in range(rng.choice([3, 3, 3, 4, 4, 5, 6, 8, MOST_CALLS])):
-        made.append(CallSettings(rng, made[-1] if made else None))
-    return made
+        results.append(CallSettings(rng, results[-1] if results else None))
+    return results
 
 
 class FunctionWorld:
@@ -148,13 +148,13 @@ class FunctionWorld:
         lines = lines_of(error)
         if self.gradients and error is None:
             result = result, backward(result)
-        seen = {name: self.names.get(name) for name in GLOBALS}
+        outcome = {name: self.names.get(name) for name in GLOBALS}
         text = re.sub(r"\b0x[0-9a-f]+", "0x", printed.getvalue())  # addresses are others' each time
-        seen.update(args=args, result=result, told=self.told, printed=text)
-        seen.update(grad_enabled=enabled, error=error, lines=lines)
+        outcome.update(args=args, result=result, told=self.told, printed=text)
+        outcome.update(grad_enabled=enabled, error=error, lines=lines)
         if "Box" in self.names:
-            seen["count"] = self.names["Box"].count
-        return seen
+            outcome["count"] = self.names["Box"].count
+        return outcome
 
 
 def backward(result) -> str:
@@ -171,7 +171,7 @@ def backward(result) -> str:
 def lines_of(error: BaseException | None) -> list:
     """(function, line) of the user's frames, of an error and of what it comes from; no frame is
     kept."""
-    found, met = [], set()
+    results, met = [], set()
     while error is not None and id(error) not in met:
         met.add(id(error))
         at, frames = error.__traceback__, []
@@ -180,10 +180,10 @@ def lines_of(error: BaseException | None) -> list:
             if code.co_filename == FILE:
                 frames.append((code.co_name, line_of(at, error)))
             at = at.tb_next
-        found.append((type(error).__name__, frames))
+        results.append((type(error).__name__, frames))
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-    return found
+    return results
 
 
 def line_of(entry, error: BaseException) -> int:
@@ -217,11 +217,11 @@ def compare_calls(want: dict, got: dict, tolerance: float) -> None:
 COUNTED = (list, dict, gh.Tensor, collections.OrderedDict)
 
 
-def reference_counts(seen: dict) -> dict[str, int]:
+def reference_counts(outcome: dict) -> dict[str, int]:
     """How often the arguments and globals, and what lies in them, are referred to, by place."""
-    found: dict[str, int] = {}
-    waiting = [(name, seen[name]) for name in GLOBALS]
-    waiting += [(f"args[{i}]", x) for i, x in enumerate(seen["args"])]
+    results: dict[str, int] = {}
+    waiting = [(name, outcome[name]) for name in GLOBALS]
+    waiting += [(f"args[{i}]", x) for i, x in enumerate(outcome["args"])]
     for name, value in waiting:
         inside = []
         if type(value) is list:
@@ -233,11 +233,11 @@ def reference_counts(seen: dict) -> dict[str, int]:
         for place, key in inside:
             item = item_at(value, key)
             if counted(item):
-                found[place] = sys.getrefcount(item)
+                results[place] = sys.getrefcount(item)
             del item
         if counted(value):
-            found[name] = sys.getrefcount(value)
-    return found
+            results[name] = sys.getrefcount(value)
+    return results
 
 
 def item_at(value, place):
@@ -260,9 +260,9 @@ def compare_counts(want: dict, got: dict) -> None:
             raise AssertionError(f"references: {place} has {two.get(place)}, not {one[place]}")
 
 
-def left_alive(world: FunctionWorld, seen: dict) -> list:
+def left_alive(world: FunctionWorld, outcome: dict) -> list:
     """Weak references to the arguments, which should go with the call."""
-    return [weakref.ref(x) for x in seen["args"] if isinstance(x, gh.Tensor) or counted(x)
+    return [weakref.ref(x) for x in outcome["args"] if isinstance(x, gh.Tensor) or counted(x)
             and not isinstance(x, (list, dict))]  # fmt: skip
 
 

@@ -81,14 +81,14 @@ TRY = (
 
 def blocks_of(text: str) -> list[str]:
     """Statements of a text, each with the lines that belong to it."""
-    found: list[str] = []
+    results: list[str] = []
     for line in text.splitlines():
         joined = line[0] == " " or line.startswith(("else", "out.append(inner", "out.extend(drawn"))
-        if joined and found:
-            found[-1] += "\n" + line
+        if joined and results:
+            results[-1] += "\n" + line
         else:
-            found.append(line)
-    return found
+            results.append(line)
+    return results
 
 
 class Kind:
@@ -100,14 +100,14 @@ class Kind:
 
 def kinds_of(text: str) -> list[Kind]:
     """The kinds of a text of templates."""
-    found = []
+    results = []
     for section in text.split("\n== ")[1:]:
         head, *parts = section.strip().split("\n-- ")
         name, _, define = head.partition("\n")
         lines = dict(part.split("\n", 1) for part in parts)
         parts = {k: v.replace("\\n", "\n").split(" ; ") for k, v in lines.items()}
-        found.append(Kind(name, define, **parts))
-    return found
+        results.append(Kind(name, define, **parts))
+    return results
 
 
 def members_of(text: str) -> list[tuple]:
@@ -313,15 +313,15 @@ class RandomWorld:
 
     def reading(self, text: str) -> str:
         """An expression, or another that looks at the same."""
-        if (found := SIMPLE.match(text)) and self.chance(0.35):
+        if (match := SIMPLE.match(text)) and self.chance(0.35):
             way = self.pick([name for name in READS if name not in self.without] or [None])
             if way is not None:
                 other = self.pick(READS[way])
-                return re.sub(r"\bE\b", found[1], other.replace("'a'", f"'{found[2]}'"))
-        if (found := ITEM.match(text)) and self.chance(0.2):
-            key = f"({found[2]})" if "," in found[2] else found[2]
+                return re.sub(r"\bE\b", match[1], other.replace("'a'", f"'{match[2]}'"))
+        if (match := ITEM.match(text)) and self.chance(0.2):
+            key = f"({match[2]})" if "," in match[2] else match[2]
             other = self.pick(ITEMS).replace("K", key)
-            return re.sub(r"\bE\b", found[1], other)
+            return re.sub(r"\bE\b", match[1], other)
         return text
 
     def use(self, read: str) -> str:
@@ -354,28 +354,28 @@ class RandomWorld:
 
     def schedule(self, things: list[Kind]) -> list[str]:
         """6 to 10 calls; before most, from the second on, the world is changed."""
-        steps, made = [], []
+        steps, results = [], []
         argument, n = self.pick(self.arguments), self.pick("123")
         for i in range(self.random.randrange(6, 11)):
             if i and self.chance(0.55):
                 for _ in range(self.pick([1, 1, 1, 2])):
-                    steps.append(self.change(things, made))
+                    steps.append(self.change(things, results))
             if self.chance(0.2):
                 argument = self.pick(self.arguments)
             if self.chance(0.1):
                 n = self.pick("123")
             size = ", 1" if self.chance(0.05) else ""
-            given = self.pick(["", f", {n}"]) if argument == "None" else f", {n}, {argument}"
-            steps.append(f"call(X({self.pick('011')}{size}){given})")
+            inputs = self.pick(["", f", {n}"]) if argument == "None" else f", {n}, {argument}"
+            steps.append(f"call(X({self.pick('011')}{size}){inputs})")
         return steps
 
-    def change(self, things: list[Kind], made: list[str]) -> str:
+    def change(self, things: list[Kind], results: list[str]) -> str:
         """A change, or one that undoes an earlier one."""
         begun = {"save(": "restore()", ".start()": "mock.patch.stopall()"}
-        undo = [end for start, end in begun.items() if any(start in text for text in made)]
+        undo = [end for start, end in begun.items() if any(start in text for text in results)]
         if undo and self.chance(0.4):
             return self.pick(undo)
         changes = self.pick(things).parts["change"]
-        text = self.fill(self.pick([*changes, *(made[-2:] if self.chance(0.3) else [])]))
-        made.append(text)
+        text = self.fill(self.pick([*changes, *(results[-2:] if self.chance(0.3) else [])]))
+        results.append(text)
         return text

@@ -18,9 +18,9 @@ WIDTHS = (1, 2, 3, 7, 16, 31, 50, 197, 4097, 9001)  # of rows: even, uneven, and
 
 def steps_of(rng, x, count: int):
     """Values that are made of each other at random, by sums of rows and columns among others."""
-    made = [x]
+    results = [x]
     for _ in range(count):
-        a, b = (made[i] for i in rng.integers(0, len(made), 2))
+        a, b = (results[i] for i in rng.integers(0, len(results), 2))
         kind = rng.integers(0, 6)
         if kind == 0:
             new = a * b + x
@@ -34,8 +34,8 @@ def steps_of(rng, x, count: int):
             new = a / (1 + b * b) - a * 0.3
         else:
             new = getattr(gh, UNARY[rng.integers(0, len(UNARY))])(gh.clip(a, 0.0, 4.0))
-        made.append(new)
-    return made[1:]
+        results.append(new)
+    return results[1:]
 
 
 @pytest.mark.slow
@@ -49,10 +49,10 @@ def test_whatever_else_a_program_computes(seed):
     results = []
     with gh.backends.use("lazy"), flags.override(compile="always"):
         for count in (1, 3, 8):
-            made = steps_of(np.random.default_rng(seed), gh.asarray(data).astype(dtype), 8)
-            del made[:-count]
-            gh.eval(*made)
-            results.append(made[-1].numpy().astype("float64"))
+            result = steps_of(np.random.default_rng(seed), gh.asarray(data).astype(dtype), 8)
+            del result[:-count]
+            gh.eval(*result)
+            results.append(result[-1].numpy().astype("float64"))
     assert np.isfinite(results[0]).all()
     for other in results[1:]:
         assert np.array_equal(results[0], other)
@@ -102,6 +102,6 @@ def test_whatever_is_computed_again(name, dtype):
             applied.undo()
         for solver in ("chain", "min-cut"):
             step = Step(name, dtype)
-            found = step.plan(0.97, solver)
-            with found:
-                assert found.blocks and all(map(np.array_equal, plain, step.run()))
+            choice = step.plan(0.97, solver)
+            with choice:
+                assert choice.blocks and all(map(np.array_equal, plain, step.run()))

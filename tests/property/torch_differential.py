@@ -134,9 +134,9 @@ def differences(text: str, arguments, wrap=compiled, calls=CALLS) -> dict[str, s
         plain, ours = World(text), World(text, wrap)
         for number, (seed, n) in enumerate(calls):
             want, got = plain.call(arguments, seed, n), ours.call(arguments, seed, n)
-            found = compare(want, got, partial(nudged, text, arguments, seed, n), draws(text))
-            if found:
-                return {name: f"call {number}: {what}" for name, what in found.items()}
+            result = compare(want, got, partial(nudged, text, arguments, seed, n), draws(text))
+            if result:
+                return {name: f"call {number}: {what}" for name, what in result.items()}
             if want.error is not None:
                 plain, ours = World(text), World(text, wrap)
     return {}
@@ -144,11 +144,11 @@ def differences(text: str, arguments, wrap=compiled, calls=CALLS) -> dict[str, s
 
 def our_differences(text: str, arguments, calls=CALLS) -> dict[str, str]:
     """The differences that PyTorch's own machinery, without our backend, does not make."""
-    found = differences(text, arguments, calls=calls)
-    if not found or any(part in " ".join(found.values()) for part in PYTORCHS):
+    result = differences(text, arguments, calls=calls)
+    if not result or any(part in " ".join(result.values()) for part in PYTORCHS):
         return {}
     theirs = differences(text, arguments, compiled_by_pytorch, calls)
-    return {name: what for name, what in found.items() if name not in theirs}
+    return {name: what for name, what in result.items() if name not in theirs}
 
 
 def nudged(text: str, arguments, seed: int, n: int) -> list[Outcome]:
@@ -167,7 +167,7 @@ def quiet():
         yield
 
 
-def compare(want: Outcome, got: Outcome, nudges, drawn: bool) -> dict[str, str]:
+def compare(want: Outcome, got: Outcome, nudges, is_random: bool) -> dict[str, str]:
     """Return the differences by name."""
     if want.error is not None or got.error is not None:
         if type(want.error) is type(got.error):
@@ -175,7 +175,7 @@ def compare(want: Outcome, got: Outcome, nudges, drawn: bool) -> dict[str, str]:
         if want.error is not None and "backward" in str(want.error):  # eager alone checks versions
             return {}
         return {"error": f"error: {told(got.error)}, eager's {told(want.error)}"}
-    found = {
+    results = {
         name: f"{name} {got.others.get(name)}, eager's {what}"
         for name, what in want.others.items()
         if what != got.others.get(name, "missing") and not is_no_gradient(name, what, got)
@@ -183,12 +183,12 @@ def compare(want: Outcome, got: Outcome, nudges, drawn: bool) -> dict[str, str]:
     runs: list[Outcome] = []
     for name, x in want.tensors.items():
         y = got.tensors.get(name)
-        if drawn or y is None or y.shape != x.shape or y.dtype != x.dtype or is_close(y, x):
+        if is_random or y is None or y.shape != x.shape or y.dtype != x.dtype or is_close(y, x):
             continue
         runs = runs or nudges()
         if not within_moves(y, x, [run.tensors.get(name) for run in runs]):
-            found[name] = f"{name} {list_of(y, x)}, eager's {list_of(x, y)}"
-    return found
+            results[name] = f"{name} {list_of(y, x)}, eager's {list_of(x, y)}"
+    return results
 
 
 def is_no_gradient(name: str, what, got: Outcome) -> bool:
@@ -244,15 +244,15 @@ def check_seed(seed: int, small: bool = False) -> list[str]:
     with quiet():
         program = TorchProgram(seed)
     calls = CALLS if seed % 3 == 0 else CALLS[:2]
-    found = our_differences(program.text, program.arguments, calls)
-    if not found:
+    result = our_differences(program.text, program.arguments, calls)
+    if not result:
         return []
-    of_results = [name for name in found if name.startswith("result")]
+    of_results = [name for name in result if name.startswith("result")]
     if not program.chained and of_results:
-        return [told_of_line(program, name, found[name]) for name in of_results]
+        return [told_of_line(program, name, result[name]) for name in of_results]
     text = program.text
     if small:
-        kinds = set(map(kind_of, found.values()))
+        kinds = set(map(kind_of, result.values()))
 
         def fails(text: str) -> bool:
             others = differences(text, program.arguments, calls=calls).values()
@@ -260,8 +260,8 @@ def check_seed(seed: int, small: bool = False) -> list[str]:
 
         lines, results = minimise(program, fails)
         text = text_of(lines, len(program.arguments), results)
-        found = our_differences(text, program.arguments, calls) or found
-    return [f"{next(iter(found.values()))}\n{text}    {program.arguments}"]
+        result = our_differences(text, program.arguments, calls) or result
+    return [f"{next(iter(result.values()))}\n{text}    {program.arguments}"]
 
 
 def told_of_line(program: TorchProgram, name: str, what: str) -> str:
@@ -272,9 +272,9 @@ def told_of_line(program: TorchProgram, name: str, what: str) -> str:
     return f"{what}\n    {line}\n    {read}"
 
 
-def kind_of(found: str) -> str:
+def kind_of(result: str) -> str:
     """Return the part of a difference that tells it from others."""
-    where = found.partition(": ")[2]
+    where = result.partition(": ")[2]
     if where.startswith("error"):
         return "error"
     return "layout" if " lies (" in where or " is (" in where else "values"

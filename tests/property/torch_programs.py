@@ -183,14 +183,16 @@ class TorchProgram:
         result = self.world.get(name)
         if isinstance(result, (tuple, list)):
             self.world[name] = tuple(result)
-            made = {f"{name}[{i}]": x for i, x in enumerate(result) if isinstance(x, torch.Tensor)}
+            outputs = {
+                f"{name}[{i}]": x for i, x in enumerate(result) if isinstance(x, torch.Tensor)
+            }
         else:
-            made = {name: result}
-        if not made or not all(map(is_usable, made.values())):
+            outputs = {name: result}
+        if not outputs or not all(map(is_usable, outputs.values())):
             return False
-        self.results += list(made)[:2]
+        self.results += list(outputs)[:2]
         if self.chained:
-            self.names += [x for x in list(made)[:2] if isinstance(made[x], torch.Tensor)]
+            self.names += [x for x in list(outputs)[:2] if isinstance(outputs[x], torch.Tensor)]
         return True
 
     def fill(self, template: str) -> str | None:

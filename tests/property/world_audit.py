@@ -115,16 +115,16 @@ class KeptReads:
 
 def changes(reads: KeptReads, names: dict) -> dict[str, object]:
     """Return a change to each thing that a trace read, by name."""
-    made = {}
+    results = {}
     for source in reads.sources:
         if source.base is not None and is_in_the_world(source, names):
-            made[f"{source.kind} {source.text}"] = partial(change_at, source)
+            results[f"{source.kind} {source.text}"] = partial(change_at, source)
     for cls in (x for x in reads.classes if x.__module__ == NAME):
         for name in [x for x in vars(cls) if is_behaviour(x, vars(cls)[x])]:
             if name not in ("__dict__", "__weakref__", "__getattribute__"):
                 change = partial(setattr, cls, name, other(vars(cls)[name], name))
-                made[f"{cls.__qualname__}.{name}"] = change
-    return made
+                results[f"{cls.__qualname__}.{name}"] = change
+    return results
 
 
 def run(text: str, step: str, library: str, mode: str, number: int, captured: bool):
@@ -141,12 +141,12 @@ def run(text: str, step: str, library: str, mode: str, number: int, captured: bo
         with KeptReads() as reads:
             for _ in range(2):
                 worlds.run_step(step, names, digits)
-        made = changes(reads, names)
-        keys = sorted(made)
+        result = changes(reads, names)
+        keys = sorted(result)
         if not 0 <= number < len(keys):
             return keys, None
         try:
-            made[keys[number]]()
+            result[keys[number]]()
         except Exception:  # it cannot be set
             return keys, None
         names["call"] = fast if captured else plain

@@ -119,17 +119,17 @@ class Picture:
             own = object.__getattribute__(value, "__dict__")
         except AttributeError:
             own = {}
-        found = []
+        results = []
         for k, v in own.items():
             # The keys of a layer's hooks count up in the process.
             part = list(v.values()) if str(k).endswith("_hooks") and isinstance(v, dict) else v
-            found.append((k, self.of(part)))
+            results.append((k, self.of(part)))
         for cls in type.mro(type(value)):
             for k, slot in vars(cls).items():
                 if type(slot) is types.MemberDescriptorType and cls.__module__ == NAME:
                     with contextlib.suppress(AttributeError):
-                        found.append((k, self.of(slot.__get__(value))))
-        return tuple(found)
+                        results.append((k, self.of(slot.__get__(value))))
+        return tuple(results)
 
     def class_of(self, cls):
         if cls.__dict__.get("__module__") != NAME and NAME not in str(vars(cls).get("__module__")):
@@ -144,8 +144,8 @@ class Picture:
             "__firstlineno__",
             "__slotnames__",
         )
-        seen = [(k, self.of(v)) for k, v in own.items() if k not in left]
-        return "class", tuple(map(self.of, bases)), tuple(seen)
+        pairs = [(k, self.of(v)) for k, v in own.items() if k not in left]
+        return "class", tuple(map(self.of, bases)), tuple(pairs)
 
     def function(self, fn):
         if not fn.__code__.co_filename.startswith("<"):
@@ -260,11 +260,11 @@ def run_world(text: str, steps: list[str], library: str, mode: str, captured: bo
         usual = set(names) - {"l1", "log_table", "act"} | {"__warningregistry__"}
         exec(compile(text, "<world>", "exec"), names)
         names["call"] = gh.optimize(mode)(names["fn"]) if captured else names["fn"]
-        seen = [(step, *run_step(step, names, digits)) for step in steps]
+        outcomes = [(step, *run_step(step, names, digits)) for step in steps]
         del names["call"]
         end = {name: value for name, value in names.items() if name not in usual}
-        seen.append(("the world", picture(end, digits), ""))
-    return seen
+        outcomes.append(("the world", picture(end, digits), ""))
+    return outcomes
 
 
 def run_step(step: str, names: dict, digits) -> tuple:
@@ -296,11 +296,11 @@ SUPER_ERRORS = {
 }
 
 
-def with_one_super_error(seen):
+def with_one_super_error(outcomes):
     """A picture in which both errors of a `super()` of another class's object are one."""
-    if type(seen) is not tuple:
-        return seen
-    parts = [with_one_super_error(part) for part in seen]
+    if type(outcomes) is not tuple:
+        return outcomes
+    parts = [with_one_super_error(part) for part in outcomes]
     for i, (kind, text) in enumerate(itertools.pairwise(parts)):
         pattern = SUPER_ERRORS.get(kind) if type(kind) is type(text) is str else None
         if pattern and pattern.fullmatch(text):
@@ -341,10 +341,10 @@ def first_difference(a, b, where: str = ""):
 
 def pick_mode(seed: int, compiled: float, library: str = "") -> str:
     """The mode of a seed: of each library in turn; `compiled` is the part that makes Programs."""
-    known = [name for name, module in LIBRARIES.items() if find_spec(module)]
+    names = [name for name, module in LIBRARIES.items() if find_spec(module)]
     part = random.Random(f"mode {seed}").random()
     compiler = "program" if part < compiled else "eager"
-    return f"{library or known[seed % len(known)]}-{compiler}"
+    return f"{library or names[seed % len(names)]}-{compiler}"
 
 
 def make_parts(seed: int, mode: str, without=LEFT_OUT) -> tuple[str, list[str]]:

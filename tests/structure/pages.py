@@ -10,8 +10,8 @@ DOCS = ROOT / "docs"
 def blocks_of(page: Path) -> list[tuple[str, str, int]]:
     """(language, text, line) of each fenced block of a page."""
     text = page.read_text()
-    found = re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.S | re.M)
-    return [(m[1], m[2], text[: m.start()].count("\n") + 1) for m in found]
+    matches = re.finditer(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.S | re.M)
+    return [(m[1], m[2], text[: m.start()].count("\n") + 1) for m in matches]
 
 
 def python_of(page: Path) -> list[str]:

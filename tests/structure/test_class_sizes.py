@@ -60,18 +60,18 @@ def classes_of(modules) -> dict[str, ast.ClassDef]:
 
 def with_bases(name: str, classes: dict[str, ast.ClassDef]) -> list[ast.ClassDef]:
     """A class and all that it inherits from, of ours."""
-    found: dict[str, ast.ClassDef] = {}
+    results: dict[str, ast.ClassDef] = {}
     waiting = [name]
     while waiting:
         name = waiting.pop()
-        if name in classes and name not in found:
-            found[name] = classes[name]
+        if name in classes and name not in results:
+            results[name] = classes[name]
             bases = (
                 base.value if isinstance(base, ast.Subscript) else base
-                for base in found[name].bases
+                for base in results[name].bases
             )
             waiting += [base.id for base in bases if isinstance(base, ast.Name)]
-    return list(found.values())
+    return list(results.values())
 
 
 def methods_of(node: ast.ClassDef) -> set[str]:

@@ -293,11 +293,11 @@ def test_code_parses_and_every_name_of_ours_is_there(page):
 @functools.cache
 def files_of_the_project() -> list[str]:
     """The paths of all files, with a slash before them; environments and caches are left out."""
-    found = []
+    results = []
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if name[:1] != "." and name != "__pycache__"]
-        found += [f"/{(Path(folder) / name).relative_to(ROOT)}" for name in names]
-    return found
+        results += [f"/{(Path(folder) / name).relative_to(ROOT)}" for name in names]
+    return results
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)

@@ -44,13 +44,13 @@ def modules():
 
 def documented():
     """(name, docstring, module) of everything with a docstring, each once."""
-    seen = set()
+    visited = set()
     for module in modules():
         for name, x in vars(module).items():
             own = getattr(x, "__module__", None) == module.__name__
-            if not own or id(x) in seen or not callable(x):
+            if not own or id(x) in visited or not callable(x):
                 continue
-            seen.add(id(x))
+            visited.add(id(x))
             yield f"{module.__name__}.{name}", inspect.getdoc(x), module
             if inspect.isclass(x):
                 for part, member in vars(x).items():

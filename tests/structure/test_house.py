@@ -66,8 +66,8 @@ def test_the_size_of_each_storey_is_printed(capsys, layers):
     ],
 )
 def test_the_layer_check_finds_violations(tmp_path, layers, line, message):
-    found = problems_of(line, "ops/bad.py", tmp_path, layers)
-    assert any(message in text and "ops/bad.py:" in text for text in found), found
+    result = problems_of(line, "ops/bad.py", tmp_path, layers)
+    assert any(message in text and "ops/bad.py:" in text for text in result), result
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_the_layer_check_finds_violations(tmp_path, layers, line, message):
     ],
 )
 def test_parts_of_storeys_have_rules_of_their_own(tmp_path, layers, file, line, message):
-    found = problems_of(line, file, tmp_path, layers)
-    assert bool(found) == bool(message) and (message or "") in "".join(found), found
+    result = problems_of(line, file, tmp_path, layers)
+    assert bool(result) == bool(message) and (message or "") in "".join(result), result
 
 
 def test_rooms_are_in_order(tmp_path, layers):
@@ -107,11 +107,11 @@ def test_rooms_are_in_order(tmp_path, layers):
     scope = layers["check_file"].__globals__
     before, scope["PACKAGE"] = scope["PACKAGE"], tmp_path
     try:
-        found = layers["rooms_in_disorder"](storeys)
+        result = layers["rooms_in_disorder"](storeys)
     finally:
         scope["PACKAGE"] = before
-    assert found[0] == "ops/low may not import high, above it"
-    assert "low" in found[1] and "other" in found[1] and "high" not in found[1]
+    assert result[0] == "ops/low may not import high, above it"
+    assert "low" in result[1] and "other" in result[1] and "high" not in result[1]
 
 
 def test_rooms_say_what_they_are_for():
@@ -141,7 +141,7 @@ def problems_of(text: str, file: str, tmp_path, layers) -> list[str]:
 
 def public_names() -> list[str]:
     """Every public name, as `package.name`."""
-    found = []
+    results = []
     for package in PACKAGES:
         module = gh
         for part in filter(None, package.split(".")):
@@ -156,8 +156,8 @@ def public_names() -> list[str]:
             names = [n for n in names if package or is_function[n]]
             own = module.__name__.partition(".")[0]
             names = [n for n in names if in_our_house(getattr(module, n), own) or not package]
-        found += [".".join(filter(None, ("gh", package, n))) for n in names]
-    return sorted(found)
+        results += [".".join(filter(None, ("gh", package, n))) for n in names]
+    return sorted(results)
 
 
 def imported_names(path: Path) -> list[str]:
@@ -194,9 +194,9 @@ NAMED_BY_PYTORCH = {"nn/utils": "`from torch.nn.utils import …` stands in many
 
 def test_names_of_leftovers_are_not_used():
     leftovers = {"core", "utils", "util", "common", "helpers", "helper", "misc"}
-    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")}
-    found = {name for name in found if Path(name).stem in leftovers}
-    assert found == set(NAMED_BY_PYTORCH)
+    results = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")}
+    results = {name for name in results if Path(name).stem in leftovers}
+    assert results == set(NAMED_BY_PYTORCH)
 
 
 def test_every_module_says_what_it_is(modules):
@@ -237,13 +237,13 @@ def test_the_version_is_the_same_everywhere():
 
 def quick_storeys() -> set[str]:
     """The storeys with a test marked quick: the folder under tests/unit, or those that it names."""
-    found = set()
+    results = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         for named in re.findall(
             r"^(?:@|pytestmark = )pytest\.mark\.quick(.*)$", path.read_text(), re.M
         ):
-            found |= set(re.findall(r'"([\w.]+)"', named)) or {path.parent.name}
-    return found
+            results |= set(re.findall(r'"([\w.]+)"', named)) or {path.parent.name}
+    return results
 
 
 def test_every_storey_has_a_quick_test():

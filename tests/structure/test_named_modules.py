@@ -74,7 +74,7 @@ def missing_names(source):
     targets, rebound, loaded = {}, rebound_names(tree), {}
     for bound, target in imported_names(tree):
         targets.setdefault(bound, set()).add(target)
-    for bound, (module, name) in ((b, t) for b, found in targets.items() for t in found):
+    for bound, (module, name) in ((b, t) for b, result in targets.items() for t in result):
         try:
             value = load(module, name)
         except ModuleNotFoundError as error:

@@ -24,9 +24,9 @@ def packages(parent: types.ModuleType) -> list[str]:
 @pytest.mark.parametrize("name", packages(gh))
 def test_the_name_of_a_package_gives_the_package(name):
     parent, _, own = name.rpartition(".")
-    found = getattr(importlib.import_module(parent), own)
-    assert isinstance(found, types.ModuleType) and found is importlib.import_module(name)
-    assert callable(found) == (name.removeprefix("glasshouse.") in CALLED)
+    result = getattr(importlib.import_module(parent), own)
+    assert isinstance(result, types.ModuleType) and result is importlib.import_module(name)
+    assert callable(result) == (name.removeprefix("glasshouse.") in CALLED)
 
 
 def test_a_package_that_is_called_is_what_it_is_named_after():

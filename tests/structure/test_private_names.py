@@ -62,9 +62,11 @@ def leaves_of(tree: ast.Module) -> set[str]:
     named = {id(x) for c in calls if getattr(c.func, "id", "") in OPERATORS for x in ast.walk(c)}
     nodes = [node for node in nodes_of(tree) if id(node) not in named]
     texts = [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-    found = {x for text in texts if " " not in text for x in re.findall(r"(?<![\w])_\w+$", text)}
+    results = {x for text in texts if " " not in text for x in re.findall(r"(?<![\w])_\w+$", text)}
     return {
-        x for x in found | {x.attr for x in nodes if isinstance(x, ast.Attribute)} if is_private(x)
+        x
+        for x in results | {x.attr for x in nodes if isinstance(x, ast.Attribute)}
+        if is_private(x)
     }
 
 
@@ -93,8 +95,8 @@ def test_no_production_code_uses_mocks(modules):
 
 
 def test_patches_know_what_is_private(leaves):
-    known = {"_version", "_cdata", "_schema", "_call_impl", "_backward_hooks", "_orig_mod"}
-    assert known | {"_get_sequence_nr", "_sequence_nr", "_boxed_call", "_current_level"} <= leaves
+    private = {"_version", "_cdata", "_schema", "_call_impl", "_backward_hooks", "_orig_mod"}
+    assert private | {"_get_sequence_nr", "_sequence_nr", "_boxed_call", "_current_level"} <= leaves
     assert not {"_unsafe_view", "_foreach_add"} & leaves
 
 

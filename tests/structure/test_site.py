@@ -113,9 +113,9 @@ def test_commands_and_their_options_exist(page):
                 break
             command = command.get_command(click.Context(command), word)
             assert command is not None, words
-        known = {option for x in command.params for option in x.opts} | {"--help", "--version"}
+        options = {option for x in command.params for option in x.opts} | {"--help", "--version"}
         own = words[: words.index("--")] if "--" in words else words
-        assert {x.partition("=")[0] for x in own if x.startswith("--")} <= known, words
+        assert {x.partition("=")[0] for x in own if x.startswith("--")} <= options, words
 
 
 @pytest.mark.parametrize("page", [*PAGES, *STOREYS], ids=name_of)
@@ -135,8 +135,8 @@ def test_every_page_is_in_the_navigation():
     settings = (DOCS.parent / "mkdocs.yml").read_text()
     listed = set(re.findall(r"([\w/]+\.md)\s*$", settings, re.M))
     pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
-    made = ("reference/api", "inside/storeys")
-    assert {x for x in listed if not x.startswith(made)} == pages
+    prefixes = ("reference/api", "inside/storeys")
+    assert {x for x in listed if not x.startswith(prefixes)} == pages
     pages_of_storeys = {f"inside/storeys/{page.parent.name}.md" for page in STOREYS}
     assert {x for x in listed if x.startswith("inside/storeys")} == pages_of_storeys
 

@@ -26,16 +26,16 @@ def names() -> set[str]:
 
 def asked_for(tree: ast.Module) -> set[str]:
     """The names of lowerers that occur in a source as strings, attributes or imports."""
-    found = set()
+    results = set()
     for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(node.value)
+            results.add(node.value)
         elif isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            results.add(node.attr)
         elif isinstance(node, ast.ImportFrom):
-            found.update(alias.name for alias in node.names)
-            found.add((node.module or "").rpartition(".")[2])
-    return found & names()
+            results.update(alias.name for alias in node.names)
+            results.add((node.module or "").rpartition(".")[2])
+    return results & names()
 
 
 INSIDE = PACKAGE / "targets"

@@ -43,13 +43,26 @@ def test_docstrings_beside_the_package_begin_so_too():
 
 
 def test_no_variable_or_parameter_is_named_by_a_bare_participle(modules):
+    names = [f"{file}:{use}" for file, tree in modules.items() for use in participles_in(tree)]
+    assert names == [], "Name the thing: inputs, results, saved values."
+
+
+def test_names_beside_the_package_are_nouns_too():
+    one_of_them = re.compile(rf"\b({'|'.join(PARTICIPLES)})\b")
     names = [
-        f"{file}:{node.lineno}: {name}"
-        for file, tree in modules.items()
-        for node in nodes_of(tree)
-        if (name := name_bound_by(node)) in PARTICIPLES
+        f"{path.relative_to(ROOT)}:{use}"
+        for folder in BESIDE
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if one_of_them.search(text := path.read_text())
+        for use in participles_in(ast.parse(text))
     ]
     assert names == [], "Name the thing: inputs, results, saved values."
+
+
+def participles_in(tree: ast.Module) -> list[str]:
+    """Return "line: name" of each variable and parameter that a bare participle names."""
+    named = ((node, name_bound_by(node)) for node in nodes_of(tree))
+    return [f"{node.lineno}: {name}" for node, name in named if name in PARTICIPLES]
 
 
 def name_bound_by(node: ast.AST) -> str:

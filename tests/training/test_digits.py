@@ -52,10 +52,10 @@ def train(out: Path, *options) -> str:
 
 def numbers(out: Path) -> dict:
     """Return the results of a finished run, without the times."""
-    found = json.loads((out / "numbers.json").read_text())
-    for epoch in found["history"]:
+    data = json.loads((out / "numbers.json").read_text())
+    for epoch in data["history"]:
         del epoch["seconds"]
-    return found
+    return data
 
 
 def stop_in_epoch(out: Path, epoch: int, sent: signal.Signals) -> tuple[int, str]:

@@ -65,5 +65,5 @@ def test_associative_scan_map_and_reduce_window():
 
 
 def test_arguments_by_name_are_mapped_as_jax_does():
-    found = jax.vmap(lambda x, y: x + y)(jnp.arange(3), y=jnp.arange(3))
-    assert found.tolist() == [0, 2, 4]
+    result = jax.vmap(lambda x, y: x + y)(jnp.arange(3), y=jnp.arange(3))
+    assert result.tolist() == [0, 2, 4]

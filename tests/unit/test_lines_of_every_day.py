@@ -273,5 +273,5 @@ def out_of(line: str, library):
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_line_of_every_day_gives_the_same(line):
-    found, expected = (np.asarray(out_of(line, library), float) for library in (gh, torch))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    result, expected = (np.asarray(out_of(line, library), float) for library in (gh, torch))
+    np.testing.assert_allclose(result, expected, rtol=1e-4)

@@ -37,15 +37,15 @@ def tested_functions(path: Path) -> list[TestedFunction]:
     """The functions under `@case` of a file of tests, in order."""
     text = path.read_text()
     titles = {i + 1: m[1] for i, line in enumerate(text.splitlines()) if (m := TITLE.match(line))}
-    found = []
+    results = []
     for node in ast.parse(text).body:
         cases = [d for d in getattr(node, "decorator_list", ()) if is_case(d)]
         if not cases:
             continue
         section = next((titles[at] for at in sorted(titles, reverse=True) if at < node.lineno), "")
         whole = any(k.arg == "whole" for d in cases for k in d.keywords)
-        found.append(TestedFunction(node.name, section, whole))
-    return found
+        results.append(TestedFunction(node.name, section, whole))
+    return results
 
 
 def is_case(decorator: ast.expr) -> bool:

@@ -20,8 +20,8 @@ SCHEDULES = (("gpipe", 4, 4), ("1f1b", 4, 4), ("interleaved", 2, 4))
 
 def schedules() -> str:
     """The schedules that the page shows."""
-    made = [make_schedule(name, ranks=r, microbatches=4, stages=s) for name, r, s in SCHEDULES]
-    return "\n\n".join(map(str, made))
+    results = [make_schedule(name, ranks=r, microbatches=4, stages=s) for name, r, s in SCHEDULES]
+    return "\n\n".join(map(str, results))
 
 
 def curves() -> str:
@@ -69,10 +69,10 @@ def page(pictures: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    drawn = {"schedules": schedules(), "curves": curves(), "exchanges": exchanges()}
+    pictures = {"schedules": schedules(), "curves": curves(), "exchanges": exchanges()}
     if "--costs" in sys.argv:
         import distributed_costs
 
-        drawn["costs"], _ = distributed_costs.table("large decoder")
-    PAGE.write_text(page(drawn))
+        pictures["costs"], _ = distributed_costs.table("large decoder")
+    PAGE.write_text(page(pictures))
     print(PAGE)

@@ -133,7 +133,7 @@ class Step:
 
     def tracks(self) -> list[Track]:
         """Return what each rank computes, then its ways to others."""
-        found = []
+        results = []
         for rank, slices in sorted(self.slices.items()):
             own = [r for r in slices if self.begin <= r["ts"] and r["ts"] + r["dur"] <= self.end]
             actions = [r for r in own if ACTION.fullmatch(r["name"])]
@@ -150,9 +150,9 @@ class Step:
                     computed.append(self.bar(r, *of_kernel(r, actions, len(self.slices))))
                 elif r["name"] == RECEIVING:
                     computed.append(self.bar(r, WAITS))
-            found.append(Track(rank, "", joined(computed)))
-            found += [Track(rank, name, sorted(bars)) for name, bars in sorted(ways.items())]
-        return found
+            results.append(Track(rank, "", joined(computed)))
+            results += [Track(rank, name, sorted(bars)) for name, bars in sorted(ways.items())]
+        return results
 
     def bar(self, record: dict, kind: str, label: str = "") -> Bar:
         begin = record["ts"] - self.begin
@@ -177,14 +177,14 @@ def of_kernel(record: dict, actions: list[dict], ranks: int) -> tuple[str, str]:
 
 def joined(bars: list[Bar]) -> list[Bar]:
     """Bars of a kind and label that follow each other as one."""
-    found: list[Bar] = []
+    results: list[Bar] = []
     for bar in sorted(bars):
-        last = found[-1] if found else None
+        last = results[-1] if results else None
         if last and last[2:] == bar[2:] and bar.begin - last.end < GAP_US:
-            found[-1] = last._replace(end=max(bar.end, last.end))
+            results[-1] = last._replace(end=max(bar.end, last.end))
         else:
-            found.append(bar)
-    return found
+            results.append(bar)
+    return results
 
 
 def merged(bars: list[Bar]) -> list[tuple[float, float]]:
@@ -253,11 +253,13 @@ def svg(picture: Picture, step: Step) -> str:
         y += high + 3
     sent, beside = overlap_of(tracks)
     share = f", {100 * beside / sent:.0f} % of it beside kernels" if sent else ""
-    told = f"{MODELS[picture.kind]}; a step of {whole / 1000:.1f} ms"
-    told += f"; {'sends' if picture.scheme.schedule else 'collectives'} {sent / 1000:.1f} ms{share}"
+    title = f"{MODELS[picture.kind]}; a step of {whole / 1000:.1f} ms"
+    title += (
+        f"; {'sends' if picture.scheme.schedule else 'collectives'} {sent / 1000:.1f} ms{share}"
+    )
     head = [
         text(12, 22, picture.title, "title"),
-        text(12, 40, told, "faint"),
+        text(12, 40, title, "faint"),
         *legend({bar.kind for track in tracks for bar in track.bars}),
     ]
     return "\n".join(
@@ -283,11 +285,11 @@ def drawn(track: Track, y: float, high: int, scale: float) -> list[str]:
     for bar in track.bars:
         x, least = LEFT + bar.begin * scale, 1.2 if track.name else 0.4
         wide = max((bar.end - bar.begin) * scale, least)
-        told = f"{bar.label} {bar.kind}, {(bar.end - bar.begin) / 1000:.2f} ms".strip()
+        title = f"{bar.label} {bar.kind}, {(bar.end - bar.begin) / 1000:.2f} ms".strip()
         parts.append(
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{high}" '
             f'fill="{COLOURS[bar.kind]}" stroke="#fff" stroke-width="{min(0.6, wide / 6):.2f}">'
-            f"<title>{told}</title></rect>"
+            f"<title>{title}</title></rect>"
         )
         if bar.label and wide > 7 * len(bar.label) + 2:
             parts.append(text(x + wide / 2, y + high / 2 + 4, bar.label, "in"))

@@ -175,8 +175,8 @@ def row_of(entry: Entry) -> str:
         links.append(f"[trace]({entry.name}.json.gz)")
     links.append(f"[program](programs/{entry.name}.py)")
     texts = f"{about} {figures}: {', '.join(links)}.", entry.look
-    told = "\n\n".join(textwrap.fill(text, 100, break_long_words=False) for text in texts)
-    return f"## {entry.title}\n\n{told}\n"
+    explanation = "\n\n".join(textwrap.fill(text, 100, break_long_words=False) for text in texts)
+    return f"## {entry.title}\n\n{explanation}\n"
 
 
 HEAD = """# Gallery

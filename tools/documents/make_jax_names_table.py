@@ -103,22 +103,22 @@ def sorted_names(space: str, names: list[str]):
 
 def page() -> str:
     """The whole page."""
-    found = json.loads(FOUND.read_text())
-    parts = {space: sorted_names(space, names) for space, names in found["names"].items()}
-    states = Counter(state for state, _ in found["calls"].values())
+    data = json.loads(FOUND.read_text())
+    parts = {space: sorted_names(space, names) for space, names in data["names"].items()}
+    states = Counter(state for state, _ in data["calls"].values())
     said = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     lines = [
         "# JAX's names",
         "",
         "Made by `tools/documents/make_jax_names_table.py`: which public names of JAX "
-        f"{found['version']} `glasshouse.jax` has.",
+        f"{data['version']} `glasshouse.jax` has.",
         "Each has JAX's meaning: `tools/judges/jax_names.py` calls functions of both on the same",
         "arguments and compares shapes, kinds of dtypes and values. Of "
         f"{states.total()} names: {said}.",
         "",
         *lines_of(parts, reason_of, WITHOUT),
     ]
-    others = [(n, s, how) for n, (s, how) in found["calls"].items() if s not in ("same", "missing")]
+    others = [(n, s, how) for n, (s, how) in data["calls"].items() if s not in ("same", "missing")]
     if others:
         lines += ["## Compared, and not the same", ""]
         lines += [f"- `{name}`: {state}. {how}" for name, state, how in others]

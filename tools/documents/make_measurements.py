@@ -58,8 +58,8 @@ def dates_of(results: dict) -> str:
     days: dict[str, list[str]] = {}
     for part, time in results["when"].items():
         days.setdefault(time[:10], []).append(part.replace("_", " "))
-    told = (f"{day}: {', '.join(parts)}" for day, parts in sorted(days.items()))
-    return f"Dates of the parts. {'; '.join(told)}."
+    dates = (f"{day}: {', '.join(parts)}" for day, parts in sorted(days.items()))
+    return f"Dates of the parts. {'; '.join(dates)}."
 
 
 def analysis(results: dict) -> list[str]:
@@ -235,10 +235,10 @@ def kernels_of_many_sizes(results: dict) -> list[str]:
     parts = []
     for name, rows in results.items():
         if isinstance(rows, list):
-            told = [{"case": row["case"], "before": seconds(row["ns"][0] * 1e-9),
+            table = [{"case": row["case"], "before": seconds(row["ns"][0] * 1e-9),
                      "now": seconds(row["ns"][1] * 1e-9), "ratio": three_digits(row["ratio"]),
                      "same bits": cell("", row["same_bits"])} for row in rows]  # fmt: skip
-            parts.append(f"**{name[:1].upper()}{name[1:]}**\n\n{table(told)}")
+            parts.append(f"**{name[:1].upper()}{name[1:]}**\n\n{table(table)}")
         else:
             parts += tables({name: rows})
     return parts
@@ -316,15 +316,15 @@ def profiling(results: dict) -> list[str]:
         "in kernels": f"{row['kernels_part_of_step']:.1%}" if "kernels_part_of_step" in row else "",
     } for name, row in results["steps"].items()]  # fmt: skip
     long = results["long"]
-    made = [{"of a profile": name, "time": seconds(x)} for name, x in long["seconds"].items()]
-    given = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
+    times = [{"of a profile": name, "time": seconds(x)} for name, x in long["seconds"].items()]
+    counts = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
     return [
         "**Added by a tool to one call**\n\n" + table(added),
         "**Added to a step by the profiler**\n\n" + table(steps),
         "**FLOPs of a forward pass, and of a step**\n\n" + table(models),
         "**FLOPs of single calls, forward and both passes**\n\n" + table(calls),
-        f"**A profile of {long['steps']:,} steps, {long['events']:,} events**\n\n" + table(made),
-        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(given)}.",
+        f"**A profile of {long['steps']:,} steps, {long['events']:,} events**\n\n" + table(times),
+        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(counts)}.",
         dates_of(results),
     ]
 
@@ -341,8 +341,8 @@ def bench(file: str, title: str, options: str, machine: str, text: str = "") -> 
     """A file that `glasshouse bench --torch` saved."""
     command = f"{BENCH}{options} --json FILE"
     text = text or "Training steps of models of torchvision and transformers at full size. "
-    told = "The ratio is the time of PyTorch's best mode over ours."
-    return Measurement(file, title, text + told, command, machine, steps_of_models)
+    note = "The ratio is the time of PyTorch's best mode over ours."
+    return Measurement(file, title, text + note, command, machine, steps_of_models)
 
 
 def own_models(dtype: str) -> Measurement:
@@ -497,22 +497,24 @@ def read(file: str):
 
 def origin(item: Measurement, record) -> str:
     """Machine, versions, date and command of a measurement, without those that nobody noted."""
-    known = record if isinstance(record, dict) else {}
+    fields = record if isinstance(record, dict) else {}
     command = item.command or f"python benchmarks/{item.file}.py"
     rows = {
-        "machine": machine_of(known.get("machine"), item.machine),
-        "versions": versions_of(known),
-        "date": known["time"][:10] if "time" in known else f"{COMMITTED[item.file]} at the latest",
+        "machine": machine_of(fields.get("machine"), item.machine),
+        "versions": versions_of(fields),
+        "date": fields["time"][:10]
+        if "time" in fields
+        else f"{COMMITTED[item.file]} at the latest",
         "command": f"`{command}`",
         "record": f"`benchmarks/results/{item.file}.json`",
     }
     return "\n".join(f"- {name}: {text}" for name, text in rows.items() if text)
 
 
-def machine_of(machine: dict | None, told: str) -> str:
+def machine_of(machine: dict | None, fallback: str) -> str:
     """The machine in one line; `told` is what the text beside an older record says."""
     if not machine:
-        return told
+        return fallback
     vector = "AVX-512" if "avx512f" in machine["vector"] else "AVX2"
     vector += " and AMX" if "amx" in machine["vector"] else ""
     memory = machine["memory"].partition(",")[0]
@@ -577,8 +579,8 @@ and the command; a line is missing where nobody noted it.
 
 def pages() -> dict[str, str]:
     """The text of each page by the name of its file."""
-    made = {f"{name}.md": page(title, items) for name, (title, items) in GROUPS.items()}
-    return {"index.md": index(), **made}
+    results = {f"{name}.md": page(title, items) for name, (title, items) in GROUPS.items()}
+    return {"index.md": index(), **results}
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ KINDS = {
 def meanings(parts) -> list[str]:
     """The section on what calls give: a table, and the names of each kind."""
     gh.backends.use("numpy")
-    found = {kind: {} for kind in KINDS}
+    results = {kind: {} for kind in KINDS}
     rows = []
     for space in pytorch_calls.SPACES:
         names = [n for n in parts[space][0] if not family_of(n)]
@@ -230,7 +230,7 @@ def meanings(parts) -> list[str]:
             outcome = pytorch_calls.summary(pytorch_calls.compared(space, name))
             counts[outcome and outcome.kind] += 1
             if outcome:
-                found[outcome.kind].setdefault(space, {})[name] = outcome.why
+                results[outcome.kind].setdefault(space, {})[name] = outcome.why
         rows.append(f"| `{space}` | " + " | ".join(map(str, counts.values())) + " |")
     lines = [
         "## Whether calls give the same",
@@ -253,11 +253,11 @@ def meanings(parts) -> list[str]:
             "| name | here |",
             "| --- | --- |",
         ]
-        for space, names in found[kind].items():
+        for space, names in results[kind].items():
             lines += [f"| `{space}.{name}` | {why} |" for name, why in names.items()]
         lines.append("")
     for kind in ("refused", "same"):
-        for space, names in found[kind].items():
+        for space, names in results[kind].items():
             listed = ", ".join(f"`{name}`" for name in names)
             lines += [f"**{kind.capitalize()}, `{space}`** ({KINDS[kind]}): {listed}.", ""]
     return lines

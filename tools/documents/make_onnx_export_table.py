@@ -42,16 +42,16 @@ Primitives that ONNX has no operators for: {absent}.
 
 def row(case, folder: Path) -> tuple[str, bool]:
     """A line of the table, and whether all results are near."""
-    found = TOOL["outcome"](case, folder)
-    if found.refusal:
-        return f"| `{case.name}` | refused | | {found.refusal} |", False
-    counts = Counter(found.operators).most_common()
+    result = TOOL["outcome"](case, folder)
+    if result.refusal:
+        return f"| `{case.name}` | refused | | {result.refusal} |", False
+    counts = Counter(result.operators).most_common()
     named = [f"{op} {n}" if n > 1 else op for op, n in counts[:MOST_NAMED]]
     rest = [f"and {len(counts) - MOST_NAMED} more"] if len(counts) > MOST_NAMED else []
-    worst = max(found.runtime, found.importer)
+    worst = max(result.runtime, result.importer)
     shown = f"{worst:.0e}" if worst else "0"
     text = ", ".join(named + rest)
-    return f"| `{case.name}` | {len(found.operators)} | {text} | {shown} |", worst <= NEAR
+    return f"| `{case.name}` | {len(result.operators)} | {text} | {shown} |", worst <= NEAR
 
 
 def main() -> None:

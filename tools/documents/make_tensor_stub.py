@@ -74,13 +74,13 @@ def method_text(name: str, function, attached: dict) -> str:
     if base is not None and "args" in inspect.signature(function).parameters:
         source = base
     if re.fullmatch(r"(?!_).*_|__i\w+__", name):
-        given = "Self"
+        annotation = "Self"
     elif name in RESULTS:
-        given = RESULTS[name]
+        annotation = RESULTS[name]
     else:
-        given = "Tensor" if result is inspect.Signature.empty else text_of(result)
+        annotation = "Tensor" if result is inspect.Signature.empty else text_of(result)
     parameters = ", ".join(["self", *parameters_of(name, source)])
-    return f"    def {name}({parameters}) -> {given}: ..."
+    return f"    def {name}({parameters}) -> {annotation}: ..."
 
 
 def stub() -> str:
@@ -130,10 +130,10 @@ def imports_of(body: str) -> str:
 
 def defines(module, name: str) -> bool:
     """Whether a module is where a class, or a name of a type, is made."""
-    found = vars(module).get(name)
-    if isinstance(found, type):
-        return found.__module__ == module.__name__
-    return found is not None and f"\n{name} = " in Path(module.__file__).read_text()
+    result = vars(module).get(name)
+    if isinstance(result, type):
+        return result.__module__ == module.__name__
+    return result is not None and f"\n{name} = " in Path(module.__file__).read_text()
 
 
 if __name__ == "__main__":

@@ -123,8 +123,8 @@ def timing_row(name: str, value: dict) -> dict[str, str]:
 
 def tables(results, name: str = "") -> Iterator[str]:
     """The tables of a record's results, each under its name where there are several."""
-    told = name and name != "rows"
-    title = f"**{name[:1].upper()}{heading(name[1:])}**\n\n" if told else ""
+    has_title = name and name != "rows"
+    title = f"**{name[:1].upper()}{heading(name[1:])}**\n\n" if has_title else ""
     if isinstance(results, list):
         rows = [flat(row) for row in results if isinstance(row, dict)]
         if rows:

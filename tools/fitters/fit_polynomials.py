@@ -226,9 +226,9 @@ def block() -> str:
     """The lines of the header between its two marks."""
     lines = []
     for fit in FITS:
-        found, error = coefficients(fit)
+        result, error = coefficients(fit)
         digits = 9 if fit.letter else 17
-        numbers = [f"{float(c):.{digits - 1}e}{fit.letter}" for c in found]
+        numbers = [f"{float(c):.{digits - 1}e}{fit.letter}" for c in result]
         per_line = 5 if fit.letter else 3
         body = [", ".join(numbers[i : i + per_line]) for i in range(0, len(numbers), per_line)]
         lines.append(

@@ -109,15 +109,15 @@ SERIES = {
 def fit(of) -> list[float]:
     angles = [mp.pi * (k + mp.mpf(1) / 2) / POINTS for k in range(POINTS)]
     values = [of(mp.cos(a)) for a in angles]
-    found = [
+    results = [
         2 * mp.fsum(v * mp.cos(n * a) for v, a in zip(values, angles, strict=True)) / POINTS
         for n in range(POINTS)
     ]
-    found[0] /= 2
-    largest = max(map(abs, found))
-    while abs(found[-1]) < largest * mp.mpf("1e-17"):
-        found.pop()
-    return [float(c) for c in found]
+    results[0] /= 2
+    largest = max(map(abs, results))
+    while abs(results[-1]) < largest * mp.mpf("1e-17"):
+        results.pop()
+    return [float(c) for c in results]
 
 
 def table(name: str, coefficients: list[float]) -> str:

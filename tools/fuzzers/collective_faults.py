@@ -276,25 +276,25 @@ def outcome(plan: Plan) -> tuple[dict[int, tuple[str, float]], list[str]]:
     for worker, (_, sender) in zip(workers, pipes, strict=True):
         worker.start()
         sender.close()
-    end, told = time.monotonic() + SLACK_S, {}
+    end, reports = time.monotonic() + SLACK_S, {}
     missing = {receiver: rank for rank, (receiver, _) in enumerate(pipes)}
     ends_alone = plan.kind not in LATE
     while missing and time.monotonic() < end:
         for receiver in wait(list(missing), 1.0):
             rank = missing.pop(receiver)
             try:
-                told[rank] = receiver.recv()
+                reports[rank] = receiver.recv()
             except EOFError:
-                told[rank] = None
+                reports[rank] = None
         if not ends_alone and set(missing.values()) == {plan.bad}:
             break
     for worker in workers:
-        if worker.is_alive() and not told.get(workers.index(worker)):
+        if worker.is_alive() and not reports.get(workers.index(worker)):
             worker.kill()
         worker.join()
     left = [name for name in os.listdir(folder) if not name.startswith("key-")]
     shutil.rmtree(folder)
-    return told, left
+    return reports, left
 
 
 def outcomes_over_mpi(plans: list[Plan]) -> list[dict[int, tuple[str, float]]]:
@@ -307,11 +307,11 @@ def outcomes_over_mpi(plans: list[Plan]) -> list[dict[int, tuple[str, float]]]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("[[")]
     if len(lines) < len(plans) * plans[0].size:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
-    told: list[dict] = [{} for _ in plans]
+    reports: list[dict] = [{} for _ in plans]
     for line in lines:
         (number, rank), answer = json.loads(line)
-        told[number][rank] = answer
-    return told
+        reports[number][rank] = answer
+    return reports
 
 
 def run_over_mpi(plans: list[str]) -> None:
@@ -336,29 +336,29 @@ def found_over_mpi(plans: list[Plan]) -> list[list[str]]:
     for number, plan in enumerate(plans):
         key = number if plan.kind in ENDS_WORLD else (plan.size, number // PLANS_OF_WORLD)
         worlds.setdefault(key, []).append(number)
-    found: list[list[str]] = [[] for _ in plans]
+    results: list[list[str]] = [[] for _ in plans]
     for numbers in worlds.values():
-        told = outcomes_over_mpi([plans[i] for i in numbers])
-        for i, own in zip(numbers, told, strict=True):
-            found[i] = faults_of_ranks(plans[i], own)
-    return found
+        reports = outcomes_over_mpi([plans[i] for i in numbers])
+        for i, own in zip(numbers, reports, strict=True):
+            results[i] = faults_of_ranks(plans[i], own)
+    return results
 
 
 def problems(plan: Plan) -> list[str]:
     """Return the problems after a fault."""
-    told, left = outcome(plan)
-    return ([f"left behind: {left}"] if left else []) + faults_of_ranks(plan, told)
+    reports, left = outcome(plan)
+    return ([f"left behind: {left}"] if left else []) + faults_of_ranks(plan, reports)
 
 
-def faults_of_ranks(plan: Plan, told: dict) -> list[str]:
+def faults_of_ranks(plan: Plan, reports: dict) -> list[str]:
     """Return the problems in what the ranks told."""
-    found = []
+    results = []
     for rank in range(plan.size):
-        text, seconds = told.get(rank) or ("nothing", 0.0)
+        text, seconds = reports.get(rank) or ("nothing", 0.0)
         if rank == plan.bad and plan.kind not in (*ALL_SEE, "slow"):
             continue
-        found += [f"rank {rank} {why}" for why in faults_of(plan, rank, text, seconds)]
-    return found
+        results += [f"rank {rank} {why}" for why in faults_of(plan, rank, text, seconds)]
+    return results
 
 
 def faults_of(plan: Plan, rank: int, text: str, seconds: float) -> list[str]:
@@ -411,8 +411,8 @@ def main() -> None:
         return
     bad, plans = 0, planned_by(options)
     over_mpi = options.transport == "mpi"
-    found = found_over_mpi(plans) if over_mpi else map(problems, plans)
-    for plan, own in zip(plans, found, strict=True):
+    result = found_over_mpi(plans) if over_mpi else map(problems, plans)
+    for plan, own in zip(plans, result, strict=True):
         if own:
             bad += 1
             print(plan, *own, sep="\n  ", flush=True)

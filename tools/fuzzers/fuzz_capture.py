@@ -71,12 +71,12 @@ class AuditedFunctions:
             raise AssertionError(f"seed {seed}, {mode}: {error}") from error
 
     def failure_of(self, text: str, calls, mode: str) -> str | None:
-        found: list[str] = []
+        results: list[str] = []
         try:
-            self.audit(lambda: found.append(self.module.failure_of(text, calls, mode)))
+            self.audit(lambda: results.append(self.module.failure_of(text, calls, mode)))
         except UnguardedRead:
-            return found[0] or UnguardedRead.__name__
-        return found[0]
+            return results[0] or UnguardedRead.__name__
+        return results[0]
 
     def kind_of(self, error: BaseException) -> str:
         if isinstance(error, UnguardedRead):
@@ -101,8 +101,8 @@ def fail_text(kind: str, text: str, calls, mode: str) -> str | None:
 
 def run_one(functions) -> None:
     """In a child: print how the text on standard input fails."""
-    found = functions.failure_of(*pickle.load(sys.stdin.buffer))
-    os.write(1, (found or "").encode())
+    result = functions.failure_of(*pickle.load(sys.stdin.buffer))
+    os.write(1, (result or "").encode())
 
 
 def run_many(functions, first: int, count: int, mode: str, compiled: float) -> None:

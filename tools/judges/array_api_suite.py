@@ -36,16 +36,22 @@ def main() -> int:
     parser.add_argument("path", type=Path)
     parser.add_argument("--examples", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    given, options = parser.parse_known_args()
-    if not (given.path / "array_api_tests").is_dir():
-        parser.error(f"expected a checkout of array-api-tests; got {given.path}. Check the path.")
-    options += ["--max-examples", str(given.examples), f"--hypothesis-seed={given.seed}"]
+    own_options, options = parser.parse_known_args()
+    if not (own_options.path / "array_api_tests").is_dir():
+        parser.error(
+            f"expected a checkout of array-api-tests; got {own_options.path}. Check the path."
+        )
+    options += [
+        "--max-examples",
+        str(own_options.examples),
+        f"--hypothesis-seed={own_options.seed}",
+    ]
     failed = []
     for way in WAYS:
         name = " ".join(f"{key}={value}" for key, value in way.items())
         print(f"== {name}", flush=True)
         with tempfile.TemporaryDirectory() as work:
-            folder = shutil.copytree(given.path, work, dirs_exist_ok=True)
+            folder = shutil.copytree(own_options.path, work, dirs_exist_ok=True)
             if run_suite(folder, way, options):
                 failed.append(name)
     print(f"failed: {', '.join(failed)}" if failed else "passed in every way")

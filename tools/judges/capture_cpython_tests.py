@@ -45,23 +45,23 @@ SILENCE = 60  # seconds without a word from a process before it is taken for hun
 
 def cases_of(module) -> list[tuple[type, str]]:
     """(class, method) of each test in a module; doctests have no method and are left out."""
-    found: list[tuple[type, str]] = []
+    results: list[tuple[type, str]] = []
 
     def visit(suite):
         for part in suite:
             if isinstance(part, unittest.TestSuite):
                 visit(part)
             elif type(part).__module__ not in ("doctest", "unittest.loader"):
-                found.append((type(part), part._testMethodName))
+                results.append((type(part), part._testMethodName))
 
     visit(unittest.TestLoader().loadTestsFromModule(module))
-    return sorted(dict.fromkeys(found), key=lambda case: (case[0].__qualname__, case[1]))
+    return sorted(dict.fromkeys(results), key=lambda case: (case[0].__qualname__, case[1]))
 
 
 def told(outcome) -> str:
     """Return the text of a test result, without addresses."""
-    kind, found = outcome
-    text = f"{type(found[1]).__name__}: {found[1]}" if found else ""
+    kind, result = outcome
+    text = f"{type(result[1]).__name__}: {result[1]}" if result else ""
     return re.sub(r"0x[0-9a-f]+", "0x", f"{kind} {text}")[:300]
 
 
@@ -95,15 +95,15 @@ def outcome_of(cls: type, name: str, prepare) -> list[str]:
     return [told(x) for x in result.kept]
 
 
-def captured(name: str, made: dict):
+def captured(name: str, functions: dict):
     """Return a decorator that captures a test case's method, once for both runs."""
     import glasshouse as gh
 
     def prepare(case):
         method = getattr(type(case), name)
         if isinstance(method, types.FunctionType):
-            fast = made.setdefault(name, None) or gh.optimize("eager")(method)
-            made[name] = fast
+            fast = functions.setdefault(name, None) or gh.optimize("eager")(method)
+            functions[name] = fast
             setattr(case, name, fast.__get__(case, type(case)))
 
     return prepare
@@ -131,10 +131,10 @@ def compare(cls: type, name: str, counts: Counter) -> dict:
     import glasshouse as gh
 
     plain = outcome_of(cls, name, lambda case: None)
-    made: dict = {}
+    functions: dict = {}
     for run in ("captured", "again"):
         with auditing() as findings:
-            got = outcome_of(cls, name, captured(name, made))
+            got = outcome_of(cls, name, captured(name, functions))
         got += unguarded(findings, counts)
         if got != plain and got != outcome_of(cls, name, lambda case: None):
             gh.reset()
@@ -200,7 +200,7 @@ def lines_of(process, pipe: int, limit: float):
 
 def run_file(file: str, limit: float) -> dict:
     """The counts of a file, and its differences."""
-    found: dict = {"methods": 0, "same": 0, "different": [], "crashed": [], "audit": Counter()}
+    results: dict = {"methods": 0, "same": 0, "different": [], "crashed": [], "audit": Counter()}
     start, count = 0, 1
     while start < count:
         read, write = os.pipe()
@@ -216,27 +216,27 @@ def run_file(file: str, limit: float) -> dict:
             elif "name" in line:
                 running = line
             else:
-                found["audit"].update(line.get("audit", {}))
+                results["audit"].update(line.get("audit", {}))
                 if line["same"]:
-                    found["same"] += 1
+                    results["same"] += 1
                 else:
-                    found["different"].append((running["name"], line))
+                    results["different"].append((running["name"], line))
                 start, running = line["done"] + 1, None
         os.close(read)
         said = process.communicate()[1].decode(errors="replace")
         if running is not None:
             how = {-9: "hung"}.get(process.returncode, f"status {process.returncode}")
-            found["crashed"].append((running["name"], f"{how}: {said[-300:]}"))
+            results["crashed"].append((running["name"], f"{how}: {said[-300:]}"))
             start = running["number"] + 1
         elif start < count:
-            found["crashed"].append((f"number {start}", said[-600:]))
+            results["crashed"].append((f"number {start}", said[-600:]))
             break
         elif not count:
             if process.returncode and "ModuleNotFoundError" not in said:
-                found["crashed"].append(("the file", said[-600:]))
+                results["crashed"].append(("the file", said[-600:]))
             break
-    found["methods"] = count
-    return found
+    results["methods"] = count
+    return results
 
 
 def read_reasons() -> dict[str, str]:
@@ -269,14 +269,14 @@ def run_files(files, options) -> tuple[int, int, int, list]:
     print(f"{'file':22}{'methods':>8}{'same':>8}{'different':>10}{'crashed':>8}")
     with ThreadPoolExecutor(options.jobs) as pool:  # each has a process that does the work
         results = pool.map(partial(run_file, limit=options.limit), files)
-        for file, found in zip(files, results, strict=True):
-            counts = [found["methods"], found["same"]]
-            counts += [len(found["different"]), len(found["crashed"])]
+        for file, result in zip(files, results, strict=True):
+            counts = [result["methods"], result["same"]]
+            counts += [len(result["different"]), len(result["crashed"])]
             print(f"{file:22}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}", flush=True)
             total, same, crashed = total + counts[0], same + counts[1], crashed + counts[3]
-            own = [(file, *note) for note in (*found["different"], *found["crashed"])]
+            own = [(file, *note) for note in (*result["different"], *result["crashed"])]
             notes += own
-            audit += found["audit"]
+            audit += result["audit"]
             if options.early:
                 tell_notes(own, {})
     if options.audit:

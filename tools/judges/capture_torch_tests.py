@@ -221,8 +221,8 @@ def kind_of(plain: list[str], captured: list[str]) -> str:
 def compare(source: str, file: str, whole: bool = False) -> dict[str, tuple[str, list, list]]:
     """(kind, how it ends plainly, how captured) of each test of a file."""
     if whole:
-        found = ends_of(source, file, WHOLE)
-        return {name: (kind_of(*pair), *pair) for name, pair in found.items()}
+        result = ends_of(source, file, WHOLE)
+        return {name: (kind_of(*pair), *pair) for name, pair in result.items()}
     plain, captured = (ends_of(source, file, mode) for mode in ("plain", "captured"))
     none = ["was not run"]
     names = plain | captured
@@ -245,12 +245,12 @@ def main() -> None:
     print(f"{'file':30}{'tests':>8}{'same':>8}{'breaks':>8}{'other':>8}")
     with ThreadPoolExecutor(options.jobs) as pool:
         results = pool.map(partial(compare, options.source, whole=options.whole), files)
-        for file, found in zip(files, results, strict=True):
-            counts = Counter(kind for kind, *_ in found.values())
-            numbers = [len(found), counts["same"], counts["breaks"], counts["other"]]
+        for file, result in zip(files, results, strict=True):
+            counts = Counter(kind for kind, *_ in result.values())
+            numbers = [len(result), counts["same"], counts["breaks"], counts["other"]]
             print(f"{file:30}" + "".join(f"{n:8}" for n in numbers), flush=True)
             total += counts
-            rows |= {f"{file} {name}": row for name, row in found.items()}
+            rows |= {f"{file} {name}": row for name, row in result.items()}
     numbers = [len(rows), total["same"], total["breaks"], total["other"]]
     print(f"{'all':30}" + "".join(f"{n:8}" for n in numbers))
     for name, (kind, plain, captured) in rows.items():

@@ -88,16 +88,16 @@ def load(name: str, copy: str) -> list:
     sys.modules["xp"] = library(name)
     try:
         spec = importlib.util.spec_from_file_location(package, CASES / "__init__.py")
-        made = importlib.util.module_from_spec(spec)
-        sys.modules[package] = made
-        spec.loader.exec_module(made)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[package] = module
+        spec.loader.exec_module(module)
         for path in sorted(CASES.glob("[a-z]*.py")):
             importlib.import_module(f"{package}.{path.stem}")
     finally:
         sys.modules["xp"] = before
         if before is None:
             del sys.modules["xp"]
-    return made.cases
+    return module.cases
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def same(a, b) -> bool:
 
 def outcomes(fn, calls) -> list:
     """Return the result of each call, or the error that it raises, and its arguments after it."""
-    found = []
+    results = []
     for args in calls:
         try:
             result = plain(fn(*args))
@@ -156,8 +156,8 @@ def outcomes(fn, calls) -> list:
             if isinstance(error, torch._dynamo.exc.TorchDynamoException):
                 raise
             result = f"{type(error).__name__}: {error}"
-        found.append([result, plain(list(args))])
-    return found
+        results.append([result, plain(list(args))])
+    return results
 
 
 def seeded() -> None:
@@ -223,7 +223,7 @@ def compare(wanted: list[str]) -> list[Count]:
     copies = [(library, copy) for library in ("glasshouse", "torch") for copy in ("fast", "plain")]
     loaded = [{(x.theme, x.name): x for x in load(*which)} for which in copies]
     ours, references, theirs, their_references = loaded
-    found = []
+    results = []
     for key, case in ours.items():
         if wanted and not {*key} & {*wanted}:
             continue
@@ -231,23 +231,23 @@ def compare(wanted: list[str]) -> list[Count]:
             count, difference = count_ours(case, references[key])
         except Exception as error:
             count, difference = 0, "".join(traceback.format_exception_only(error)).strip()
-        found.append(
+        results.append(
             Count(*key, count, count_theirs(theirs[key], their_references[key]), difference)
         )
-    return found
+    return results
 
 
 # -- telling ---------------------------------------------------------------------------------------
 
 
-def table(found: list[Count]) -> None:
+def table(result: list[Count]) -> None:
     """By theme: functions, graphs of both, how many need no more, how many fewer, and how many
     TorchDynamo leaves to Python."""
     rows = [("theme", "functions", "graphs", "TorchDynamo", "no more", "fewer", "left by it")]
     themes: dict[str, list[Count]] = {}
-    for x in found:
+    for x in result:
         themes.setdefault(x.theme, []).append(x)
-    for theme, counts in [*themes.items(), ("all", found)]:
+    for theme, counts in [*themes.items(), ("all", result)]:
         both = [x for x in counts if not x.left]
         graphs = sum(x.ours for x in both), sum(x.theirs for x in both)
         fewer = sum(0 < x.ours < x.theirs for x in both)
@@ -264,18 +264,18 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=LEAST, help="the share that has to hold")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = compare(options.names)
-    for x in found:
+    result = compare(options.names)
+    for x in result:
         if x.difference or x.more or options.all or options.names:
             mark = "DIFFERS" if x.difference else "MORE" if x.more else ""
             theirs = "-" if x.theirs == FAILED else x.theirs
             print(
                 f"{x.theme + '.' + x.name:54} {x.ours:4} {theirs:>4}  {mark} {x.difference[:300]}"
             )
-    table(found)
-    share = sum(not x.more for x in found) / max(1, len(found))
-    print(f"{share:.1%} of {len(found)} functions need no more graphs than TorchDynamo's")
-    return int(share < options.least or any(x.difference for x in found))
+    table(result)
+    share = sum(not x.more for x in result) / max(1, len(result))
+    print(f"{share:.1%} of {len(result)} functions need no more graphs than TorchDynamo's")
+    return int(share < options.least or any(x.difference for x in result))
 
 
 if __name__ == "__main__":

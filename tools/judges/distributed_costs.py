@@ -27,20 +27,20 @@ HEAD = ("scheme", "ranks", "sent, predicted", "measured", "peak, predicted", "me
 
 def measured_all(kind: str, schemes: dict[str, Scheme]) -> list[tuple[int, int]]:
     """(peak, bytes sent) of this rank in the last step of each scheme."""
-    found = []
+    results = []
     for name, scheme in schemes.items():
         if dist.rank() == 0:
             print(f"  {name}", file=sys.stderr, flush=True)
         *_, (peak, sent, _) = measured(kind, scheme)
-        found.append((peak, sent))
-    return found
+        results.append((peak, sent))
+    return results
 
 
-def rows(name: str, kind: str, scheme: Scheme, found: list[tuple[int, int]]) -> list[tuple]:
+def rows(name: str, kind: str, scheme: Scheme, result: list[tuple[int, int]]) -> list[tuple]:
     """(scheme, ranks, bytes predicted, measured, peak predicted, measured), a row for all ranks
     with the same numbers, of what each found."""
     ranks: dict[tuple, list[str]] = {}
-    pairs = zip(predicted(kind, scheme), found, strict=True)
+    pairs = zip(predicted(kind, scheme), result, strict=True)
     for rank, (own, (peak, sent)) in enumerate(pairs):
         numbers = sum(own.sent_bytes.values()), sent, own.peaks[-1], peak
         ranks.setdefault(numbers, []).append(f"{rank}")
@@ -55,12 +55,12 @@ def line(cells: tuple) -> str:
 def table(kind: str, words=()) -> tuple[str, bool]:
     """The table as text, and whether both numbers are equal everywhere."""
     schemes = {name: scheme for name, scheme in SCHEMES["gpt"].items() if has_words(name, words)}
-    found: dict[str, list] = {}
+    results: dict[str, list] = {}
     for size in {scheme.ranks for scheme in schemes.values()}:  # ranks stay from one to the next
         own = {name: scheme for name, scheme in schemes.items() if scheme.ranks == size}
         by_rank = dist.spawn(measured_all, size, kind, own)
-        found |= dict(zip(own, zip(*by_rank, strict=True), strict=True))
-    lines = [row for name, x in schemes.items() for row in rows(name, kind, x, found[name])]
+        results |= dict(zip(own, zip(*by_rank, strict=True), strict=True))
+    lines = [row for name, x in schemes.items() for row in rows(name, kind, x, results[name])]
     agree = all(row[2] == row[3] and row[4] == row[5] for row in lines)
     return "\n".join(map(line, (HEAD, *lines))), agree
 

@@ -92,27 +92,27 @@ def by_rows() -> dict[str, Scheme]:
 
 def by_plans(*plans: tuple[str, str]) -> dict[str, Scheme]:
     """Plans, alone and beside data parallel and ZeRO; each with the axis that it names."""
-    found = {}
+    results = {}
     for plan, axis in plans:
         for count in (2, 4):
-            found[f"{plan}, {count} ranks"] = Scheme({axis: count}, plan)
+            results[f"{plan}, {count} ranks"] = Scheme({axis: count}, plan)
         for stage, name in enumerate(("data", "ZeRO 1", "ZeRO 2", "ZeRO 3")):
-            found[f"{name} × {plan}"] = Scheme({"data": 2, axis: 2}, plan, stage)
-    return found
+            results[f"{name} × {plan}"] = Scheme({"data": 2, axis: 2}, plan, stage)
+    return results
 
 
 def by_stages(*plans: tuple[str, str]) -> dict[str, Scheme]:
     """Pipelines, alone and beside data parallel, ZeRO and plans."""
-    found = {}
+    results = {}
     for schedule in STAGES_PER_RANK:
         for count in (2, 4):
-            found[f"{schedule}, {count} ranks"] = Scheme({"pipe": count}, schedule=schedule)
-        found[f"data × {schedule}"] = Scheme({"data": 2, "pipe": 2}, schedule=schedule)
+            results[f"{schedule}, {count} ranks"] = Scheme({"pipe": count}, schedule=schedule)
+        results[f"data × {schedule}"] = Scheme({"data": 2, "pipe": 2}, schedule=schedule)
         for plan, axis in plans:
-            found[f"{schedule} × {plan}"] = Scheme({"pipe": 2, axis: 2}, plan, schedule=schedule)
+            results[f"{schedule} × {plan}"] = Scheme({"pipe": 2, axis: 2}, plan, schedule=schedule)
     for stage in (1, 2):
-        found[f"ZeRO {stage} × 1f1b"] = Scheme({"data": 2, "pipe": 2}, "", stage, "1f1b")
-    return found
+        results[f"ZeRO {stage} × 1f1b"] = Scheme({"data": 2, "pipe": 2}, "", stage, "1f1b")
+    return results
 
 
 TENSOR, SEQUENCE, CONTEXT = ("tensor", "tensor"), ("sequence", "tensor"), ("context", "context")
@@ -237,10 +237,10 @@ def curve(kind: str, rule: str, steps: int, scheme: Scheme) -> dict:
     return followed(batches(kind, steps), optimizer, step)
 
 
-def followed(given, optimizer, step) -> dict:
+def followed(inputs, optimizer, step) -> dict:
     """Losses of the steps, and the bytes that this rank sends in the last one."""
     losses, sent = [], 0
-    for batch in given:
+    for batch in inputs:
         sent = sent_so_far()
         optimizer.zero_grad()
         loss = step(batch)
@@ -289,24 +289,24 @@ def all_tasks(steps: int) -> list[Task]:
 
 def curves(tasks: list[Task]) -> list[dict]:
     """Return the curve of this rank for each task."""
-    found = []
+    results = []
     for task in tasks:
         if dist.rank() == 0:
             print(f"  {task}", flush=True)
-        found.append(curve(task.kind, task.rule, task.steps, task.scheme))
-    return found
+        results.append(curve(task.kind, task.rule, task.steps, task.scheme))
+    return results
 
 
 def curves_alone(keys: list[tuple]) -> dict[tuple, dict]:
     """Curves of one process, with how far rounding and a learning rate 1 % higher move them."""
-    found = {}
+    results = {}
     for key in keys:
         print("  alone:", *key, flush=True)
         own, rounded, faster = (curve_alone(*key, **o) for o in ({}, {"seed": 0}, {"rate": 1.01}))
         moved = {"rounding": rounded, "faster": faster}
         moved = {name: apart(other["losses"], own["losses"]) for name, other in moved.items()}
-        found[key] = {**own, **moved}
-    return found
+        results[key] = {**own, **moved}
+    return results
 
 
 def key_of(task: Task) -> tuple:
@@ -318,29 +318,29 @@ def found_by_ranks(tasks: list[Task]) -> dict[Task, list[dict] | CollectiveError
     """Return the curves of each rank for tasks with the same number of ranks; these stay from one
     to the next. Where one fails, each gets ranks of its own."""
     try:
-        found = dist.spawn(curves, tasks[0].scheme.ranks, tasks, timeout_s=TIMEOUT_S)
+        result = dist.spawn(curves, tasks[0].scheme.ranks, tasks, timeout_s=TIMEOUT_S)
     except CollectiveError as error:
         if len(tasks) == 1:
             return {tasks[0]: error}
         return {k: v for task in tasks for k, v in found_by_ranks([task]).items()}
-    return dict(zip(tasks, zip(*found, strict=True), strict=True))
+    return dict(zip(tasks, zip(*result, strict=True), strict=True))
 
 
-def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
+def row_of(task: Task, result, alone: dict[tuple, dict]) -> dict:
     """Return the fields of a row."""
     row = {"ranks": task.scheme.ranks, "mesh": task.scheme.axes, "agrees": False}
-    if isinstance(found, CollectiveError):
-        cause = found.__cause__
+    if isinstance(result, CollectiveError):
+        cause = result.__cause__
         is_refusal = task.is_refused and isinstance(cause, OptionError)
         return {
             **row,
             "agrees": is_refusal,
-            "refused" if is_refusal else "failed": str(cause or found),
+            "refused" if is_refusal else "failed": str(cause or result),
         }
     if task.is_refused:
         return {**row, "failed": "It was to be refused, and ran."}
     beside, allowed = alone[key_of(task)], TOLERANCES[task.rule]
-    difference = apart(np.mean([own["losses"] for own in found], 0), beside["losses"])
+    difference = apart(np.mean([own["losses"] for own in result], 0), beside["losses"])
     return {
         **row,
         "agrees": difference <= allowed,
@@ -348,17 +348,17 @@ def row_of(task: Task, found, alone: dict[tuple, dict]) -> dict:
         "tolerance": allowed,
         "rounding": beside["rounding"],
         "faster": beside["faster"],
-        "sent_bytes": max(own["sent"] for own in found),
+        "sent_bytes": max(own["sent"] for own in result),
     }
 
 
 def batches_of(tasks: list[Task]) -> list[list[Task]]:
     """Tasks that share their ranks; refusals are alone."""
-    found: dict[tuple, list[Task]] = {}
+    results: dict[tuple, list[Task]] = {}
     for task in tasks:
         own = task.name if task.is_refused else ""
-        found.setdefault((task.kind, task.rule, task.scheme.ranks, own), []).append(task)
-    return list(found.values())
+        results.setdefault((task.kind, task.rule, task.scheme.ranks, own), []).append(task)
+    return list(results.values())
 
 
 def cells(name: str, row: dict) -> list[str]:
@@ -400,8 +400,8 @@ def main() -> int:
     for batch in batches_of(tasks):
         keys = [key_of(task) for task in batch if not task.is_refused and key_of(task) not in alone]
         alone |= dist.spawn(curves_alone, 1, list(dict.fromkeys(keys)))[0] if keys else {}
-        found = found_by_ranks(batch)
-        rows |= {str(task): row_of(task, found[task], alone) for task in batch}
+        result = found_by_ranks(batch)
+        rows |= {str(task): row_of(task, result[task], alone) for task in batch}
         if not options.smoke:
             save_rows("distributed_curves", rows, map(str, every), options, steps=steps)
     os.environ.setdefault("COLUMNS", "120")  # of the table, where there is no terminal

@@ -56,8 +56,8 @@ def replace_inductor(mode: str) -> None:
 
 def cases(patterns: list[str]) -> list[tuple[type, str]]:
     """(class, method) of the tests that patterns name."""
-    found = [case for case in cases_of(load(FILE)) if case[0].__qualname__ in SUITES]
-    return [x for x in found if any(fnmatch(x[1], p) for p in patterns)]
+    results = [case for case in cases_of(load(FILE)) if case[0].__qualname__ in SUITES]
+    return [x for x in results if any(fnmatch(x[1], p) for p in patterns)]
 
 
 def work(source: str, mode: str, part: str, *rest: str) -> None:
@@ -95,8 +95,8 @@ def compare(source: str, patterns: list[str], jobs: int) -> dict[str, tuple[str,
     parts = [(mode, f"{i}/{jobs}") for mode in MODES for i in range(jobs)]
     ends: dict[str, dict[str, list]] = {mode: {} for mode in MODES}
     with ThreadPoolExecutor(jobs) as pool:
-        found = pool.map(partial(ends_of, source, patterns), parts)
-        for (mode, _), part in zip(parts, found, strict=True):
+        results = pool.map(partial(ends_of, source, patterns), parts)
+        for (mode, _), part in zip(parts, results, strict=True):
             ends[mode] |= part
     eager, ours = (ends[mode] for mode in MODES)
     none = ["was not run"]

@@ -167,12 +167,12 @@ def main() -> int:
     }
     print(len(results), "names called:", counts)
     before = json.loads(FOUND.read_text())["calls"] if chosen and FOUND.exists() else {}
-    found = {
+    outcomes = {
         "version": jax.__version__,
         "names": {space: names_of(theirs) for space, (theirs, _) in NAMED.items()},
         "calls": before | {name: list(x) for name, x in results.items()},
     }
-    FOUND.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    FOUND.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
     return counts.get("differs", 0) > 0
 
 

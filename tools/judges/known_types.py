@@ -37,8 +37,10 @@ def main() -> None:
     options = parser.parse_args()
     result = report()
     counts = result["exportedSymbolCounts"]
-    known, total = counts["withKnownType"], sum(counts.values())
-    print(f"{result['packageRootDirectory']}: {known} of {total} known, {known / total:.1%}")
+    with_type, total = counts["withKnownType"], sum(counts.values())
+    print(
+        f"{result['packageRootDirectory']}: {with_type} of {total} known, {with_type / total:.1%}"
+    )
     files = collections.Counter(
         note["file"].rpartition("glasshouse/")[2]
         for symbol in result["symbols"]
@@ -48,8 +50,8 @@ def main() -> None:
     )
     for name, count in files.most_common(options.worst):
         print(f"{count:6} {name}")
-    if known / total < FLOOR:
-        sys.exit(f"known_types: expected at least {FLOOR:.0%}; got {known / total:.1%}.")
+    if with_type / total < FLOOR:
+        sys.exit(f"known_types: expected at least {FLOOR:.0%}; got {with_type / total:.1%}.")
 
 
 if __name__ == "__main__":

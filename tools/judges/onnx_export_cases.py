@@ -374,10 +374,12 @@ def main() -> None:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 try:
-                    found: Any = outcome(case, Path(folder))
-                    text = f"{len(found.operators)} nodes {found.runtime:.1e} {found.importer:.1e}"
-                    is_bad = found.refusal or max(found.runtime, found.importer) > 1e-5
-                    print("   " if not is_bad else "BAD", family, case.name, found.refusal or text)
+                    result: Any = outcome(case, Path(folder))
+                    text = (
+                        f"{len(result.operators)} nodes {result.runtime:.1e} {result.importer:.1e}"
+                    )
+                    is_bad = result.refusal or max(result.runtime, result.importer) > 1e-5
+                    print("   " if not is_bad else "BAD", family, case.name, result.refusal or text)
                 except Exception as error:
                     print("ERR", family, case.name, type(error).__name__, str(error)[:300])
 

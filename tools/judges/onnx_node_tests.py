@@ -66,28 +66,28 @@ def plain(value: Any) -> Any:
     return value
 
 
-def compare(found: Any, wanted: Any, rtol: float, atol: float, draws: bool) -> None:
+def compare(result: Any, wanted: Any, rtol: float, atol: float, draws: bool) -> None:
     """As onnx's own runner compares.
 
     Raises: AssertionError for another value
     """
     if isinstance(wanted, list):
-        assert len(found) == len(wanted)
-        for pair in zip(found, wanted):
+        assert len(result) == len(wanted)
+        for pair in zip(result, wanted):
             compare(*pair, rtol, atol, draws)
         return
     if wanted is None:
-        assert found is None
+        assert result is None
         return
-    found, wanted = found.numpy(), np.asarray(wanted)
-    assert found.shape == wanted.shape, f"shape {found.shape}, not {wanted.shape}"
-    assert found.dtype == wanted.dtype, f"dtype {found.dtype}, not {wanted.dtype}"
+    result, wanted = result.numpy(), np.asarray(wanted)
+    assert result.shape == wanted.shape, f"shape {result.shape}, not {wanted.shape}"
+    assert result.dtype == wanted.dtype, f"dtype {result.dtype}, not {wanted.dtype}"
     if draws:
         return
-    if found.dtype.name == "bfloat16":
+    if result.dtype.name == "bfloat16":
         rtol = max(rtol, 2**-6)
-        found, wanted = found.astype(np.float32), wanted.astype(np.float32)
-    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+        result, wanted = result.astype(np.float32), wanted.astype(np.float32)
+    np.testing.assert_allclose(result, wanted, rtol=rtol, atol=atol)
 
 
 def fault(case: Any) -> str:
@@ -96,10 +96,10 @@ def fault(case: Any) -> str:
     try:
         network = gh.onnx.load(case.model)
         for inputs, outputs in case.data_sets:
-            found = network(*plain(inputs))
-            found = found if isinstance(found, tuple) else (found,)
-            assert len(found) == len(outputs)
-            for pair in zip(found, outputs):
+            result = network(*plain(inputs))
+            result = result if isinstance(result, tuple) else (result,)
+            assert len(result) == len(outputs)
+            for pair in zip(result, outputs):
                 compare(pair[0], plain(pair[1]), case.rtol, case.atol, draws)
     except Exception as error:
         return " ".join(f"{type(error).__name__}: {error}".split())

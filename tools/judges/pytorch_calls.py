@@ -254,10 +254,10 @@ def one_call(space: str, name: str, first: str, x: Any, args: list, named: dict)
     results = []
     for lib, place in ((torch, theirs), (gh, ours)):
         start = converted([x, x] if "List" in first else x, lib)
-        given = [converted(a, lib) for a in args]
+        inputs = [converted(a, lib) for a in args]
         options = {k: converted(v, lib) for k, v in named.items()}
         try:
-            result = getattr(place, name)(start, *given, **options)
+            result = getattr(place, name)(start, *inputs, **options)
             written = plain(start) if name.endswith("_") else None
             results.append((plain(result), written))
         except Exception as error:
@@ -289,7 +289,7 @@ def compared(space: str, name: str, seed: int = 0, tries: int = 60) -> list[Outc
     draw = random.Random(zlib.crc32(f"{space}.{name}.{seed}".encode()))
     attribute = getattr(SPACES[space][0], name)
     xs = inputs(np.random.default_rng(draw.getrandbits(32)))
-    found = []
+    results = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not callable(attribute):
@@ -304,8 +304,8 @@ def compared(space: str, name: str, seed: int = 0, tries: int = 60) -> list[Outc
                 continue
             outcome = one_call(space, name, first, x, args, named)
             if outcome is not None:
-                found.append(outcome)
-    return found
+                results.append(outcome)
+    return results
 
 
 ORDER = ("different", "listed", "by spelling", "refused", "same")

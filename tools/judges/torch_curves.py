@@ -95,17 +95,17 @@ def batches(inputs: dict, classes: int) -> list[tuple[dict, torch.Tensor]]:
     """Inputs and targets: images, brighter by their class, or words that rise by up to six."""
     generator = torch.Generator().manual_seed(1)
     name, first = next(iter(inputs.items()))
-    made = []
+    results = []
     for _ in range(BATCHES):
         if first.is_floating_point():
             y = torch.randint(0, classes, (ROWS,), generator=generator)
             x = torch.randn(ROWS, *first.shape[1:], generator=generator)
-            made.append(({name: x + y.view(-1, 1, 1, 1) / classes}, y))
+            results.append(({name: x + y.view(-1, 1, 1, 1) / classes}, y))
             continue
         steps = torch.randint(1, 7, (ROWS, first.shape[1] + 1), generator=generator)
         words = steps.cumsum(1) % (zoo.WORDS - 3) + 3
-        made.append((dict.fromkeys(inputs, words[:, :-1]), words[:, 1:]))
-    return made
+        results.append((dict.fromkeys(inputs, words[:, :-1]), words[:, 1:]))
+    return results
 
 
 def logits_of(outputs) -> torch.Tensor:
@@ -177,8 +177,8 @@ def answer(send, model: str, rule: str, steps: int) -> None:
 
 def run_apart(model: str, rule: str, steps: int) -> dict:
     """A row, computed in a process of its own."""
-    found, *_ = apart.messages(answer, (model, rule, steps), SECONDS)
-    return {"agrees": False, "failed": str(found)} if isinstance(found, apart.Ended) else found
+    result, *_ = apart.messages(answer, (model, rule, steps), SECONDS)
+    return {"agrees": False, "failed": str(result)} if isinstance(result, apart.Ended) else result
 
 
 def every_row() -> dict[str, tuple[str, str]]:

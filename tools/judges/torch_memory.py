@@ -62,14 +62,14 @@ def examine(number: int, library: str, name: str) -> dict:
     model, inputs = zoo.build(library, name)
     optimizer = optimizer_of(number, model)
     begin = time.perf_counter()
-    found = gh.analyze.step(model, loss_of, optimizer, [inputs], convention="torch")
+    costs = gh.analyze.step(model, loss_of, optimizer, [inputs], convention="torch")
     between = time.perf_counter()
     peaks = measured(model, optimizer, [inputs], with_hooks=False)
     end = time.perf_counter()
     hooked = None
     if all(p.requires_grad for p in model.parameters()):  # its hooks take no others
         hooked = measured(model, optimizer_of(number, model), [inputs], with_hooks=True)
-    predicted = [found.peaks[0], found.peak_bytes]
+    predicted = [costs.peaks[0], costs.peak_bytes]
     return {
         "predicted": predicted,
         "measured": peaks,
@@ -79,7 +79,7 @@ def examine(number: int, library: str, name: str) -> dict:
         "analysis_s": between - begin,
         "run_s": end - between,
         "optimizer": type(optimizer).__name__,
-        "kinds": found.memory_by_kind,
+        "kinds": costs.memory_by_kind,
     }
 
 
@@ -88,21 +88,21 @@ def examine_captured(number: int, library: str, name: str) -> dict:
     model, inputs = zoo.build(library, name)
     optimizer = optimizer_of(number, model)
     begin = time.perf_counter()
-    found = gh.analyze.step(model, loss_of, optimizer, [inputs], convention="captured")
+    costs = gh.analyze.step(model, loss_of, optimizer, [inputs], convention="captured")
     between = time.perf_counter()
     step = EagerStep(model, loss_of, optimizer, [inputs], None)
     peaks = captured_peaks(step, optimizer, [inputs])
     end = time.perf_counter()
     return {
-        "predicted": found.peaks,
+        "predicted": costs.peaks,
         "measured": peaks,
-        "equal": found.peaks == peaks,
+        "equal": costs.peaks == peaks,
         "equal_with_hooks": False,
         "analysis_s": between - begin,
         "run_s": end - between,
         "optimizer": type(optimizer).__name__,
-        "kinds": found.memory_by_kind,
-        "breaks": [one._asdict() for one in found.breaks],
+        "kinds": costs.memory_by_kind,
+        "breaks": [one._asdict() for one in costs.breaks],
     }
 
 

@@ -133,8 +133,8 @@ def step(call, model, inputs: dict) -> Step:
     loss_of(outputs).backward()
     parameters = dict(model.named_parameters())
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-    given = [x.detach().clone() for x in float_tensors(outputs)]
-    return Step(given, gradients, copies(model))
+    arguments = [x.detach().clone() for x in float_tensors(outputs)]
+    return Step(arguments, gradients, copies(model))
 
 
 def timed(call) -> tuple:
@@ -257,28 +257,28 @@ def beside_exact(compiled, model, inputs: dict, buffers: dict, ours: Step, eager
     exact = in_double(model, model, inputs, buffers)
     if exact is None:
         return {}
-    found = compare(ours, eager, exact)
-    if found["right"] or float("inf") in (found["outputs"], found["gradients"]):
-        return found
+    result = compare(ours, eager, exact)
+    if result["right"] or float("inf") in (result["outputs"], result["gradients"]):
+        return result
     wide = in_double(compiled, model, inputs, buffers)
     if wide is not None:
         differs = compare(wide, exact)
-        found["double"] = max(differs["outputs"], differs["gradients"])
-    found["further"] = times_as_far(
+        result["double"] = max(differs["outputs"], differs["gradients"])
+    result["further"] = times_as_far(
         tensors_of(ours),
         eager_steps(model, inputs, buffers),
         tensors_of(exact),
         allowed_in(eager),
     )
-    return found
+    return result
 
 
 def told_in(call) -> tuple:
     """Return the result of a call, and the warnings that it gave: (file, text) of each."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         result = call()
-    return result, {(Path(w.filename).as_posix(), str(w.message)[:300]) for w in told}
+    return result, {(Path(w.filename).as_posix(), str(w.message)[:300]) for w in messages}
 
 
 def examine(library: str, name: str, steps: int) -> dict:
@@ -290,17 +290,17 @@ def examine(library: str, name: str, steps: int) -> dict:
     put_back(model, buffers)
     recorded = Recorded()
     compiled = torch.compile(model, backend="glasshouse")
-    (ours, first), told = told_in(lambda: timed(lambda: step(compiled, model, inputs)))
+    (ours, first), message = told_in(lambda: timed(lambda: step(compiled, model, inputs)))
     summary = recorded.summary()
-    found = compare(ours, eager)
+    result = compare(ours, eager)
     seconds = median_seconds(lambda: step(compiled, model, inputs), steps)
-    if not found["right"]:
-        found = beside_exact(compiled, model, inputs, buffers, ours, eager) or found
-    new = [(file, text) for file, text in told - usual if f"/{library}/" not in file]
+    if not result["right"]:
+        result = beside_exact(compiled, model, inputs, buffers, ours, eager) or result
+    new = [(file, text) for file, text in message - usual if f"/{library}/" not in file]
     warned = sorted(text for file, text in new if "glasshouse" in file + text)
     return {
-        **found,
-        "right": found["right"] and not warned,
+        **result,
+        "right": result["right"] and not warned,
         "warned": warned,
         "others_warned": sorted({text for _, text in new} - set(warned)),
         **summary,
@@ -388,18 +388,18 @@ def run_all(models, options) -> dict[str, dict]:
 
     def result_of(chosen) -> tuple[str, dict]:
         model = ":".join(chosen)
-        found = results.get(model) or {"model": model, **run_apart(*chosen, options)}
-        return model, found
+        outcome = results.get(model) or {"model": model, **run_apart(*chosen, options)}
+        return model, outcome
 
     with ThreadPoolExecutor(options.jobs) as pool:
         waiting = [pool.submit(result_of, chosen) for chosen in models]
         for future in as_completed(waiting):
-            model, found = future.result()
+            model, outcome = future.result()
             if model not in results and options.out is not None:
                 with options.out.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
-            results[model] = found
-            print(line_of(model, found), flush=True)
+                    file.write(json.dumps(outcome) + "\n")
+            results[model] = outcome
+            print(line_of(model, outcome), flush=True)
     return {f"{library}:{name}": results[f"{library}:{name}"] for library, name in models}
 
 

@@ -139,10 +139,10 @@ def function_of(op, sample, inplace: bool):
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
     def forward(*tensors):
-        given = list(leaves)
+        inputs = list(leaves)
         for place, tensor in zip(places, tensors):
-            given[place] = tensor
-        first, args, named = pytree.tree_unflatten(given, tree)
+            inputs[place] = tensor
+        first, args, named = pytree.tree_unflatten(inputs, tree)
         if inplace:
             return op.inplace_variant(first.clone(), *args, **named)
         return op.op(first, *args, **named)
@@ -197,7 +197,7 @@ def compare_sample(op, sample, inplace: bool) -> dict[str, str]:
         expected, expected_grads = results_of(function, tensors)
     except Exception:
         return {REFUSED: ""}
-    drawn = is_drawn(op, function, tensors, expected)
+    is_random = is_drawn(op, function, tensors, expected)
     graphs: list = []
     counted = {}
     try:
@@ -218,15 +218,15 @@ def compare_sample(op, sample, inplace: bool) -> dict[str, str]:
     if difference(outs, expected) or difference(grads, expected_grads):
         exact, exact_grads = in_float64(op, sample, inplace)
     ways = {
-        "forward": difference(outs, expected, exact, not drawn),
+        "forward": difference(outs, expected, exact, not is_random),
         "strides": stride_difference(outs, expected),
     }
     if expected_grads:
-        ways["backward"] = difference(grads, expected_grads, exact_grads, not drawn)
+        ways["backward"] = difference(grads, expected_grads, exact_grads, not is_random)
     for way, result in ways.items():
         if result == NEAR:
             ways[way], counted[NEAR] = "", ""
-    if drawn:
+    if is_random:
         counted[DRAWN] = ""
     return {**ways, **counted, **dict.fromkeys((f"in PyTorch: {name}" for name in unknown), "")}
 
@@ -399,10 +399,10 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="where the summary is written")
     parser.add_argument("--at-least", type=float, default=0.0, help="share that has to be the same")
     options = parser.parse_args()
-    found = print_summary(run_all(options))
+    result = print_summary(run_all(options))
     if options.save:
-        options.save.write_text(json.dumps({"torch": torch.__version__, **found}, indent=1) + "\n")
-    share = found["share"]
+        options.save.write_text(json.dumps({"torch": torch.__version__, **result}, indent=1) + "\n")
+    share = result["share"]
     sys.exit(0 if share > 0 and share >= options.at_least else 1)
 
 

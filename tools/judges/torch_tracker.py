@@ -143,9 +143,9 @@ def compiled_peaks(step, optimizer, inputs: list, steps: int = 2) -> list[int]:
 
     allocate = CompiledVariant.allocate
 
-    def allocated(*given):  # before a segment, of which all results may be small
+    def allocated(*arguments):  # before a segment, of which all results may be small
         manager.catch_up()
-        return allocate(*given)
+        return allocate(*arguments)
 
     step.forward = forward
     hook = optimizer.register_step_pre_hook(lambda *_: manager.catch_up())

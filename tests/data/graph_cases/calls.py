@@ -183,8 +183,8 @@ def packs_arguments(x):
 
 @case(t(3))
 def unpacks_a_list_of_arguments(x):
-    given = [x, x * 2, x * 3]
-    return collected(*given)
+    inputs = [x, x * 2, x * 3]
+    return collected(*inputs)
 
 
 @case(t(3))
@@ -408,8 +408,8 @@ def signature_of_a_function(x):
 
 @case(t(3))
 def signature_decides_what_is_passed(x):
-    given = {"factor": 2.0, "unknown": 9.0}
-    words = {k: v for k, v in given.items() if k in inspect.signature(scaled).parameters}
+    options = {"factor": 2.0, "unknown": 9.0}
+    words = {k: v for k, v in options.items() if k in inspect.signature(scaled).parameters}
     return scaled(x, **words)
 
 

@@ -23,10 +23,10 @@ def list_is_built_and_summed(x):
 
 @case(t(3))
 def list_append(x):
-    found = []
+    results = []
     for i in range(4):
-        found.append(x * i)
-    return xp.stack(found)
+        results.append(x * i)
+    return xp.stack(results)
 
 
 @case([t(3), t(3)])
@@ -140,8 +140,8 @@ def nested_comprehension(x):
 
 @case(t(3))
 def dict_comprehension(x):
-    found = {name: x * n for n, name in enumerate("abc")}
-    return found["b"] + found["c"]
+    results = {name: x * n for n, name in enumerate("abc")}
+    return results["b"] + results["c"]
 
 
 @case(t(3))
@@ -177,9 +177,9 @@ def tuple_contains(x):
 
 @case(t(3))
 def tuple_iadd(x):
-    found = (x,)
-    found += (x + 1, x + 2)
-    return xp.stack(list(found))
+    results = (x,)
+    results += (x + 1, x + 2)
+    return xp.stack(list(results))
 
 
 @case(t(3))
@@ -302,11 +302,11 @@ def dict_order_is_kept():
 
 @case(t(3))
 def default_dict(x):
-    found = collections.defaultdict(list)
-    found["a"].append(x)
-    found["b"].append(x + 1)
-    found["a"].append(x * 2)
-    return sum(found["a"]) - found["b"][0]
+    results = collections.defaultdict(list)
+    results["a"].append(x)
+    results["b"].append(x + 1)
+    results["a"].append(x * 2)
+    return sum(results["a"]) - results["b"][0]
 
 
 @built(t(3))

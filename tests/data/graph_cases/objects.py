@@ -263,10 +263,10 @@ def own_getattr(x):
 
 @built(t(3))
 def own_getattr_from_outside():
-    made = Fallback(xp.ones(3))
+    instance = Fallback(xp.ones(3))
 
     def fn(x):
-        return made.times2 * x
+        return instance.times2 * x
 
     return fn
 
@@ -347,16 +347,16 @@ def an_abstract_class(x):
 
 @case(t(3))
 def subclass_of_list(x):
-    made = ListLike([x, x + 1])
-    made.append(x * 2)
-    return made.total()
+    instance = ListLike([x, x + 1])
+    instance.append(x * 2)
+    return instance.total()
 
 
 @case(t(3))
 def subclass_of_dict(x):
-    made = DictLike(a=x)
-    made["b"] = x + 1
-    return made.a * made["b"]
+    instance = DictLike(a=x)
+    instance["b"] = x + 1
+    return instance.a * instance["b"]
 
 
 @case(t(3))
@@ -384,16 +384,16 @@ def an_integer_enum(x):
 
 @case(t(3))
 def slots(x):
-    made = Slotted(x)
-    made.b = made.b * 2
-    return made.a + made.b
+    instance = Slotted(x)
+    instance.b = instance.b * 2
+    return instance.a + instance.b
 
 
 @case(t(3))
 def a_namespace(x):
-    made = types.SimpleNamespace(scale=2, shift=x)
-    made.scale = 3
-    return x * made.scale + made.shift
+    instance = types.SimpleNamespace(scale=2, shift=x)
+    instance.scale = 3
+    return x * instance.scale + instance.shift
 
 
 @case(t(3))
@@ -520,8 +520,8 @@ def nested_list_is_written_to(xs, x):
 
 @case(t(3))
 def result_of_append_is_none(x):
-    found = []
-    return x + 1 if found.append(x) is None else x
+    results = []
+    return x + 1 if results.append(x) is None else x
 
 
 @case([t(3), t(3)])

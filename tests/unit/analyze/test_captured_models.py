@@ -68,13 +68,13 @@ def test_peaks_are_those_of_real_steps(make, kind, holds_output):
         x = gh.asarray(RNG.standard_normal(shape, dtype=np.float32))
         y = gh.asarray(RNG.integers(0, 10, shape[0]))
         optimizer = getattr(gh.optim, kind)(model.parameters(), lr=1e-3)
-        found = gh.analyze.step(
+        costs = gh.analyze.step(
             model, F.cross_entropy, optimizer, [x, y], steps=4, holds_output=holds_output
         )
         peaks = measured_peaks(model, optimizer, x, y, holds_output, 4)
-    assert found.peaks == peaks
-    assert len(found.runs) > 1 and found.memory_by_kind.get("activations")
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
+    assert costs.peaks == peaks
+    assert len(costs.runs) > 1 and costs.memory_by_kind.get("activations")
+    assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
 
 
 def test_an_analysis_leaves_a_captured_model_as_it_was():

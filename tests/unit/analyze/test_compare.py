@@ -24,7 +24,7 @@ def recording():
 
     with flags.override(compile="always"):
         step(), step()
-        found = gh.analyze.step(layer, lambda out: out.square().mean(), optimizer, [x])
+        costs = gh.analyze.step(layer, lambda out: out.square().mean(), optimizer, [x])
         with gh.profile() as prof:
             for i in range(6):
                 begin_ns = time.perf_counter_ns()
@@ -34,12 +34,12 @@ def recording():
                     time.sleep(0.05)
                     tell("region", COMPILING, begin_ns)
                 prof.step()
-    return found, prof
+    return costs, prof
 
 
 def test_kernels_are_those_of_a_steady_step(recording):
-    found, prof = recording
-    beside, steps = gh.analyze.compare(found, prof), LoopSteps(prof.trace)
+    costs, prof = recording
+    beside, steps = gh.analyze.compare(costs, prof), LoopSteps(prof.trace)
     assert not steps.is_steady[0] and beside.steps == steps.is_steady.sum()
     own = sum(row.flops * row.runs for row in prof.kernels())
     flops = next(line for line in beside.totals if line.name == "FLOPs of kernels")
@@ -47,7 +47,7 @@ def test_kernels_are_those_of_a_steady_step(recording):
 
 
 def test_the_time_of_a_step_is_the_median_steady_one(recording):
-    found, prof = recording
-    beside, steps = gh.analyze.compare(found, prof), LoopSteps(prof.trace)
+    costs, prof = recording
+    beside, steps = gh.analyze.compare(costs, prof), LoopSteps(prof.trace)
     took = next(line for line in beside.totals if line.name == "time of a step")
     assert took.measured == steps.median_ns == np.median(steps.time_ns[steps.is_steady])

@@ -85,24 +85,24 @@ def real_work(model, loss, optimizer, inputs) -> HostWork:
 
 def test_the_time_of_python_is_what_it_does_at_the_machines_costs():
     machine = replace(MachineProfile.load("cpu2"), **EACH)
-    found = step(*classification(), machine=machine)
-    work = found.host_work
+    costs = step(*classification(), machine=machine)
+    work = costs.host_work
     assert min(work[:5]) > 0
-    assert found.host_ns == pytest.approx(
+    assert costs.host_ns == pytest.approx(
         work.calls + 1e3 * work.nodes + 1e6 * work.programs + 1e9 * work.arrays + 1e12 * work.checks
     )
-    assert found.predicted_ns == found.kernel_ns + found.host_ns
-    assert found.device_ns == found.kernel_ns
+    assert costs.predicted_ns == costs.kernel_ns + costs.host_ns
+    assert costs.device_ns == costs.kernel_ns
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_counted_is_what_a_real_step_does(name):
     with flags.override(compile="always"):
-        told = step(*CASES[name]()).host_work
+        predicted = step(*CASES[name]()).host_work
     real = real_work(*CASES[name]())
-    assert told[1:4] == real[1:4]
+    assert predicted[1:4] == real[1:4]
     # The analysis also asks for what waits; a real one computes indices that it checks.
-    assert real.calls - 15 * told.checks <= told.calls <= real.calls + 5
+    assert real.calls - 15 * predicted.checks <= predicted.calls <= real.calls + 5
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -129,15 +129,15 @@ def test_counting_leaves_peaks_and_kernels_alone():
 
 
 def test_the_text_shows_kernels_and_python_apart():
-    found = step(*regression())
-    assert found.host_ns > 0 and " of Python on cpu2" in str(found)
-    assert found.to_dict()["host_ns"] == found.host_ns
+    costs = step(*regression())
+    assert costs.host_ns > 0 and " of Python on cpu2" in str(costs)
+    assert costs.to_dict()["host_ns"] == costs.host_ns
     assert "of Python" not in str(step(*regression(), machine="h200"))
 
 
 def test_a_profile_that_knows_nothing_of_python_says_nothing_of_it():
-    found = step(*regression(), machine="h200")
-    assert found.host_ns == 0 and found.predicted_ns == found.kernel_ns
+    costs = step(*regression(), machine="h200")
+    assert costs.host_ns == 0 and costs.predicted_ns == costs.kernel_ns
 
 
 def test_costs_are_those_that_explain_the_times():
@@ -188,8 +188,8 @@ def loops_ns(machine, length):
     """The ns of the compiled loops in a recurrent layer's step."""
     rnn = gh.nn.RNN(8, 8, batch_first=True)
     inputs = [((4, length, 8), "float32"), ((4, length, 8), "float32")]
-    found = step(rnn, lambda out, y: F.mse_loss(out[0], y), gh.optim.SGD, inputs)
-    infos = [info for run in found.runs for info in run.plan.step_infos()]
+    costs = step(rnn, lambda out, y: F.mse_loss(out[0], y), gh.optim.SGD, inputs)
+    infos = [info for run in costs.runs for info in run.plan.step_infos()]
     return sum(machine.ns(info) for info in infos if info.name == "scan")
 
 

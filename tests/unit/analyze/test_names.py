@@ -28,7 +28,7 @@ def paths_of(model) -> set[str]:
     for path, p in model.named_parameters(remove_duplicate=False):
         if p.spec.nbytes >= 4096:  # smaller ones are NumPy's
             paths.setdefault(id(p), []).append(path)
-    return {" and ".join(found) for found in paths.values()}
+    return {" and ".join(paths_of_one) for paths_of_one in paths.values()}
 
 
 @pytest.mark.parametrize("convention", ["exact", "captured"])
@@ -37,9 +37,9 @@ def test_what_models_and_optimizers_hold_has_its_paths(convention):
     optimizer = gh.optim.AdamW(model.parameters(), lr=1e-3)
     with flags.override(compile="always"):
         x = [((ROWS, WIDE), "float32")]
-        found = gh.analyze.step(model, None, optimizer, x, convention=convention)
+        costs = gh.analyze.step(model, None, optimizer, x, convention=convention)
     names: dict[str, set[str]] = {}
-    for row in found.memory:
+    for row in costs.memory:
         names.setdefault(row.kind, set()).add(row.name)
     paths = paths_of(model)
     assert "first.weight and second.weight" in paths
@@ -47,8 +47,8 @@ def test_what_models_and_optimizers_hold_has_its_paths(convention):
     state = {f"{what} of {path}" for what in ("exp_avg", "exp_avg_sq") for path in paths}
     assert names["optimizer state"] == state
     assert names.get("gradients", set()) <= {f"gradient of {path}" for path in paths}
-    assert "exp_avg of first.weight and second.weight" in str(found)
-    for kernel in found.kernels:
+    assert "exp_avg of first.weight and second.weight" in str(costs)
+    for kernel in costs.kernels:
         assert kernel.module or kernel.phase == "optimizer", kernel
 
 

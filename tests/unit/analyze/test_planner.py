@@ -59,12 +59,12 @@ def test_budgets_are_met_by_what_runs():
         plain = step(model, LOSS, opt, DATA).peak_bytes
         peaks = []
         for part in (0.95, 0.8, 0.65, 0.55):
-            found = plan(model, LOSS, opt, DATA, part)
-            assert found.peak_bytes <= part * plain and found.plain_bytes == plain
-            with found:
-                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+            choice = plan(model, LOSS, opt, DATA, part)
+            assert choice.peak_bytes <= part * plain and choice.plain_bytes == plain
+            with choice:
+                assert step(model, LOSS, opt, DATA).peak_bytes == choice.peak_bytes
             assert step(model, LOSS, opt, DATA).peak_bytes == plain
-            peaks.append(found.peak_bytes)
+            peaks.append(choice.peak_bytes)
         assert peaks == sorted(peaks, reverse=True)
 
 
@@ -77,13 +77,13 @@ def test_random_budgets_are_never_exceeded():
         first = plan(model, LOSS, opt, DATA, plain)
         for budget in rng.integers(plain // 3, plain, 12).tolist():
             try:
-                found = first.at(budget)
+                result = first.at(budget)
             except OptionError as error:
                 least = least_of(error)
                 assert budget < least
                 continue
-            with found:
-                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes <= budget
+            with result:
+                assert step(model, LOSS, opt, DATA).peak_bytes == result.peak_bytes <= budget
             met.append(budget)
     assert least is not None and least <= min(met)
 
@@ -113,9 +113,9 @@ def test_values_gradients_and_statistics_stay(backend):
         for planned in (False, True):
             model, opt = made()
             with gh.backends.use("lazy"), flags.override(compile="always"):
-                found = plan(model, LOSS, opt, DATA, 0.7 if planned else 1.0)
+                choice = plan(model, LOSS, opt, DATA, 0.7 if planned else 1.0)
             gh.random.seed(7)
-            with found:
+            with choice:
                 loss = LOSS(model(x), x)
                 loss.backward()
                 grads = [p.grad.numpy() for p in model.parameters()]
@@ -135,21 +135,21 @@ def test_each_solver_meets_budgets_and_changes_no_bit(solver):
     with flags.override(compile="always"):
         for part in (1.0, 0.75, 0.6):
             model, opt = made()
-            found = plan(model, LOSS, opt, DATA, part, solver=solver)
-            assert found.peak_bytes <= part * found.plain_bytes
+            choice = plan(model, LOSS, opt, DATA, part, solver=solver)
+            assert choice.peak_bytes <= part * choice.plain_bytes
             gh.random.seed(7)
-            with found:
-                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+            with choice:
+                assert step(model, LOSS, opt, DATA).peak_bytes == choice.peak_bytes
                 loss = LOSS(model(x), x)
                 loss.backward()
             state = [loss, *(p.grad for p in model.parameters()), *model.buffers()]
             results.append([t.numpy() for t in state])
             names: dict = {"model": model}
-            exec(found.code(), names)
-            assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+            exec(choice.code(), names)
+            assert step(model, LOSS, opt, DATA).peak_bytes == choice.peak_bytes
             names["applied"].undo()
-            assert solver in ("chain", "auto") or part == 1.0 or found.blocks[0].is_value
-            assert "compute again" in str(found) or part == 1.0
+            assert solver in ("chain", "auto") or part == 1.0 or choice.blocks[0].is_value
+            assert "compute again" in str(choice) or part == 1.0
     for other in results[1:]:
         assert all(map(np.array_equal, results[0], other))
 
@@ -196,16 +196,16 @@ def test_impossible_budgets_name_the_least_that_works():
 def test_plans_can_be_read_and_pasted():
     with flags.override(compile="always"):
         model, opt = made()
-        found = plan(model, LOSS, opt, DATA, 0.7)
-        assert "compute again" in str(found) and found.extra_ns > 0
+        choice = plan(model, LOSS, opt, DATA, 0.7)
+        assert "compute again" in str(choice) and choice.extra_ns > 0
         names: dict = {"model": model}
-        exec(found.code(), names)
-        assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+        exec(choice.code(), names)
+        assert step(model, LOSS, opt, DATA).peak_bytes == choice.peak_bytes
         names["applied"].undo()
-        assert step(model, LOSS, opt, DATA).peak_bytes == found.plain_bytes
-        known = len(found.planner.checked)
-        assert found.at(0.7).peak_bytes == found.peak_bytes
-        assert len(found.planner.checked) == known and found.at(1.0).blocks == []
+        assert step(model, LOSS, opt, DATA).peak_bytes == choice.plain_bytes
+        count = len(choice.planner.checked)
+        assert choice.at(0.7).peak_bytes == choice.peak_bytes
+        assert len(choice.planner.checked) == count and choice.at(1.0).blocks == []
 
 
 def test_enough_memory_needs_no_plan():
@@ -235,12 +235,12 @@ def test_the_choice_for_estimates_is_exact(ways):
             uses += [n + m for n, m in zip(before, around, strict=True)]
             if max(uses) <= room:
                 costs.append(sum(o.stage.ns for o in chosen))
-        found = cheapest(options, around, room)
-        assert (found is None) == (not costs)
-        if found is not None:
-            pairs = zip(options, found, strict=True)
+        result = cheapest(options, around, room)
+        assert (result is None) == (not costs)
+        if result is not None:
+            pairs = zip(options, result, strict=True)
             assert sum(own[i].stage.ns for own, i in pairs) <= min(costs) + 0.5
-        refused += found is None
+        refused += result is None
     assert 0 < refused < 40
     assert cheapest([], [7], 7) == [] and cheapest([], [7], 6) is None
 
@@ -276,16 +276,16 @@ def test_a_chain_tells_what_mixtures_take():
     with flags.override(compile="always"):
         planner = uneven()
         outside = planner.plain.peak_bytes - planner.plain.arena_bytes
-        told, seen = [], set()
+        messages, visited = [], set()
         for budget in np.linspace(planner.least.peak_bytes, planner.plain.peak_bytes, 12).tolist():
             choice = planner.choice(0, int(budget))
             if choice is not None:
-                found = planner.check(choice.blocks)
-                assert found.peak_bytes - outside <= 1.1 * (budget - outside)
-                assert choice.ns == pytest.approx(found.ns, rel=0.03)
-                seen.add(found.peak_bytes)
-                told.append(choice.ns)
-        assert len(seen) > 4 and told == sorted(told, reverse=True)
+                result = planner.check(choice.blocks)
+                assert result.peak_bytes - outside <= 1.1 * (budget - outside)
+                assert choice.ns == pytest.approx(result.ns, rel=0.03)
+                visited.add(result.peak_bytes)
+                messages.append(choice.ns)
+        assert len(visited) > 4 and messages == sorted(messages, reverse=True)
 
 
 WAYS = (None, "elementwise", "whole")
@@ -311,8 +311,8 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
         for budget in np.linspace(least, plain, 7).astype(int).tolist():
             best = min(choice.ns for choice in every if choice.peak_bytes <= budget)
             planner = Planner(planner.step, planner.paths, planner.machine)
-            found = planner.search(budget)
-            assert found.peak_bytes <= budget and found.ns <= 1.03 * best
+            result = planner.search(budget)
+            assert result.peak_bytes <= budget and result.ns <= 1.03 * best
             assert len(planner.checked) < len(every) / 4
 
 
@@ -333,17 +333,17 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
         budgets = [*rng.integers(9 * lowest // 10, plain + 1, BUDGETS - 1).tolist(), plain]
         for budget in budgets:
             try:
-                found = planner.search(budget)
+                result = planner.search(budget)
             except OptionError as error:
                 refused.append((budget, least_of(error)))
                 continue
-            assert found.peak_bytes <= budget
-            outcomes[key_of(found.blocks)] = found
-        for found in outcomes.values():  # each plan once in earnest
-            applied = AppliedBlocks(model, found.blocks)
+            assert result.peak_bytes <= budget
+            outcomes[key_of(result.blocks)] = result
+        for result in outcomes.values():  # each plan once in earnest
+            applied = AppliedBlocks(model, result.blocks)
             again = step(model, Ours.loss_of, opt, arrays).peak_bytes
             applied.undo()
-            assert again == found.peak_bytes
+            assert again == result.peak_bytes
         least = min(choice.peak_bytes for choice in planner.checked.values())
         assert all(budget < named == least for budget, named in refused)
         assert planner.search(least).peak_bytes == least
@@ -367,17 +367,17 @@ def test_blocks_are_offloaded_where_a_link_is_fast_enough():
     again; a slow link, or none, is not used."""
     with flags.override(compile="always"):
         model, opt, data = wide()
-        found = plan(model, LOSS, opt, data, 0.6, machine=OWN_MEMORY, solver="chain")
-        assert any(block.means == Means.OFFLOAD for block in found.blocks) and "offload" in str(
-            found
+        choice = plan(model, LOSS, opt, data, 0.6, machine=OWN_MEMORY, solver="chain")
+        assert any(block.means == Means.OFFLOAD for block in choice.blocks) and "offload" in str(
+            choice
         )
-        assert found.peak_bytes <= 0.6 * found.plain_bytes
-        assert "'offload')" in found.code() and found.extra_ns < 0.02 * found.plain_ns
+        assert choice.peak_bytes <= 0.6 * choice.plain_bytes
+        assert "'offload')" in choice.code() and choice.extra_ns < 0.02 * choice.plain_ns
         slow = replace(OWN_MEMORY, host_bytes_per_s=1e6)
         for machine in (slow, "cpu2"):
             other = plan(model, LOSS, opt, data, 0.6, machine=machine, solver="chain")
             assert not any(block.means == Means.OFFLOAD for block in other.blocks)
-            assert other.extra_ns > found.extra_ns
+            assert other.extra_ns > choice.extra_ns
 
 
 def test_time_of_a_link_is_what_the_next_block_leaves():
@@ -474,8 +474,8 @@ def test_containers_keep_less_than_their_blocks():
         assert deep.peak_bytes < flat.peak_bytes and deep.ns > flat.ns
         groups = planner.find_groups()
         assert {path: option.span for path, option in groups.items()} == {"first.0": 3, "last.0": 3}
-        found = planner.search(deep.peak_bytes)
-        assert found.peak_bytes <= deep.peak_bytes
+        result = planner.search(deep.peak_bytes)
+        assert result.peak_bytes <= deep.peak_bytes
 
 
 @pytest.mark.slow

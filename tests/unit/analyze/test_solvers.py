@@ -46,9 +46,9 @@ def brute(values, room: int) -> float | None:
     costs = []
     for bits in itertools.product((False, True), repeat=len(values)):
         kept = {i for i, bit in enumerate(bits) if bit}
-        found = without_needless(values, kept, set(range(len(values))) - kept)
-        if found.nbytes <= room and all(values[i].ns is not None for i in found.remade):
-            costs.append(found.ns)
+        result = without_needless(values, kept, set(range(len(values))) - kept)
+        if result.nbytes <= room and all(values[i].ns is not None for i in result.remade):
+            costs.append(result.ns)
     return min(costs, default=None)
 
 
@@ -61,11 +61,11 @@ def test_the_exact_solver_is_exact():
         values = network(rng, 9, chain=trial % 2 == 0)
         whole = sum(v.nbytes for v in values if v.reads)
         room = int(whole * rng.uniform(0.05, 0.9))
-        best, found = brute(values, room), exact(values, room)
-        assert (best is None) == (found is None)
+        best, result = brute(values, room), exact(values, room)
+        assert (best is None) == (result is None)
         refused += best is None
-        if found is not None:
-            assert found.nbytes <= room and found.ns == pytest.approx(best, rel=1e-6)
+        if result is not None:
+            assert result.nbytes <= room and result.ns == pytest.approx(best, rel=1e-6)
     assert refused < 12
 
 
@@ -77,11 +77,11 @@ def test_min_cuts_are_near_the_exact_optimum_on_graphs_of_up_to_60_values(chain)
         for part in (0.75, 0.5, 0.3):
             values = network(rng, count, chain)
             room = int(part * sum(v.nbytes for v in values if v.reads))
-            best, found = exact(values, room), min_cut(values, room)
-            assert (best is None) == (found is None)
+            best, result = exact(values, room), min_cut(values, room)
+            assert (best is None) == (result is None)
             if best is not None:
-                assert found.nbytes <= room and best.nbytes <= room
-                assert step_ns(values) + found.ns <= 1.03 * (step_ns(values) + best.ns)
+                assert result.nbytes <= room and best.nbytes <= room
+                assert step_ns(values) + result.ns <= 1.03 * (step_ns(values) + best.ns)
                 compared += 1
     assert compared > 10
 
@@ -115,8 +115,10 @@ def exact_chain(options, around, room: int) -> float | None:
         optimize.LinearConstraint(np.array(rows), -np.inf, most),
         optimize.LinearConstraint(one, 1, 1),
     ]
-    found = optimize.milp(costs, integrality=np.ones(len(costs)), bounds=(0, 1), constraints=limits)
-    return None if found.x is None else float(found.fun)
+    result = optimize.milp(
+        costs, integrality=np.ones(len(costs)), bounds=(0, 1), constraints=limits
+    )
+    return None if result.x is None else float(result.fun)
 
 
 def test_chains_are_solved_to_the_exact_optimum():
@@ -126,11 +128,11 @@ def test_chains_are_solved_to_the_exact_optimum():
             options = options_of(rng, count)
             around = rng.integers(0, 40, count + 1).tolist()
             room = int(part * 25 * count) + 60
-            best, found = exact_chain(options, around, room), cheapest(options, around, room)
-            assert (best is None) == (found is None)
+            best, result = exact_chain(options, around, room), cheapest(options, around, room)
+            assert (best is None) == (result is None)
             if best is not None:
-                told = sum(options[i][n].stage.ns for i, n in enumerate(found))
-                assert told <= 1.03 * best
+                total = sum(options[i][n].stage.ns for i, n in enumerate(result))
+                assert total <= 1.03 * best
                 compared += 1
     assert compared > 6
 

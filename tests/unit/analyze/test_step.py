@@ -36,7 +36,7 @@ def run(model, optimizer, arrays, autocast, holds_output=False):
     """[(peak, bytes moved, FLOPs)] of two real steps."""
     inputs = [gh.asarray(a) for a in arrays]
     gh.eval(*model.parameters(), *model.buffers())
-    manager, found = gh.memory.current(), []
+    manager, results = gh.memory.current(), []
     for _ in range(2):
         manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
         with gh.FlopCounter() as fc:
@@ -49,8 +49,8 @@ def run(model, optimizer, arrays, autocast, holds_output=False):
                     loss = loss_of(model(inputs[0]), *inputs[1:])
             loss.backward()
             optimizer.step()
-        found.append((manager.stats().peak_allocated_bytes, fc.total("all", "bytes"), fc.total()))
-    return found
+        results.append((manager.stats().peak_allocated_bytes, fc.total("all", "bytes"), fc.total()))
+    return results
 
 
 @pytest.mark.slow
@@ -60,15 +60,15 @@ def run(model, optimizer, arrays, autocast, holds_output=False):
 def test_planned_peak_is_the_measured_one(name, optimizer, autocast):
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
         model, opt, arrays = built(name, optimizer)
-        found = step(model, loss_of, opt, arrays, autocast=autocast)
+        costs = step(model, loss_of, opt, arrays, autocast=autocast)
         del model, opt
         gc.collect()
         model, opt, arrays = built(name, optimizer)
         measured = run(model, opt, arrays, autocast)
-    assert found.peaks == [peak for peak, *_ in measured]
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
-    assert found.counter.total("all", "bytes") == measured[-1][1]
-    assert found.counter.total() == measured[-1][2]
+    assert costs.peaks == [peak for peak, *_ in measured]
+    assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
+    assert costs.counter.total("all", "bytes") == measured[-1][1]
+    assert costs.counter.total() == measured[-1][2]
 
 
 @pytest.mark.slow
@@ -76,13 +76,13 @@ def test_planned_peak_is_the_measured_one(name, optimizer, autocast):
 def test_an_output_that_the_loop_holds_is_planned(name):
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
         model, opt, arrays = built(name, "AdamW")
-        found = step(model, loss_of, opt, arrays, holds_output=True)
+        costs = step(model, loss_of, opt, arrays, holds_output=True)
         del model, opt
         gc.collect()
         model, opt, arrays = built(name, "AdamW")
         measured = run(model, opt, arrays, None, holds_output=True)
-    assert found.peaks == [peak for peak, *_ in measured]
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
+    assert costs.peaks == [peak for peak, *_ in measured]
+    assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
 
 
 def test_an_output_that_the_loop_holds_is_named_in_the_table():
@@ -113,65 +113,65 @@ def test_a_small_step_is_taken_as_compiled_and_its_first_steps_are_told(optimize
 
     with flags.override(compile="auto"), gh.memory.use(type(gh.memory.current())()):
         model, opt = make()
-        found = step(model, square, opt, [((64, 256), "float32")])
+        costs = step(model, square, opt, [((64, 256), "float32")])
         del model, opt
         gc.collect()
         model, opt = make()
         x, peaks = gh.asarray(np.ones((64, 256), np.float32)), []
         manager = gh.memory.current()
-        for _ in range(found.reference_steps + 5):
+        for _ in range(costs.reference_steps + 5):
             manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
             opt.zero_grad()
             loss = square(model(x))
             loss.backward()
             opt.step()
             peaks.append(manager.stats().peak_allocated_bytes)
-    assert found.peak_bytes == peaks[-1] > 0
-    assert abs(peaks.count(0) - found.reference_steps) <= 1
-    assert f"about {found.reference_steps} steps run on references first" in found.head()
+    assert costs.peak_bytes == peaks[-1] > 0
+    assert abs(peaks.count(0) - costs.reference_steps) <= 1
+    assert f"about {costs.reference_steps} steps run on references first" in costs.head()
 
 
 def test_where_nothing_is_compiled_gradients_and_moments_are_numpys():
     with flags.override(compile="never"):
         model = gh.nn.Linear(256, 256)
         opt = gh.optim.AdamW(model.parameters(), lr=1e-3)
-        found = step(model, square, opt, [((64, 256), "float32")])
+        costs = step(model, square, opt, [((64, 256), "float32")])
     weights, inputs = 256 * 257 * 4, 64 * 256 * 4
-    assert found.reference_steps == 0
-    assert found.peak_bytes + found.outside_bytes == 4 * weights + inputs
+    assert costs.reference_steps == 0
+    assert costs.peak_bytes + costs.outside_bytes == 4 * weights + inputs
 
 
 def test_what_the_process_grows_by_is_told_in_parts():
     model, loss, optimizer, inputs = small()
     model.register_buffer("table", gh.asarray(np.ones((300, 300), np.float32)))
     with flags.override(compile="always"):
-        found = step(model, loss, optimizer, inputs)
+        costs = step(model, loss, optimizer, inputs)
     small_bytes = sum(p.nbytes for p in model.parameters() if p.nbytes < SMALL_BYTES)
-    nodes = max(len(run.plan.graph.nodes) for run in found.runs)
-    assert found.resident == {
-        "memory manager": found.peak_bytes,
+    nodes = max(len(run.plan.graph.nodes) for run in costs.runs)
+    assert costs.resident == {
+        "memory manager": costs.peak_bytes,
         "arrays from NumPy": 300 * 300 * 4 + 2 * 8 * 64 * 4 + 4 * small_bytes,  # AdamW
         "runtime": RUNTIME_BYTES * nodes,
     }
-    assert "the process grows by about" in str(found)
-    assert found.to_dict()["resident"] == found.resident
+    assert "the process grows by about" in str(costs)
+    assert costs.to_dict()["resident"] == costs.resident
 
 
 def test_rows_name_kinds_and_modules():
     with flags.override(compile="always"):
-        found = step(*small())
-    kinds = found.memory_by_kind
+        costs = step(*small())
+    kinds = costs.memory_by_kind
     assert kinds["parameters"] == 2 * 64 * 64 * 4  # biases are too small for the manager
     assert kinds["gradients"] == kinds["parameters"]
     assert kinds["optimizer state"] == 2 * kinds["parameters"]
-    modules = {row.module for row in found.memory if row.kind == "parameters"}
+    modules = {row.module for row in costs.memory if row.kind == "parameters"}
     assert modules == {"Sequential.0", "Sequential.2"}
     assert "activations" in kinds
-    text = str(found)
+    text = str(costs)
     for part in ("optimizer state", "Sequential", "peak"):
         assert part in text
-    assert found.to_dict()["peak_bytes"] == found.peak_bytes
-    assert max(moment.nbytes for moment in found.timeline) <= found.peaks[-1]
+    assert costs.to_dict()["peak_bytes"] == costs.peak_bytes
+    assert max(moment.nbytes for moment in costs.timeline) <= costs.peaks[-1]
 
 
 def test_model_optimizer_and_random_state_are_unchanged():
@@ -202,16 +202,16 @@ def test_models_without_storage_are_analysed():
     with gh.meta():
         model = gh.nn.Linear(100_000, 100_000)
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
-    found = step(model, gh.nn.functional.mse_loss, opt, [((8, 100_000), "float32")] * 2)
-    assert found.memory_by_kind["parameters"] == 4 * (100_000**2 + 100_000)
+    costs = step(model, gh.nn.functional.mse_loss, opt, [((8, 100_000), "float32")] * 2)
+    assert costs.memory_by_kind["parameters"] == 4 * (100_000**2 + 100_000)
 
 
 def test_an_optimizer_may_be_made_for_the_analysis():
     model, loss, _, inputs = small()
-    found = step(model, loss, lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9), inputs)
+    costs = step(model, loss, lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9), inputs)
     with flags.override(compile="always"):
-        found = step(model, loss, lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9), inputs)
-    kinds = found.memory_by_kind
+        costs = step(model, loss, lambda p: gh.optim.SGD(p, lr=0.1, momentum=0.9), inputs)
+    kinds = costs.memory_by_kind
     assert kinds["optimizer state"] == kinds["parameters"]
 
 
@@ -272,11 +272,11 @@ def test_prediction_and_measurement_side_by_side():
         train(), train()
         with gh.profile(profile_memory=True) as prof:
             train()
-    found = compare(predicted, prof)
-    lines = {line.name: line for line in found.totals}
+    result = compare(predicted, prof)
+    lines = {line.name: line for line in result.totals}
     assert lines["FLOPs of kernels"].ratio == 1
-    assert len(found.kernels) == len(predicted.kernels) and found.kernel_error >= 0
-    assert "predicted" in str(found)
+    assert len(result.kernels) == len(predicted.kernels) and result.kernel_error >= 0
+    assert "predicted" in str(result)
 
 
 def test_profiles_are_saved_loaded_and_built_in(tmp_path):
@@ -299,19 +299,19 @@ def test_random_numbers_take_their_time():
     slow = replace(MachineProfile.load("cpu2"), overhead_ns=0)
     slow.matrix = {**slow.matrix, "random_bits uint32": [(1.0, 1e6)]}
     with flags.override(compile="always"):
-        found = [
+        results = [
             step(model, loss, gh.optim.SGD(model.parameters(), lr=0.1), inputs, machine=slow)
             for model in (dropped, plain)
         ]
-    drawing = found[0].predicted_ns - found[1].predicted_ns
+    drawing = results[0].predicted_ns - results[1].predicted_ns
     assert drawing > 0.99 * 1e9 * (64 << 14) / 1e6
 
 
 def test_ranks_add_an_all_reduce():
     with flags.override(compile="always"):
-        found = step(*small(), machine="h200")
-    assert found.with_ranks(1) == found.predicted_ns
-    assert found.with_ranks(8) > found.with_ranks(2) > found.predicted_ns
+        costs = step(*small(), machine="h200")
+    assert costs.with_ranks(1) == costs.predicted_ns
+    assert costs.with_ranks(8) > costs.with_ranks(2) > costs.predicted_ns
 
 
 def test_bad_arguments():

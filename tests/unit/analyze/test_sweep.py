@@ -12,17 +12,17 @@ from glasshouse.bench.worker import CASES, Ours
 from glasshouse.nn.functional import blocks
 
 
-def costs_of(found):
-    return found.peak_bytes, found.peaks, found.counter.total()
+def costs_of(result):
+    return result.peak_bytes, result.peaks, result.counter.total()
 
 
-def check(costs, found, exact=True):
+def check(costs, result, exact=True):
     """The same to the byte; where packed operands of oneDNN come in steps, a little more."""
-    assert costs.flops == found.counter.total()
-    assert costs.predicted_ns == pytest.approx(found.device_ns, rel=1e-9 if exact else 0.02)
+    assert costs.flops == result.counter.total()
+    assert costs.predicted_ns == pytest.approx(result.device_ns, rel=1e-9 if exact else 0.02)
     if exact:
-        assert costs.peaks == found.peaks and costs.peak_bytes == found.peak_bytes
-    assert found.peak_bytes <= costs.peak_bytes <= 1.03 * found.peak_bytes
+        assert costs.peaks == result.peaks and costs.peak_bytes == result.peak_bytes
+    assert result.peak_bytes <= costs.peak_bytes <= 1.03 * result.peak_bytes
 
 
 def encoder(length):
@@ -51,8 +51,8 @@ def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkey
             assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
         expected = {n: step(model, loss, opt, inputs_of(n)) for n in (81, 100, 111, 126)}
         monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing can be analysed
-        for n, found in expected.items():
-            check(costs(n), found, exact)
+        for n, result in expected.items():
+            check(costs(n), result, exact)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
@@ -71,8 +71,8 @@ def test_compiled_loops_of_other_lengths(optimizer):
         costs = sweep(rnn, loss, opt, inputs_of)
         for n in (80, 96, 112, 127, 90):
             check(costs(n), step(rnn, loss, opt, inputs_of(n)), exact=False)
-        found = step(rnn, loss, opt, inputs_of(80))
-    infos = [info for run in found.runs for info in run.plan.step_infos()]
+        predicted = step(rnn, loss, opt, inputs_of(80))
+    infos = [info for run in predicted.runs for info in run.plan.step_infos()]
     assert "scan" in {info.name for info in infos}
     assert [count for _, count in costs.records[80].shape.work] == [
         len(info.work.numbers) for info in infos

@@ -59,18 +59,18 @@ def arrays(tree) -> list:
 def same(model, *args, **options):
     """The traced model, after it did what the model did: results, gradients, members, arguments."""
     gm = symbolic_trace(model, list(args), **options)
-    start, found = copy.deepcopy(gm), []
-    found.append(effects(copy.deepcopy(model), args))
-    found.append(effects(copy.deepcopy(gm), args))
-    found.append(effects(start, args, Interpreter(start).run))
-    for out, values, grads in found[1:]:
-        assert type(out) is type(found[0][0]) and grads.keys() == found[0][2].keys()
-        assert values.keys() == found[0][1].keys()
+    start, results = copy.deepcopy(gm), []
+    results.append(effects(copy.deepcopy(model), args))
+    results.append(effects(copy.deepcopy(gm), args))
+    results.append(effects(start, args, Interpreter(start).run))
+    for out, values, grads in results[1:]:
+        assert type(out) is type(results[0][0]) and grads.keys() == results[0][2].keys()
+        assert values.keys() == results[0][1].keys()
         for name, arrays in values.items():
-            assert all(map(partial(np.array_equal, equal_nan=True), arrays, found[0][1][name])), (
+            assert all(map(partial(np.array_equal, equal_nan=True), arrays, results[0][1][name])), (
                 name
             )
-        assert all(map(np.array_equal, grads.values(), found[0][2].values()))
+        assert all(map(np.array_equal, grads.values(), results[0][2].values()))
     symbolic_profile(gm, *args)
     return gm
 
@@ -216,8 +216,8 @@ def test_hooks_of_leaf_modules_run_once():
 
 def test_constants_and_precedence():
     def forward(self, x):
-        made = [gh.tensor([float(i), 1, 2, 3]) for i in range(3)]
-        return x * made[0] + made[1] * made[2] + (-2.0) ** x + (-1) ** gh.ceil(x)
+        results = [gh.tensor([float(i), 1, 2, 3]) for i in range(3)]
+        return x * results[0] + results[1] * results[2] + (-2.0) ** x + (-1) ** gh.ceil(x)
 
     gm = same(model_of(forward), x_of())
     gm = same(gm, x_of())
@@ -261,9 +261,9 @@ def test_threads_trace_and_compute_beside_each_other():
 
     def trace():
         for _ in range(3):
-            found = symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), [x_of()])
-            if len(found.graph) != expected:
-                errors.append(found.code)
+            result = symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), [x_of()])
+            if len(result.graph) != expected:
+                errors.append(result.code)
 
     def compute():
         while not stop.is_set():
@@ -329,9 +329,9 @@ def test_steps_take_inputs_in_containers():
     model = model_of(lambda self, d: self.layer(d["a"]) - self.layer(d["b"]), layer=nn.Linear(4, 4))
     spec = ((8, 4), "float32")
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
-    found = step(model, F.mse_loss, opt, [{"a": spec, "b": spec}, spec])
-    assert found.counter.total() == 2 * 2 * 2 * 8 * 4 * 4
+    predicted = step(model, F.mse_loss, opt, [{"a": spec, "b": spec}, spec])
+    assert predicted.counter.total() == 2 * 2 * 2 * 8 * 4 * 4
     alone = step(model, lambda out: out.sum(), opt, {"a": spec, "b": spec})
-    assert alone.counter.total() == found.counter.total()
+    assert alone.counter.total() == predicted.counter.total()
     costs = max_batch(model, F.mse_loss, opt, [{"a": spec, "b": spec}, spec], 1 << 20, limit=3)
     assert costs == 3

@@ -19,11 +19,11 @@ def made(name: str, model):
     return kind(model.parameters(), lr=1e-3, **OPTIMIZERS[name])
 
 
-def check(costs, found):
+def check(costs, result):
     """Equal: the peaks to the byte, FLOPs to the integer, and the time of the same kernels."""
-    assert costs.peaks == found.peaks and costs.peak_bytes == found.peak_bytes
-    assert costs.flops == found.counter.total()
-    assert costs.predicted_ns == pytest.approx(found.device_ns, rel=1e-9)
+    assert costs.peaks == result.peaks and costs.peak_bytes == result.peak_bytes
+    assert costs.flops == result.counter.total()
+    assert costs.predicted_ns == pytest.approx(result.device_ns, rel=1e-9)
 
 
 @pytest.mark.slow
@@ -41,8 +41,8 @@ def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
         costs.prepare((n,), (autocast,))
         whole = {o: step(*arguments, made(o, model), inputs, autocast=autocast) for o in OPTIMIZERS}
         monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing is analysed whole
-        for optimizer, found in whole.items():
-            check(costs(n, made(optimizer, model), autocast), found)
+        for optimizer, result in whole.items():
+            check(costs(n, made(optimizer, model), autocast), result)
 
 
 class Tied(gh.nn.Module):
@@ -88,10 +88,10 @@ def test_batches_and_dtypes_come_with_it():
         for autocast in (None, "bfloat16"):
             for n in (64, 96, 128):
                 costs(n, autocast=autocast)
-            found = step(
+            predicted = step(
                 model, LOSS, made("AdamW", model), with_batch(DATA, 112), autocast=autocast
             )
-            check(costs(112, made("AdamW", model), autocast), found)
+            check(costs(112, made("AdamW", model), autocast), predicted)
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, mon
         check(costs(n), whole[own, None])
         monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing is analysed whole
         check(costs(n, autocast="bfloat16"), whole[own, "bfloat16"])
-        for (kind, autocast), found in whole.items():
-            check(costs(n, made(kind, model), autocast), found)
+        for (kind, autocast), result in whole.items():
+            check(costs(n, made(kind, model), autocast), result)
 
 
 class Global(gh.optim.SGD):

@@ -55,10 +55,10 @@ def test_a_photograph_that_is_lost_or_damaged_is_named_or_left_out(trees):
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises((CheckpointError, OptionError), match="b.png"):
         read_trees(recipe, folder)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         read_trees(replace(recipe, errors="skip"), folder)
-    assert "b.png" in str(told[0].message)
+    assert "b.png" in str(messages[0].message)
     with pytest.raises(OptionError, match="one of OSBS_029, a, b; got c"):
         read_trees(replace(recipe, held_out_photograph="c", errors="skip"), folder)
 
@@ -132,8 +132,8 @@ def test_the_command_draws_boxes_in_a_picture_of_any_size(tmp_path):
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     assert lines[0].split()[1] in ("disks", "bars") and lines[-1] == f"In {out}"
-    with Image.open(out) as drawn:
-        assert drawn.size == (150, 90)
+    with Image.open(out) as result:
+        assert result.size == (150, 90)
     words[3] = f"--out={tmp_path / 'drawn.nothing'}"
     assert CliRunner().invoke(main, words).exit_code == 2
     picture.write_bytes(b"no picture")

@@ -66,10 +66,10 @@ def test_search_finds_a_passage_by_its_own_words(folder, tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "b.md").write_text("ship port sail")
     (tmp_path / "c.bin").write_bytes(b"\xff\xfe")
-    found = TextEmbedding().search(tmp_path, "ship port sail", folder, count=2)
-    assert found[0][1] == "deep/b.md:1"
-    assert found[0][0] == pytest.approx(1, abs=1e-4)
-    assert len(found) == 2 and found[0][0] >= found[1][0]
+    result = TextEmbedding().search(tmp_path, "ship port sail", folder, count=2)
+    assert result[0][1] == "deep/b.md:1"
+    assert result[0][0] == pytest.approx(1, abs=1e-4)
+    assert len(result) == 2 and result[0][0] >= result[1][0]
 
 
 @pytest.mark.quick

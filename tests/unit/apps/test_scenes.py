@@ -72,10 +72,10 @@ def test_a_file_that_is_lost_in_an_epoch_is_named_or_left_out(folder, fault):
         path.unlink()
     with pytest.raises(Explained, match=str(path)):
         list(scenes(names["raise"], 30, 16, 3, seed=0))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         assert len(list(scenes(names["skip"], 30, 16, 3, seed=0))) == 30
-    assert len(told) == 1 and str(path) in str(told[0].message)
+    assert len(messages) == 1 and str(path) in str(messages[0].message)
 
 
 def test_a_class_without_pictures_is_named(folder):

@@ -104,16 +104,16 @@ def test_grad_leaves_the_grad_attribute_alone():
 
 def test_hooks_see_and_replace_gradients():
     x = leaf([1.0, 2.0])
-    seen = []
-    handle = x.register_hook(lambda g: seen.append(g.tolist()))
+    log = []
+    handle = x.register_hook(lambda g: log.append(g.tolist()))
     doubled = x * 3
     doubled.register_hook(lambda g: g * 10)
     doubled.sum().backward()
     assert x.grad.tolist() == [30.0, 30.0]
-    assert seen == [[30.0, 30.0]]
+    assert log == [[30.0, 30.0]]
     handle.remove()
     (x * 1).sum().backward()
-    assert len(seen) == 1
+    assert len(log) == 1
 
 
 def test_retain_grad_keeps_the_gradient_of_a_result():

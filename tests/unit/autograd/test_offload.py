@@ -88,19 +88,19 @@ def test_memory_of_the_device_is_free_between_the_passes():
 
 
 def test_hooks_see_each_saved_tensor_and_nest():
-    seen, inner = [], []
+    log, inner = [], []
     x = gh.tensor([2.0, 3.0], requires_grad=True)
-    with saved_tensors_hooks(lambda t: seen.append(t.shape) or t.numpy(), gh.asarray):
+    with saved_tensors_hooks(lambda t: log.append(t.shape) or t.numpy(), gh.asarray):
         y = gh.exp(x) * gh.sin(x * 1.0)
         with saved_tensors_hooks(lambda t: inner.append(1) or t, lambda t: t):
             y = gh.tanh(y)
     z = y * y
-    assert seen and inner and len(seen) >= 2
-    count = len(seen)
+    assert log and inner and len(log) >= 2
+    count = len(log)
     z.sum().backward(retain_graph=True)
     first = x.grad.numpy().copy()
     z.sum().backward()
-    assert np.array_equal(x.grad.numpy(), 2 * first) and len(seen) == count
+    assert np.array_equal(x.grad.numpy(), 2 * first) and len(log) == count
     with pytest.raises(GradError):
         z.sum().backward()
 

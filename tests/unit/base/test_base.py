@@ -141,8 +141,8 @@ def test_a_prefix_stands_for_subtrees():
 
 
 def test_flags_are_parsed_from_the_environment():
-    found = Flags({"GH_DEBUG": "2", "GH_STRICT": "true"})
-    assert (found.debug, found.strict, found.backend) == (2, True, "lazy")
+    result = Flags({"GH_DEBUG": "2", "GH_STRICT": "true"})
+    assert (result.debug, result.strict, result.backend) == (2, True, "lazy")
     with pytest.raises(OptionError, match="GH_DEBUG"):
         Flags({"GH_DEBUG": "many"})
     with pytest.raises(OptionError, match="GH_STRICT"):

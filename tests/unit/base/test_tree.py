@@ -29,8 +29,8 @@ def test_map_takes_trees_with_keys_in_another_order_and_deeper_ones():
 
 
 def test_is_leaf_ends_the_walk():
-    found = gh.tree.leaves([1, (2, 3)], is_leaf=lambda x: isinstance(x, tuple))
-    assert found == [1, (2, 3)]
+    result = gh.tree.leaves([1, (2, 3)], is_leaf=lambda x: isinstance(x, tuple))
+    assert result == [1, (2, 3)]
     assert gh.tree.map(len, [(1, 2), (3,)], is_leaf=lambda x: isinstance(x, tuple)) == [2, 1]
 
 

@@ -113,9 +113,9 @@ def broken(fn):
                 if isinstance(body := getattr(node, name, None), list):
                     setattr(node, name, [x for s in body for x in with_break(s)])
     ast.fix_missing_locations(tree)
-    made: dict = {}
-    exec(compile(tree, inspect.getsourcefile(fn), "exec"), fn.__globals__, made)
-    return made[fn.__name__]
+    results: dict = {}
+    exec(compile(tree, inspect.getsourcefile(fn), "exec"), fn.__globals__, results)
+    return results[fn.__name__]
 
 
 def with_break(statement) -> list:
@@ -186,12 +186,12 @@ def check(
 
     def run(called, wrapped):
         restore()
-        given = copy.deepcopy((sets[0], kwargs or {}))
+        inputs = copy.deepcopy((sets[0], kwargs or {}))
         for i in range(len(sets)):
             if not again:
-                given = copy.deepcopy((sets[i], kwargs or {}))
+                inputs = copy.deepcopy((sets[i], kwargs or {}))
             hits = getattr(wrapped, "hits", 0)
-            done = Outcome(called, *given)
+            done = Outcome(called, *inputs)
             done.names = {name: space.get(name, "missing") for name in names}
             done.hit = getattr(wrapped, "hits", 0) > hits
             yield done
@@ -250,13 +250,13 @@ def compare(want: Outcome, got: Outcome, where: str, tolerance: float, line: boo
 
 def innermost(error: BaseException):
     """(file, line) of the innermost frame outside the library."""
-    found, at = None, error.__traceback__
+    result, at = None, error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
         if not code.co_filename.startswith(PACKAGE):
-            found = code.co_filename, at.tb_lineno
+            result = code.co_filename, at.tb_lineno
         at = at.tb_next
-    return found
+    return result
 
 
 class Match:
@@ -297,12 +297,12 @@ class Match:
 
     def seen(self, want, got, where) -> bool:
         """Whether the pair was met before; both or none must have been."""
-        known = self.forth.get(id(want)), self.back.get(id(got))
-        if known == (None, None):
+        partners = self.forth.get(id(want)), self.back.get(id(got))
+        if partners == (None, None):
             self.forth[id(want)], self.back[id(got)] = id(got), id(want)
             self.kept.append((want, got))
             return False
-        if known != (id(got), id(want)):
+        if partners != (id(got), id(want)):
             self.fail(where, want, got, "is another object than elsewhere")
         return True
 
@@ -452,13 +452,13 @@ def alike_classes(a: type, b: type) -> bool:
 
 def attributes(x) -> dict:
     """The attributes of an object: of its dict and its slots."""
-    found = dict(getattr(x, "__dict__", None) or {})
+    results = dict(getattr(x, "__dict__", None) or {})
     for cls in type(x).__mro__:
         slots = cls.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(x, name):
-                found[name] = getattr(x, name)
-    return found
+                results[name] = getattr(x, name)
+    return results
 
 
 def cell_contents(cell):
@@ -471,15 +471,15 @@ def cell_contents(cell):
 def first(iterator) -> list:
     """Return the items that an iterator has left, up to a limit, and the exception that it
     raises."""
-    found = []
+    results = []
     try:
         for x in iterator:
-            found.append(x)
-            if len(found) == LAZY_ITEMS:
+            results.append(x)
+            if len(results) == LAZY_ITEMS:
                 break
     except Exception as error:
-        found.append(f"{type(error).__name__}: {error}")
-    return found
+        results.append(f"{type(error).__name__}: {error}")
+    return results
 
 
 def items_of(mapping):

@@ -310,11 +310,11 @@ def test_disable_restores_after_an_error():
 
 
 def test_disabled_function_inside():
-    seen = []
+    log = []
 
     @gh.disable
     def opaque(x):
-        seen.append(x.sum().item())
+        log.append(x.sum().item())
         return x * 2
 
     counting = Counting()
@@ -325,7 +325,7 @@ def test_disabled_function_inside():
 
     for k in range(3):
         close(fn(X(3, seed=k)), (X(3, seed=k) + 1) * 2 - 1)
-    assert len(seen) == 3
+    assert len(log) == 3
     assert len(counting.graphs) == 2
 
 
@@ -559,16 +559,16 @@ def test_register_compiler():
 
 
 def test_compiler_gets_graph_and_inputs():
-    seen = []
+    log = []
 
     def my_compiler(gm, example_inputs):
-        seen.append((gm, example_inputs))
+        log.append((gm, example_inputs))
         return gm.forward
 
     fast = gh.optimize(my_compiler)(wave)
     x, y = X(3), X(3, seed=2)
     fast(x, y)
-    ((gm, inputs),) = seen
+    ((gm, inputs),) = log
     assert isinstance(gm, GraphModule)
     assert isinstance(gm, nn.Module)
     assert [type(i) for i in inputs] == [gh.Tensor, gh.Tensor]
@@ -670,8 +670,8 @@ def breaks_once(x):
 
 
 def test_explain():
-    found = gh.explain(breaks_once, X(3) * 0 + 1)
-    text = str(found)
+    explanation = gh.explain(breaks_once, X(3) * 0 + 1)
+    text = str(explanation)
     assert "breaks_once" in text
     assert "2 graphs" in text
     assert "1 breaks" in text or "1 break" in text
@@ -679,17 +679,17 @@ def test_explain():
     assert f"test_behaviour_api.py:{line}" in text
     assert "guards" in text
     assert "operations" in text
-    assert found.guards
-    assert found.operations >= 3
-    assert len(found.graphs) == 2
-    close(found.result, breaks_once(X(3) * 0 + 1))
+    assert explanation.guards
+    assert explanation.operations >= 3
+    assert len(explanation.graphs) == 2
+    close(explanation.result, breaks_once(X(3) * 0 + 1))
 
 
 def test_explain_of_a_module_and_without_a_break():
-    found = gh.explain(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), X(2, 3))
-    assert len(found.graphs) == 1
-    assert not found.breaks
-    assert "0 breaks" in str(found)
+    explanation = gh.explain(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), X(2, 3))
+    assert len(explanation.graphs) == 1
+    assert not explanation.breaks
+    assert "0 breaks" in str(explanation)
 
 
 def test_explain_leaves_no_entry():
@@ -699,8 +699,8 @@ def test_explain_leaves_no_entry():
 
 
 def test_explain_with_keywords():
-    found = gh.explain(lambda x, *, k: x * k, X(3), k=2)
-    close(found.result, X(3) * 2)
+    explanation = gh.explain(lambda x, *, k: x * k, X(3), k=2)
+    close(explanation.result, X(3) * 2)
 
 
 def test_export():

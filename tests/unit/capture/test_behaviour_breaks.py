@@ -693,10 +693,10 @@ def test_toy_has_three_graphs():
 
 
 def test_toy_explained():
-    found = gh.explain(toy, X(10), X(10) - 5)
-    assert len(found.graphs) == 2
-    assert len(found.breaks) == 1
-    where, reason, hint = found.breaks[0]
+    explanation = gh.explain(toy, X(10), X(10) - 5)
+    assert len(explanation.graphs) == 2
+    assert len(explanation.breaks) == 1
+    where, reason, hint = explanation.breaks[0]
     line = toy.__code__.co_firstlineno + 2
     assert where.endswith(f"{__file__.rpartition('/')[2]}:{line}")
     assert "if" in reason or "value" in reason or "branch" in reason

@@ -355,9 +355,9 @@ def test_defaults_of_a_callee_replaced():
 
 
 def test_mutable_default():
-    def fn(x, seen=[]):  # noqa: B006
-        seen.append(1)
-        return x * len(seen)
+    def fn(x, value=[]):  # noqa: B006
+        value.append(1)
+        return x * len(value)
 
     fast = gh.optimize("eager")(fn)
     for n in range(1, 8):

@@ -749,12 +749,12 @@ def test_hook_removed():
 
 
 def test_hooks_see_each_call():
-    module, seen = Basic(), []
-    module.inner.register_forward_hook(lambda m, a, out: seen.append(type(m).__name__))
+    module, log = Basic(), []
+    module.inner.register_forward_hook(lambda m, a, out: log.append(type(m).__name__))
     fast = gh.optimize("eager")(module)
     for _ in range(4):
         fast(X(2, 4))
-    assert seen == ["Linear"] * 4
+    assert log == ["Linear"] * 4
 
 
 def test_two_instances_of_a_class():

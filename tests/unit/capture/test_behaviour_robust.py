@@ -115,12 +115,12 @@ def test_threads(compiler):
 
 
 def test_threads_have_their_own_mode():
-    fast, seen = gh.optimize("eager")(lambda x: x + 1), []
+    fast, log = gh.optimize("eager")(lambda x: x + 1), []
     with gh.disable():
-        t = threading.Thread(target=lambda: seen.append((native().get_mode(), fast(X(3)))))
+        t = threading.Thread(target=lambda: log.append((native().get_mode(), fast(X(3)))))
         t.start()
         t.join()
-    assert seen[0][0] == 0
+    assert log[0][0] == 0
     assert len(fast.entries) == 1
 
 
@@ -151,15 +151,15 @@ def test_generator_passes_through(how):
     for _ in range(3):
         if how == "context":
             with gh.optimize("eager"):
-                made = rows(X(3))
+                result = rows(X(3))
         else:
-            made = rows(X(3))
-        close(next(made), X(3) * 0)
-        close(made.send(X(3)), X(3))
-        close(next(made), X(3) * 1)
-        close(next(made), X(3) * 2)
+            result = rows(X(3))
+        close(next(result), X(3) * 0)
+        close(result.send(X(3)), X(3))
+        close(next(result), X(3) * 1)
+        close(next(result), X(3) * 2)
         with pytest.raises(StopIteration) as end:
-            next(made)
+            next(result)
         assert end.value.value == "end"
 
 
@@ -319,9 +319,9 @@ RAISING = [
 
 
 def caught(fn, *args):
-    with pytest.raises(Exception) as found:
+    with pytest.raises(Exception) as error:
         fn(*args)
-    return found.value
+    return error.value
 
 
 def own_lines(error):

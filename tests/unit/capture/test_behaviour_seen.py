@@ -124,14 +124,14 @@ def test_op_callback_is_told_at_capture_as_in_python():
     captured = copy.deepcopy(plain)
     fast = gh.optimize("eager")(forward)
     for _ in range(3):
-        seen = []
+        log = []
         for call, args in ((forward, plain), (fast, captured)):
             names = []
             handle = gh.add_op_callback(lambda *a, names=names: names.append(str(a[0])))
             call(*args)
             handle.remove()
-            seen.append(names)
-        assert len(seen[0]) == len(seen[1]) > 0
+            log.append(names)
+        assert len(log[0]) == len(log[1]) > 0
 
 
 @pytest.mark.parametrize("fn", [forward, step], ids=lambda f: f.__name__)
@@ -203,8 +203,8 @@ def test_explain_shows_what_to_do():
         print("n")
         return y * n
 
-    found = gh.explain(fn, X(3))
-    text = str(found)
+    explanation = gh.explain(fn, X(3))
+    text = str(explanation)
     first = fn.__code__.co_firstlineno
     assert f"test_behaviour_seen.py:{first + 2}" in text
     for word in ("captured", "operations", "guards", "capture", "compile", "ends with", "breaks"):
@@ -212,7 +212,7 @@ def test_explain_shows_what_to_do():
     lines = text.splitlines()
     assert lines[0].startswith(fn.__qualname__)
     assert any("item" in line for line in lines)
-    assert any("x.spec == float32[3]" in guard for guard in found.guards)
+    assert any("x.spec == float32[3]" in guard for guard in explanation.guards)
 
 
 def test_explain_shows_recompiles():
@@ -223,14 +223,14 @@ def test_explain_shows_recompiles():
         gh.graph_break()
         return x * len(k)
 
-    found = gh.explain(fn, [(X(3), "a"), (X(3), "bb")])
-    assert str(found)
-    np.testing.assert_allclose(found.result[1].numpy(), X(3).numpy() * 2, rtol=1e-6)
+    explanation = gh.explain(fn, [(X(3), "a"), (X(3), "bb")])
+    assert str(explanation)
+    np.testing.assert_allclose(explanation.result[1].numpy(), X(3).numpy() * 2, rtol=1e-6)
 
 
 def test_graph_nodes_know_lines_and_specs():
-    found = gh.explain(lambda x: gh.sin(x) * 2, X(3))
-    (graph,) = found.graphs
+    explanation = gh.explain(lambda x: gh.sin(x) * 2, X(3))
+    (graph,) = explanation.graphs
     calls = [n for n in graph.graph.nodes if n.op == "call_function"]
     line = f"test_behaviour_seen.py:{test_graph_nodes_know_lines_and_specs.__code__.co_firstlineno}"
     for node in calls:

@@ -196,12 +196,12 @@ def step_autocast(model, opt, x, y):
 
 def train(step, model, opt, steps=6, scheduler=None):
     """The results of some steps."""
-    found = []
+    results = []
     for k in range(steps):
         more = () if scheduler is None else (scheduler,)
         result = step(model, opt, X(8, 4, seed=k), Y(8, seed=k), *more)
-        found.append(result if isinstance(result, tuple) else (result,))
-    return [[float(x.item()) for x in r] for r in found]
+        results.append(result if isinstance(result, tuple) else (result,))
+    return [[float(x.item()) for x in r] for r in results]
 
 
 def compare(step, make, make_opt, compiler, make_scheduler=None, steps=6, one_graph=True):
@@ -438,15 +438,15 @@ def test_evaluation_between(compiler):
     other = copy.deepcopy(plain)
     results = []
     for model, wrap in ((plain, lambda f: f), (other, gh.optimize(compiler))):
-        step, check, found = wrap(plain_step), wrap(evaluate), []
+        step, check, outcomes = wrap(plain_step), wrap(evaluate), []
         opt = OPTIMIZERS["adamw"](model.parameters())
         gh.random.seed(3)
         for k in range(4):
             model.train()
-            found.append(step(model, opt, X(8, 4, seed=k), Y(8, seed=k)).item())
+            outcomes.append(step(model, opt, X(8, 4, seed=k), Y(8, seed=k)).item())
             model.eval()
-            found.append(check(model, X(8, 4, seed=99), Y(8, seed=99)).item())
-        results.append(found)
+            outcomes.append(check(model, X(8, 4, seed=99), Y(8, seed=99)).item())
+        results.append(outcomes)
     np.testing.assert_allclose(*results, rtol=2e-4)
     same_models(plain, other)
 
@@ -525,8 +525,8 @@ def test_trainer_class(compiler):
     for trainer, step in ((plain, plain.step), (other, fast)):
         gh.random.seed(3)
         for k in range(7):
-            found = step(X(8, 4, seed=k), Y(8, seed=k))
-            assert found["lr"] == pytest.approx(0.01 * 0.1 ** ((k + 1) // 3))
+            result = step(X(8, 4, seed=k), Y(8, seed=k))
+            assert result["lr"] == pytest.approx(0.01 * 0.1 ** ((k + 1) // 3))
         assert trainer.step_count == 7
     same_models(plain.model, other.model)
     for a, b in zip(plain.losses, other.losses, strict=True):
@@ -654,7 +654,7 @@ def test_results_with_nothing_in_common_are_differentiated_one_after_another(com
 
     fast = gh.optimize(compiler)(fn)
     for order in ((0, 2, 3), (3, 2, 1), (2, 0), (0, 1), (1, 0), (2, 2)):
-        seen = []
+        log = []
         for call in (fn, fast):
             x, w = X(3).requires_grad_(), (X(3) + 2.0).requires_grad_()
             results, outcome = call(x, w), []
@@ -664,8 +664,8 @@ def test_results_with_nothing_in_common_are_differentiated_one_after_another(com
                 except gh.base.errors.GradError:
                     outcome.append(number)
             grads = [None if t.grad is None else t.grad.tolist() for t in (x, w)]
-            seen.append((outcome, grads))
-        assert seen[0] == seen[1], order
+            log.append((outcome, grads))
+        assert log[0] == log[1], order
 
 
 @pytest.mark.parametrize("compiler", ["eager", "program"])

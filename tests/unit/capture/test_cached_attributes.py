@@ -96,7 +96,7 @@ READS = {
 def history(wrap, way, base, attrname, changes):
     cls = holder(base, attrname)
     read = wrap(READS[way])
-    seen = []
+    log = []
     for change in (None, *changes):
         for fresh in (False, True):
             if fresh or change is None:
@@ -104,8 +104,8 @@ def history(wrap, way, base, attrname, changes):
                 o.k = 3
             if change is not None:
                 change(cls, o)
-            seen += [seen_of(read, o, gh.ones(2)) for _ in range(2)]
-    return seen
+            log += [seen_of(read, o, gh.ones(2)) for _ in range(2)]
+    return log
 
 
 @pytest.mark.parametrize("base", [Open, Slots])

@@ -16,10 +16,10 @@ class Settings:
 
 
 class Counting(type):
-    made = 0
+    count = 0
 
     def __call__(cls, *args, **kwargs):
-        Counting.made += 1
+        Counting.count += 1
         return super().__call__(*args, **kwargs)
 
 
@@ -75,7 +75,7 @@ class Flags(enum.IntFlag):
 def reset():
     Holder.settings, Holder.pair, Holder.rule = Settings(), (1, [2]), staticmethod(lambda: 1)
     Named.count, Named.settings, Named.log, Named.factor = 0, Settings(), [], 1.0
-    Counting.made = 0
+    Counting.count = 0
     Once.instances.clear()
     if "factor" in vars(Child):
         del Child.factor
@@ -128,9 +128,9 @@ def class_hides_its_metaclass(x):
 
 
 def metaclass_makes(x):
-    made = Counted()
-    made.k += 1
-    return x * made.k, made.k, Counting.made
+    instance = Counted()
+    instance.k += 1
+    return x * instance.k, instance.k, Counting.count
 
 
 def metaclass_makes_with_arguments(x):
@@ -160,8 +160,8 @@ def no_such_member(x):
 
 
 def enumeration_made_inside(x):
-    made = enum.Enum("Made", "a b")
-    return x * made.b.value, made.a.name
+    instance = enum.Enum("Made", "a b")
+    return x * instance.b.value, instance.a.name
 
 
 CASES = [
@@ -176,13 +176,13 @@ CASES = [
 def story(fn, run):
     """Return the results of six calls, with changes in between, and the state that is left."""
     reset()
-    told = []
+    messages = []
     for number in range(6):
         change(number)
         results = run(gh.ones(2))
         parts = results if isinstance(results, tuple) else (results,)
-        told.append([x.tolist() if isinstance(x, gh.Tensor) else x for x in parts])
-    return told, Counting.made, Named.count, Named.log, Holder.pair, Holder.settings.n
+        messages.append([x.tolist() if isinstance(x, gh.Tensor) else x for x in parts])
+    return messages, Counting.count, Named.count, Named.log, Holder.pair, Holder.settings.n
 
 
 @pytest.mark.parametrize("fn", CASES, ids=lambda fn: fn.__name__)
@@ -192,6 +192,6 @@ def test_changes_are_seen(fn):
 
 def test_objects_of_a_metaclass_are_new_in_each_call():
     captured = gh.optimize("eager")(lambda x: (x, Counted()))
-    made = [captured(gh.ones(2))[1] for _ in range(4)]
-    assert len(set(map(id, made))) == 4
+    results = [captured(gh.ones(2))[1] for _ in range(4)]
+    assert len(set(map(id, results))) == 4
     assert captured.hits >= 1

@@ -52,10 +52,10 @@ def outcome(fn):
 @pytest.mark.filterwarnings("ignore:Pickle, copy, and deepcopy:DeprecationWarning")  # 3.12 on
 @pytest.mark.parametrize("iterator", ITERATORS)
 def test_a_copy_goes_on_by_itself(iterator):
-    for made in COPIES:
+    for result in COPIES:
         for begin in ("", "    next(it)\n"):
             names: dict = {"copy": copy, "pickle": pickle}
-            text = f"def fn():\n    it = {iterator}\n{begin}    other = {made}\n"
+            text = f"def fn():\n    it = {iterator}\n{begin}    other = {result}\n"
             exec("import itertools\n" + text + "    return list(it), list(other)", names)
             expected, captured = outcome(names["fn"]), gh.optimize("eager")(names["fn"])
-            assert [outcome(captured) for _ in range(2)] == [expected] * 2, (made, begin)
+            assert [outcome(captured) for _ in range(2)] == [expected] * 2, (result, begin)

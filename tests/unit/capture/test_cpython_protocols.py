@@ -86,9 +86,9 @@ def builtin_methods_of_a_dict_of_ones_own():
 
 def last_item_without_a_read():
     Counted.reads = 0
-    made = Counted(a=1, b=2)
+    instance = Counted(a=1, b=2)
     before = Counted.reads
-    return made.popitem(last=False), Counted.reads - before
+    return instance.popitem(last=False), Counted.reads - before
 
 
 def missing_of_a_defaultdict_without_a_factory():
@@ -146,8 +146,8 @@ def names_of_a_class_for_a_function():
     def wrapper(a=1):
         return a
 
-    made = functools.update_wrapper(wrapper, Wrapped)
-    return made.__name__, made(), wrapper.__defaults__, made.__dict__["__defaults__"]
+    result = functools.update_wrapper(wrapper, Wrapped)
+    return result.__name__, result(), wrapper.__defaults__, result.__dict__["__defaults__"]
 
 
 def handled_in_a_generator():
@@ -159,12 +159,12 @@ def handled_in_a_generator():
         yield sys.exc_info()[0]
         yield sys.exc_info()[0]
 
-    made = steps()
+    generator = steps()
     try:
         raise KeyError
     except KeyError:
-        seen = [next(made), next(made)]
-    return seen, next(made)
+        log = [next(generator), next(generator)]
+    return log, next(generator)
 
 
 def thrown_while_another_is_handled():
@@ -176,13 +176,13 @@ def thrown_while_another_is_handled():
         yield sys.exc_info()[0]
         yield sys.exc_info()[0]
 
-    made = steps()
-    next(made)
+    generator = steps()
+    next(generator)
     try:
         raise ValueError
     except ValueError as error:
-        seen = made.throw(error), next(made)
-    return seen, next(made)
+        values = generator.throw(error), next(generator)
+    return values, next(generator)
 
 
 def value_of_a_closed_generator():
@@ -192,18 +192,18 @@ def value_of_a_closed_generator():
         except GeneratorExit:
             return 7
 
-    made, behind = steps(), steps()
-    next(made), next(behind)
-    closed = made.close(), made.close()
+    generator, behind = steps(), steps()
+    next(generator), next(behind)
+    closed = generator.close(), generator.close()
     gh.graph_break()
     return closed, behind.close()
 
 
 def attribute_that_an_error_is_about():
     names = []
-    for made in (Empty(), Loud()):
+    for result in (Empty(), Loud()):
         try:
-            made.missing
+            result.missing
         except AttributeError as error:
             gh.graph_break()
             names.append((error.name, type(error.obj)))
@@ -253,10 +253,10 @@ def too_many_patterns():
 def attributes_of_a_function():
     before = function.__qualname__
     function.__qualname__, function.mark = "other", 3
-    seen = before, function.__qualname__, function.mark, dict(function.__dict__)
+    values = before, function.__qualname__, function.mark, dict(function.__dict__)
     function.__qualname__ = before
     del function.mark
-    return seen
+    return values
 
 
 def defaults_of_a_function():
@@ -264,9 +264,9 @@ def defaults_of_a_function():
         return a, b
 
     function.__defaults__, inner.__defaults__, inner.__kwdefaults__ = (5,), (6,), {"b": 7}
-    seen = function(), inner()
+    values = function(), inner()
     function.__defaults__ = (1,)
-    return seen, function()
+    return values, function()
 
 
 def class_of_super():
@@ -286,13 +286,13 @@ def super_without_anything():
         def none():
             super()
 
-    seen = []
+    log = []
     for fn, args in ((Outside.none, ()), (deleted, (1,)), (lambda this: super(), (1,))):
         try:
             fn(*args)
         except RuntimeError as error:
-            seen.append(str(error))
-    return seen
+            log.append(str(error))
+    return log
 
 
 def grouped():

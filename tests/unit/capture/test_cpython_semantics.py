@@ -61,13 +61,13 @@ def names(error):
 
 def lines(error):
     """The lines of an exception's traceback within this file, from the function's first on."""
-    found, trace = [], error.__traceback__
+    results, trace = [], error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_filename == __file__:
-            found.append((code.co_name, trace.tb_lineno - code.co_firstlineno))
+            results.append((code.co_name, trace.tb_lineno - code.co_firstlineno))
         trace = trace.tb_next
-    return found
+    return results
 
 
 # -- exceptions ----------------------------------------------------------------------------------
@@ -119,10 +119,10 @@ def context_of_throw():
         except KeyError:
             yield 1
 
-    made = generator()
-    next(made)
+    iterator = generator()
+    next(iterator)
     try:
-        made.throw(ValueError)
+        iterator.throw(ValueError)
     except ValueError as error:
         return names(error)
 
@@ -132,14 +132,14 @@ def nothing_is_handled_in_a_generator():
         yield sys.exc_info()[0]
         yield sys.exc_info()[0]
 
-    made = generator()
-    next(made)
+    iterator = generator()
+    next(iterator)
     gh.graph_break()
     try:
         raise KeyError
     except KeyError:
-        inside = next(made)
-    return inside, next(made, "end")
+        inside = next(iterator)
+    return inside, next(iterator, "end")
 
 
 def traceback_of_a_caught_error():
@@ -183,28 +183,28 @@ def send_behind_a_break():
         while True:
             got = yield got
 
-    made = generator()
-    first = next(made)
+    iterator = generator()
+    first = next(iterator)
     gh.graph_break()
-    return first, made.send(5), made.send((1, 2)), next(made)
+    return first, iterator.send(5), iterator.send((1, 2)), next(iterator)
 
 
 def send_to_a_fresh_generator():
-    made = (x for x in "ab")
+    result = (x for x in "ab")
     try:
-        made.send(1)
+        result.send(1)
     except TypeError as error:
-        return str(error), next(made)
+        return str(error), next(result)
 
 
 def send_to_an_iterator():
     def generator():
         yield from range(3)
 
-    made = generator()
-    next(made)
+    iterator = generator()
+    next(iterator)
     try:
-        made.send(42)
+        iterator.send(42)
     except AttributeError as error:
         return "send" in str(error)
 
@@ -263,11 +263,11 @@ def test_a_begun_iterator_goes_on_as_pythons_own(name):
         assert fast() == fn()
 
 
-@pytest.mark.parametrize("given", [1, 3, 4, 5, 7])
-def test_a_begun_cycle_goes_on_as_pythons_own(given):
+@pytest.mark.parametrize("inputs", [1, 3, 4, 5, 7])
+def test_a_begun_cycle_goes_on_as_pythons_own(inputs):
     def fn():
         it = itertools.cycle(iter([1, 2, 3]))
-        first = [next(it) for _ in range(given)]
+        first = [next(it) for _ in range(inputs)]
         gh.graph_break()
         return first, type(it), list(itertools.islice(it, 8))
 
@@ -290,10 +290,10 @@ def hint_of_an_iterator():
 def an_iterator_stays_finished():
     items = [1, 2]
     it = iter(items)
-    drawn = list(it)
+    samples = list(it)
     gh.graph_break()
     items.append(3)
-    return drawn, list(it)
+    return samples, list(it)
 
 
 def stop_in_a_function_of_map():
@@ -341,10 +341,10 @@ def items_written_in_python():
 
 
 def methods_of_another_base():
-    made = OrderedDict(a=1, b=2)
-    dict.pop(made, "a")
+    instance = OrderedDict(a=1, b=2)
+    dict.pop(instance, "a")
     try:
-        return repr(made)
+        return repr(instance)
     except KeyError as error:
         return str(error)
 
@@ -361,8 +361,8 @@ def keywords_of_setdefault():
 
 
 def copies_keep_their_type():
-    made = defaultdict(list, a=[1])
-    return made.copy(), made | {"b": 2}, type(OrderedDict(a=1) | {"b": 2})
+    results = defaultdict(list, a=[1])
+    return results.copy(), results | {"b": 2}, type(OrderedDict(a=1) | {"b": 2})
 
 
 def keys_change_while_they_are_read():
@@ -377,12 +377,12 @@ def keys_change_while_they_are_read():
 
 def values_written_while_they_are_read():
     table = {1: 1, 2: 2, 3: 3}
-    seen = []
+    log = []
     for key, value in table.items():
-        seen.append(value)
+        log.append(value)
         if key < 3:
             table[key + 1] = value * 10
-    return seen
+    return log
 
 
 def a_dict_that_contains_itself():
@@ -399,20 +399,20 @@ def hashes_of_keys():
 
 
 def a_set_in_a_set():
-    made = {frozenset("ab")}
-    made.remove({"a", "b"})
-    return made
+    results = {frozenset("ab")}
+    results.remove({"a", "b"})
+    return results
 
 
 def the_same_frozenset():
-    made = frozenset("ab")
-    return frozenset(made) is made
+    result = frozenset("ab")
+    return frozenset(result) is result
 
 
 def init_again():
-    made = deque([1, 2])
-    made.__init__([3])
-    return made
+    result = deque([1, 2])
+    result.__init__([3])
+    return result
 
 
 def comparison_that_writes():

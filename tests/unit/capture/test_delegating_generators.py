@@ -54,10 +54,10 @@ class Logged:
 
 
 def function_of(inner, drawing, outer, use, deep):
-    drawn = OUTER[outer].format(DRAWING[drawing].format("middle" if deep else "inner"))
+    text = OUTER[outer].format(DRAWING[drawing].format("middle" if deep else "inner"))
     middle = "def middle(log):\n    yield from inner(log)\n" if deep else ""
     source = (
-        f"def inner(log):\n{INNER[inner]}\n{middle}\ndef outer(log):\n{drawn}\n"
+        f"def inner(log):\n{INNER[inner]}\n{middle}\ndef outer(log):\n{text}\n"
         f"def fn(x):\n    log = []\n{USES[use]}    log.append('after')\n"
         "    return log, (x + len(log)).tolist()\n"
     )

@@ -20,9 +20,9 @@ class Weighted(nn.Module):
         self.order = order
 
     def forward(self, a, b, c):
-        given, total = (a, b, c), 0.0
+        terms, total = (a, b, c), 0.0
         for i in self.order:
-            total = total * 2 + given[i]
+            total = total * 2 + terms[i]
         return total
 
 

@@ -59,7 +59,7 @@ CALLS = ((3, 1), (3, 2), (2, 1), (2, 1), (1, 1), (4, 3), (1, 0), (2, 0))  # size
 
 def outcomes(fn):
     """Return all that can be seen of each call."""
-    seen = []
+    calls = []
     for size, i in CALLS:
         gh.random.seed(0)
         x, result, enabled = gh.arange(size) * 1.0, None, gh.is_grad_enabled()
@@ -70,9 +70,9 @@ def outcomes(fn):
             frames = traceback.extract_tb(error.__traceback__)
             result = str(error), [f.lineno for f in frames if f.filename == __file__]
         draws = gh.random.default_generator().draws
-        seen.append((result, list(log), x.tolist(), gh.is_grad_enabled() == enabled, draws))
+        calls.append((result, list(log), x.tolist(), gh.is_grad_enabled() == enabled, draws))
         gh.set_grad_enabled(enabled)
-    return seen
+    return calls
 
 
 FAILING = [plain, appends, without_gradients, without_gradients_behind_a_break, draws]
@@ -129,11 +129,11 @@ def of_a_dict(items, x):
 
 
 def in_a_list(items, x):
-    made = []
+    results = []
     items.append(9)
-    made.append(reversed(items))
-    items += [made]
-    return made[0], x + 1
+    results.append(reversed(items))
+    items += [results]
+    return results[0], x + 1
 
 
 def of_a_slice(items, x):

@@ -35,18 +35,18 @@ def loops(x, n):
 
 
 def patterns(x, n):
-    found = []
+    results = []
     for subject in ([x, n], {"a": n, "b": x}, (n,), n):
         match subject:
             case [first, second]:
-                found.append((first + second, len(found)))
+                results.append((first + second, len(results)))
             case {"a": a, **rest}:
-                found.append((a, list(rest)))
+                results.append((a, list(rest)))
             case [int(one)]:
-                found.append(one)
+                results.append(one)
             case int():
-                found.append(f"{subject!r:>{n}}")
-    return found, [{k: v for k, v in [("a", n), ("b", 1)] if v}, {n, n + 1}, (n, *found[2:])]
+                results.append(f"{subject!r:>{n}}")
+    return results, [{k: v for k, v in [("a", n), ("b", 1)] if v}, {n, n + 1}, (n, *results[2:])]
 
 
 def contexts(x, n):
@@ -69,13 +69,13 @@ def closes(x, n):
 
 
 def catches(x, n):
-    found = []
+    results = []
     for i in (1, 2):
         try:
-            found.append((lambda: n)() + [][i])
+            results.append((lambda: n)() + [][i])
         except IndexError:
-            found.append(i)
-    return found
+            results.append(i)
+    return results
 
 
 FUNCTIONS = [loops, patterns, contexts, closes, catches]

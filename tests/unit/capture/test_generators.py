@@ -78,10 +78,10 @@ def delegates(done):
 
 
 def in_a_list(done):
-    made = [counted(3), scaled(3)]
-    done += [next(x) for x in made]
+    results = [counted(3), scaled(3)]
+    done += [next(x) for x in results]
     vars(nn.Module)
-    done += [list(x) for x in made]
+    done += [list(x) for x in results]
 
 
 def steps(done):
@@ -153,16 +153,16 @@ def test_generator_that_nobody_asks_any_more_lives_as_long_as_the_call():
 
 
 def test_iterators_of_python_lie_where_they_were_put():
-    def fn(x, made, items):
-        made += [iter(items), reversed(items), enumerate(items), zip(items, items)]
-        made.append(map(abs, items))
+    def fn(x, results, items):
+        results += [iter(items), reversed(items), enumerate(items), zip(items, items)]
+        results.append(map(abs, items))
         items.append(4)
-        return made[1], x + 1
+        return results[1], x + 1
 
     def left(fn):
-        made, items = [], [1, 2, 3]
-        last = fn(gh.ones(1), made, items)[0]
-        return [type(x) for x in made], last is made[1], [list(x) for x in made]
+        results, items = [], [1, 2, 3]
+        last = fn(gh.ones(1), results, items)[0]
+        return [type(x) for x in results], last is results[1], [list(x) for x in results]
 
     fast = gh.optimize("eager")(fn)
     assert [left(fast) for _ in range(3)] == [left(fn)] * 3
@@ -175,11 +175,11 @@ def test_chain_goes_on_in_python_behind_a_break():
             yield i
 
     def fn(n):
-        found = []
+        results = []
         for i in itertools.islice(itertools.chain([n], iter([5]), counted(n)), n):
             gh.graph_break()
-            found.append(i)
-        return found
+            results.append(i)
+        return results
 
     fast = gh.optimize("eager")(fn)
     assert [fast(4) for _ in range(3)] == [[4, 5, 0, 1]] * 3
@@ -210,9 +210,9 @@ def test_generator_that_was_closed_keeps_nothing_alive():
 
 
 def test_reversed_of_a_list_that_changes():
-    def fn(items, change, drawn):
+    def fn(items, change, count):
         it = reversed(items)
-        first = [next(it) for _ in range(drawn)]
+        first = [next(it) for _ in range(count)]
         if change < 0:
             del items[change:]
         else:
@@ -225,6 +225,6 @@ def test_reversed_of_a_list_that_changes():
 
     fast = gh.optimize("eager")(fn)
     for change in (0, 2, -1, -2, -3):
-        for drawn in (0, 1, 2):
-            want = seen(fn, [1, 2, 4], change, drawn)
-            assert [seen(fast, [1, 2, 4], change, drawn) for _ in range(3)] == [want] * 3
+        for count in (0, 1, 2):
+            want = seen(fn, [1, 2, 4], change, count)
+            assert [seen(fast, [1, 2, 4], change, count) for _ in range(3)] == [want] * 3

@@ -62,9 +62,9 @@ def scaled(x, factor=3.0, *, shift=0.5):
 
 
 def passes_what_the_signature_takes(x):
-    given = {"factor": 2.0, "unknown": 9.0}
+    options = {"factor": 2.0, "unknown": 9.0}
     names = inspect.signature(scaled).parameters
-    words = {name: value for name, value in given.items() if name in names}
+    words = {name: value for name, value in options.items() if name in names}
     return scaled(x, **words) + names["shift"].default + len(names)
 
 
@@ -130,15 +130,15 @@ class Counted(list):
 
 
 def output_made(x):
-    made = Scores(scores=x + 1)
-    made.hidden = x * 2
-    return made.scores * made["scores"] + made[0]
+    instance = Scores(scores=x + 1)
+    instance.hidden = x * 2
+    return instance.scores * instance["scores"] + instance[0]
 
 
 def list_with_attributes(x):
-    made = Counted(x, x + 1)
-    made.count = made.size + 1
-    return sum(made) * made.count
+    instance = Counted(x, x + 1)
+    instance.count = instance.size + 1
+    return sum(instance) * instance.count
 
 
 @pytest.mark.parametrize(
@@ -246,22 +246,22 @@ def test_a_chain_that_crosses_a_break_costs_no_other_function_a_graph():
 
 def test_a_container_of_the_users_leaves_with_its_attributes():
     def fn(x):
-        made = Scores(scores=x + 1)
-        made.hidden = x * 3
+        instance = Scores(scores=x + 1)
+        instance.hidden = x * 3
         counted = Counted(x)
         del counted.size
-        return made, counted
+        return instance, counted
 
     captured = gh.optimize("eager")(fn)
     for _ in range(3):
-        made, counted = captured(X)
-        assert (type(made), [*made.keys()], [*vars(made)]) == (
+        instance, counted = captured(X)
+        assert (type(instance), [*instance.keys()], [*vars(instance)]) == (
             Scores,
             ["scores"],
             ["scores", "hidden"],
         )
-        assert made.hidden.tolist() == (X * 3).tolist()
-        assert made["scores"] is made.scores
+        assert instance.hidden.tolist() == (X * 3).tolist()
+        assert instance["scores"] is instance.scores
         assert (type(counted), vars(counted)) == (Counted, {})
     assert captured.hits == 2
 

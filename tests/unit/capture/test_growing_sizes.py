@@ -25,9 +25,9 @@ def cache_step(lib, weight):
     """A row, and rows of before that grow by it."""
 
     def step(state):
-        seen, row = state
-        seen = lib.concatenate((seen, row), 0)
-        return seen, lib.tanh(lib.softmax(row @ seen.T, -1) @ seen @ weight)
+        value, row = state
+        value = lib.concatenate((value, row), 0)
+        return value, lib.tanh(lib.softmax(row @ value.T, -1) @ value @ weight)
 
     return step
 
@@ -35,9 +35,9 @@ def cache_step(lib, weight):
 def list_step(lib, weight):
     """Results that are stacked in each step."""
 
-    def step(found):
-        seen = lib.stack(found)
-        return [*found, lib.tanh(seen.mean(0) @ weight + found[-1])]
+    def step(result):
+        value = lib.stack(result)
+        return [*result, lib.tanh(value.mean(0) @ weight + result[-1])]
 
     return step
 
@@ -70,14 +70,14 @@ def loop(lib, kind: str, wrap, steps: int = STEPS):
 @pytest.fixture
 def counted(monkeypatch):
     """The recordings that become Programs, whoever asks for them."""
-    made = []
+    results = []
     make = program.make_program
-    monkeypatch.setattr(program, "make_program", lambda x: made.append(x) or make(x))
+    monkeypatch.setattr(program, "make_program", lambda x: results.append(x) or make(x))
     monkeypatch.setattr(program, "programs", {})
     monkeypatch.setattr(program, "large", {})
     gh.reset()
     with gh.backends.use("lazy"), flags.override(compile="auto"):
-        yield made
+        yield results
 
 
 @pytest.mark.slow
@@ -85,10 +85,10 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("mode", ["plain", "gh.optimize"])
 def test_programs_that_grow_compile_a_few_times(kind, mode, counted):
     wrap = gh.optimize if mode == "gh.optimize" else lambda fn: fn
-    found = loop(gh, kind, wrap)
+    result = loop(gh, kind, wrap)
     assert len(counted) <= MOST
     torch = pytest.importorskip("torch")
-    np.testing.assert_allclose(found, loop(torch, kind, lambda fn: fn), rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(result, loop(torch, kind, lambda fn: fn), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.slow

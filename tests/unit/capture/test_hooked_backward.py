@@ -76,8 +76,8 @@ def trained(captured, hook, steps=5, between=lambda trained, number: None):
     return own, losses
 
 
-def check_same(found, wanted):
-    (own, losses), (other, expected) = found, wanted
+def check_same(result, wanted):
+    (own, losses), (other, expected) = result, wanted
     np.testing.assert_allclose(losses, expected, rtol=1e-6)
     assert own.order == other.order
     for p, q in zip(own.model.parameters(), other.model.parameters(), strict=True):
@@ -87,10 +87,10 @@ def check_same(found, wanted):
 
 @pytest.mark.parametrize("hook", [on_one, afterwards, at_end, all_of_them])
 def test_a_step_with_hooks_is_one_graph(hook):
-    found = trained(True, hook)
-    check_same(found, trained(False, hook))
-    assert found[0].step.__func__.capture.breaks == []
-    assert found[0].step.__func__.hits == 3
+    result = trained(True, hook)
+    check_same(result, trained(False, hook))
+    assert result[0].step.__func__.capture.breaks == []
+    assert result[0].step.__func__.hits == 3
 
 
 def test_another_hook_is_captured_anew():

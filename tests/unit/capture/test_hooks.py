@@ -35,13 +35,13 @@ def three_less(x):
 def other():
     """The extension of other_hook.c; before and afterwards nobody has the hook."""
     try:
-        made = extension(Path(__file__).with_name("other_hook.c"))
+        result = extension(Path(__file__).with_name("other_hook.c"))
     except (CompileError, OSError, ImportError) as error:
         pytest.skip(f"no C compiler: {error}")
-    made.set_aside()
-    yield made
-    left = made.current()
-    made.put_back()
+    result.set_aside()
+    yield result
+    left = result.current()
+    result.put_back()
     assert left == "default"
 
 
@@ -175,11 +175,11 @@ def test_errors_and_generators_pass_both(other):
             with gh.optimize("eager"):
                 with pytest.raises(ValueError, match="mine"):
                     failing(X(3))
-                made = rows(X(3))
-                close(next(made), X(3))
-                close(made.send(2), X(3) * 2)
+                result = rows(X(3))
+                close(next(result), X(3))
+                close(result.send(2), X(3) * 2)
                 with pytest.raises(StopIteration):
-                    next(made)
+                    next(result)
         assert other.current() == "watch"
     finally:
         other.remove(True)
@@ -224,11 +224,11 @@ def test_threads_share_the_hook(other):
 
 def in_context(fn, *args):
     """Return the results of a function inside a context, the first time and later."""
-    found = []
+    results = []
     with gh.optimize("eager"):
         for _ in range(3):
-            found.append(fn(*args))
-    return found
+            results.append(fn(*args))
+    return results
 
 
 def test_recursion_in_a_context():
@@ -263,7 +263,7 @@ def test_coroutines_in_a_context():
 @pytest.mark.parametrize("kind", ["trace", "profile"])
 def test_tracer_in_a_context(kind):
     events, x = [], X(3)
-    install, found = getattr(sys, f"set{kind}"), getattr(sys, f"get{kind}")()
+    install, result = getattr(sys, f"set{kind}"), getattr(sys, f"get{kind}")()
 
     def tracer(frame, event, arg):
         events.append((frame.f_code.co_name, event))
@@ -274,7 +274,7 @@ def test_tracer_in_a_context(kind):
         got = in_context(doubled_plus_one, x)
         assert getattr(sys, f"get{kind}")() is tracer
     finally:
-        install(found)
+        install(result)
     for y in got:
         close(y, x * 2 + 1)
     calls = [name for name, event in events if event == "call"]

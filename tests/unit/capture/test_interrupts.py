@@ -65,8 +65,8 @@ class Counter:
         """As plain Python could leave it: a step is done, or is not, for each parameter."""
         assert (self.ended, self.depth) == (self.count, 0)
         for p in self.net.parameters():
-            seen = np.unique(p.numpy())
-            assert len(seen) == 1 and seen[0] in (self.count - 1, self.count), (seen, self.count)
+            value = np.unique(p.numpy())
+            assert len(value) == 1 and value[0] in (self.count - 1, self.count), (value, self.count)
 
 
 def check_library():
@@ -97,26 +97,26 @@ def interrupted(work, delay_s: float) -> bool:
 def test_at_any_moment_of_a_training(compiler, warm, capsys):
     x = X(3)
     for trial in range(TRIALS):
-        made = Counter()
-        step = gh.optimize(compiler)(made.step)
+        instance = Counter()
+        step = gh.optimize(compiler)(instance.step)
         for _ in range(warm):
             step(x)
         longest_s = 0.001 if warm == 5 else 0.03
         assert interrupted(partial(step, x), longest_s * (trial + 1) / TRIALS), trial
-        made.check()
+        instance.check()
         check_library()
         for _ in range(3):
             step(x)
-        made.check()
-        assert made.net.weight.numpy()[0, 0] in (made.count, made.count - 1)
+        instance.check()
+        assert instance.net.weight.numpy()[0, 0] in (instance.count, instance.count - 1)
     assert "ignored" not in capsys.readouterr().err
 
 
 def instructions(fn) -> int:
     """How many instructions a call of fn takes in the interpreter."""
-    with counted(None) as seen:
+    with counted(None) as count:
         fn()
-    return seen[0]
+    return count[0]
 
 
 class counted:
@@ -126,12 +126,12 @@ class counted:
         self.n = n
 
     def __enter__(self):
-        self.before, seen = dict(HANDLERS), [0]
+        self.before, count = dict(HANDLERS), [0]
 
         def counting(handler):
             def run(tracer, f, ins):
-                seen[0] += 1
-                if seen[0] == self.n:
+                count[0] += 1
+                if count[0] == self.n:
                     _thread.interrupt_main()
                 return handler(tracer, f, ins)
 
@@ -139,7 +139,7 @@ class counted:
 
         for name, handler in self.before.items():
             HANDLERS[name] = counting(handler)
-        return seen
+        return count
 
     def __exit__(self, *exc_info):
         HANDLERS.update(self.before)
@@ -150,19 +150,19 @@ def test_in_each_instruction_of_a_capture():
     x = X(3)
 
     def fresh():
-        made = Counter()
-        return made, gh.optimize("eager")(made.step)
+        instance = Counter()
+        return instance, gh.optimize("eager")(instance.step)
 
     count = instructions(lambda: fresh()[1](x))
     assert count > 300
     for n in range(1, count + 1, max(1, count // (2 * TRIALS))):
-        made, step = fresh()
+        instance, step = fresh()
         with counted(n), pytest.raises(KeyboardInterrupt):
             step(x)
-        made.check()
+        instance.check()
         check_library()
         step(x), step(x)
-        made.check()
+        instance.check()
 
 
 def test_what_catches_it_goes_on():
@@ -224,10 +224,10 @@ def test_in_the_callback_of_a_context():
     for _ in range(50):
         context = gh.optimize("eager")
 
-        def stop(fn, known=context.for_frame):
+        def stop(fn, original=context.for_frame):
             if fn is inner:
                 _thread.interrupt_main()
-            return known(fn)
+            return original(fn)
 
         context.for_frame = stop
         with pytest.raises(KeyboardInterrupt), context:
@@ -261,7 +261,7 @@ def test_in_callbacks_of_weak_references_while_captured():
 
 
 def test_while_a_compiler_runs_behind_a_break():
-    made = Counter()
+    instance = Counter()
 
     def compiler(gm, example_inputs):
         _thread.interrupt_main()
@@ -271,7 +271,7 @@ def test_while_a_compiler_runs_behind_a_break():
 
     @gh.optimize(compiler)
     def fn(x):
-        with made, gh.no_grad():
+        with instance, gh.no_grad():
             y = gh.sin(x)
             gh.graph_break()
             return gh.cos(y)
@@ -279,7 +279,7 @@ def test_while_a_compiler_runs_behind_a_break():
     for _ in range(5):
         with pytest.raises(KeyboardInterrupt):
             fn(X(3))
-        assert not made.depth
+        assert not instance.depth
         check_library()
 
 
@@ -287,8 +287,8 @@ def test_signals_wait_and_nest():
     with pytest.raises(KeyboardInterrupt), interrupts.held:
         with interrupts.held:
             _thread.interrupt_main()
-        seen = True
-    assert seen
+        value = True
+    assert value
     with pytest.raises(KeyboardInterrupt), interrupts.held:
         _thread.interrupt_main()
         with interrupts.let_through():

@@ -26,8 +26,8 @@ def test_a_step_with_gradients_is_one_program():
         expected, expected_slope = gh.value_and_grad(loss)(W, X)
         np.testing.assert_allclose(value.numpy(), expected.numpy(), rtol=1e-5)
         np.testing.assert_allclose(slope.numpy(), expected_slope.numpy(), rtol=1e-4, atol=1e-6)
-    (made,) = step.programs.values()
-    assert not step.reason and not made.program.hosts
+    (result,) = step.programs.values()
+    assert not step.reason and not result.program.hosts
 
 
 def test_the_function_is_called_once_for_each_kind_of_arguments():

@@ -116,9 +116,9 @@ def test_names_of_parameters_are_free_in_a_captured_function(wrap):
 
 
 def test_parameters_before_names_of_a_user_are_positional():
-    found = [
+    results = [
         f"{place}: {node.name}({', '.join(x.arg for x in node.args.args)}, *, **)"
         for place, node in functions(*FOLDERS)
         if node.args.vararg and node.args.kwarg and node.args.args and node.name != "__init__"
     ]
-    assert not found, "put a / after these parameters, or pass the names as a dictionary"
+    assert not results, "put a / after these parameters, or pass the names as a dictionary"

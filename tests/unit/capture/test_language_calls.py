@@ -137,16 +137,16 @@ def call_of_a_number(x):
 
 
 @case(X, [], again=True, hit=False)
-def mutable_default(x, out, seen=[]):
-    seen.append(len(seen))
-    out.append(len(seen) > 0)
+def mutable_default(x, out, value=[]):
+    value.append(len(value))
+    out.append(len(value) > 0)
     return x + 1
 
 
-def grows(x, seen=None):
-    seen = [] if seen is None else seen
-    seen.append(x)
-    return seen
+def grows(x, value=None):
+    value = [] if value is None else value
+    value.append(x)
+    return value
 
 
 @case(X, whole=True)
@@ -649,11 +649,11 @@ def captured_with_tensor_cell():
 
 @case(X, factory=True, hit=False)
 def captured_with_list_cell():
-    seen = []
+    log = []
 
     def f(x):
-        seen.append(1)
-        return x + len(seen)
+        log.append(1)
+        return x + len(log)
 
     return f
 

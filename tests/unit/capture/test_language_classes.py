@@ -358,9 +358,9 @@ class Square(Shape):
 
 class Meta(type):
     def __call__(cls, *args):
-        made = super().__call__(*args)
-        made.by_meta = True
-        return made
+        result = super().__call__(*args)
+        result.by_meta = True
+        return result
 
     @property
     def title(cls):
@@ -382,11 +382,11 @@ class Single:
 
 
 class Registry:
-    known: dict = {}
+    classes: dict = {}
 
     def __init_subclass__(cls, key=None, **more):
         super().__init_subclass__(**more)
-        Registry.known[key] = cls
+        Registry.classes[key] = cls
 
 
 # -- attributes and methods ------------------------------------------------------------------------
@@ -628,13 +628,13 @@ def class_with_init_subclass(x):
     class Sub(Registry, key="k"):
         pass
 
-    return Registry.known.pop("k") is Sub, x
+    return Registry.classes.pop("k") is Sub, x
 
 
 @case(X)
 def type_call(x):
-    made = type("Made", (Plain,), {"k": 5})
-    return made(2).k, made(2).times(x)
+    result = type("Made", (Plain,), {"k": 5})
+    return result(2).k, result(2).times(x)
 
 
 @case(X, whole=True)
@@ -1031,8 +1031,8 @@ def test_classes(fn, args, options):
 def test_a_new_property_leaves_the_function():
     fn = gh.optimize(lambda x: (NamedProperty(lambda o: o + 5), x * 2))
     for _ in range(3):
-        made, _ = fn(X)
-        assert (type(made), made.fget(1), made.wrapped(2)) == (NamedProperty, 6, 7)
+        result, _ = fn(X)
+        assert (type(result), result.fget(1), result.wrapped(2)) == (NamedProperty, 6, 7)
     assert not fn.capture.breaks
 
 

@@ -802,13 +802,20 @@ def tuple_with_items_of_its_own(x):
 
 @case(X, whole=True)
 def an_ordered_dict_with_attributes(x):
-    made = OrderedDict(a=1)
-    made.note, made.about = "n", OrderedDict()
-    made.about["version"] = 2
-    had = getattr(made, "nothing", 5), hasattr(made, "note"), made.about["version"]
-    del made.note
-    again = OrderedDict(made)
-    return x + 1, made, made.__dict__, had, hasattr(again, "about"), hasattr(made, "note")
+    instance = OrderedDict(a=1)
+    instance.note, instance.about = "n", OrderedDict()
+    instance.about["version"] = 2
+    had = getattr(instance, "nothing", 5), hasattr(instance, "note"), instance.about["version"]
+    del instance.note
+    again = OrderedDict(instance)
+    return (
+        x + 1,
+        instance,
+        instance.__dict__,
+        had,
+        hasattr(again, "about"),
+        hasattr(instance, "note"),
+    )
 
 
 @pytest.mark.parametrize(("fn", "args", "options"), case)

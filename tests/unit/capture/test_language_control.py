@@ -530,7 +530,7 @@ def handler_in_loop(x):
 
 @case(X, whole=True)
 def errors_of_python(x):
-    found = []
+    results = []
     for f in (
         lambda: 1 / 0,
         lambda: [][1],
@@ -546,8 +546,8 @@ def errors_of_python(x):
         try:
             f()
         except Exception as error:
-            found.append((type(error).__name__, str(error)))
-    return x, found
+            results.append((type(error).__name__, str(error)))
+    return x, results
 
 
 @case(X, line=True)

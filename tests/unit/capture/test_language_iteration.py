@@ -241,18 +241,18 @@ def interleaved_generators(x):
 
 @case(X, whole=True)
 def generator_with_closure(x):
-    seen = []
+    log = []
 
     def g():
         for i in range(3):
-            seen.append(i)
+            log.append(i)
             yield x + i
 
     it = g()
     first = next(it)
-    before = list(seen)
+    before = list(log)
     rest = list(it)
-    return first, before, rest, seen
+    return first, before, rest, log
 
 
 @case(X, whole=True)
@@ -523,8 +523,8 @@ def any_all(x, items):
 @case(X, [1, 0, 3], whole=True)
 def any_stops_early(x, items):
     log = []
-    found = any(log.append(i) or i == 0 for i in items)
-    return found, log, x
+    result = any(log.append(i) or i == 0 for i in items)
+    return result, log, x
 
 
 @case(X, whole=True)
@@ -663,9 +663,9 @@ def frozenset_of_enumerated(x):
 
 @case(X)
 def set_update_by_an_iterator(x):
-    found = {3}
-    found.update(zip([x, x + 1], [1, 2]))
-    return len(found)
+    results = {3}
+    results.update(zip([x, x + 1], [1, 2]))
+    return len(results)
 
 
 @case(X)
@@ -693,13 +693,23 @@ def given(*args):
 @case(X)
 def iteration_asks_the_class_before_the_items(x):
     a, b = Lists([2]), Tuples((2,))
-    made = list(a), tuple(a), set(a), list(b), tuple(b), set(b), [*a, *b], given(*a, *b), given(*a)
+    results = (
+        list(a),
+        tuple(a),
+        set(a),
+        list(b),
+        tuple(b),
+        set(b),
+        [*a, *b],
+        given(*a, *b),
+        given(*a),
+    )
     joined, joined[:0] = [7], a
     joined += a
     joined.extend(b)
     (c,) = a
     d, *e = b
-    return made, joined, {3}.union(a), sorted(a), sum(b), c, d, e, a[0], b.index(2), x + 1
+    return results, joined, {3}.union(a), sorted(a), sum(b), c, d, e, a[0], b.index(2), x + 1
 
 
 @pytest.mark.parametrize(("fn", "args", "options"), case)

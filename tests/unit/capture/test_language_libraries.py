@@ -57,12 +57,12 @@ def context_variables_within_one_another(x):
     outer = LEVEL.set(3)
     inner = LEVEL.set([x])
     other = NOTHING.set(1)
-    seen = LEVEL.get()[0] + 1, NOTHING.get()
+    values = LEVEL.get()[0] + 1, NOTHING.get()
     NOTHING.reset(other)
     LEVEL.reset(inner)
-    seen += (LEVEL.get(),)
+    values += (LEVEL.get(),)
     LEVEL.reset(outer)
-    return seen, LEVEL.get()
+    return values, LEVEL.get()
 
 
 @case(X)
@@ -70,9 +70,9 @@ def context_variable_is_left_set(x):
     token = LEVEL.set(7)
     y = x + LEVEL.get()
     gh.capture.graph_break()
-    seen = LEVEL.get()
+    value = LEVEL.get()
     LEVEL.reset(token)
-    return y, seen, LEVEL.get()
+    return y, value, LEVEL.get()
 
 
 @case(X)
@@ -80,11 +80,11 @@ def context_variables_are_left_set(x):
     first = LEVEL.set(7)
     second = LEVEL.set(8)
     gh.capture.graph_break()
-    seen = LEVEL.get()
+    value = LEVEL.get()
     LEVEL.reset(second)
-    seen = seen, LEVEL.get()
+    value = value, LEVEL.get()
     LEVEL.reset(first)
-    return x + 1, seen, LEVEL.get()
+    return x + 1, value, LEVEL.get()
 
 
 @case(X)
@@ -92,11 +92,11 @@ def context_variables_reset_in_another_order(x):
     first = LEVEL.set(7)
     second = LEVEL.set(8)
     LEVEL.reset(first)
-    seen = LEVEL.get()
+    value = LEVEL.get()
     LEVEL.reset(second)
-    seen = seen, LEVEL.get()
+    value = value, LEVEL.get()
     LEVEL.set(2)
-    return x + 1, seen
+    return x + 1, value
 
 
 @case(X)
@@ -210,10 +210,10 @@ class Layered(collections.abc.MutableMapping):
 
 @case(X, Layered(), whole=True)
 def mapping_of_few_methods(x, m):
-    found = "a" in m, "z" in m, m.get("b"), m.get("z", 5)
+    results = "a" in m, "z" in m, m.get("b"), m.get("z", 5)
     m["a"] = 3
     m.setdefault("c", 4)
-    return x * m["a"], found, m.own
+    return x * m["a"], results, m.own
 
 
 @case(X, Layered(), hit=False)
@@ -279,9 +279,9 @@ class Two(Output):
 
 @case(X, whole=True)
 def dict_with_items_of_its_own(x):
-    made = Two(x + 1, second=x * 2)
-    made.second = made["first"] + made[1]
-    return made[0], made.second, [*made], made.to_tuple()[1:]
+    instance = Two(x + 1, second=x * 2)
+    instance.second = instance["first"] + instance[1]
+    return instance[0], instance.second, [*instance], instance.to_tuple()[1:]
 
 
 @case(X, whole=True)
@@ -344,9 +344,9 @@ def new_dict_asks_its_base(x):
 class Holder:
     kind = "none"
 
-    def __init__(self, **given):
+    def __init__(self, **fields):
         self.size = 1
-        self.__dict__.update(given)
+        self.__dict__.update(fields)
         self.kind = "some"
 
     def names(self):
@@ -355,27 +355,27 @@ class Holder:
 
 @case(X, whole=True)
 def dict_of_a_new_object(x):
-    made = Holder(a=x, b=None)
-    made.__dict__["c"] = x + made.size
-    made.size = 4
-    del made.b
-    return made.names(), made.c * made.size, made.kind, made
+    instance = Holder(a=x, b=None)
+    instance.__dict__["c"] = x + instance.size
+    instance.size = 4
+    del instance.b
+    return instance.names(), instance.c * instance.size, instance.kind, instance
 
 
 @case(X)
 def dict_of_a_new_object_is_kept(x):
-    made = Holder(a=x)
-    own = made.__dict__
+    instance = Holder(a=x)
+    own = instance.__dict__
     gh.capture.graph_break()
     own["a"] = x + 1
-    made.later = 2
-    return made.a, own["later"], own is made.__dict__
+    instance.later = 2
+    return instance.a, own["later"], own is instance.__dict__
 
 
 @case(X, whole=True)
 def dict_of_a_new_object_is_returned(x):
-    made = Holder(a=x + 1)
-    return made, made.__dict__
+    instance = Holder(a=x + 1)
+    return instance, instance.__dict__
 
 
 # -- signatures ------------------------------------------------------------------------------------
@@ -452,8 +452,8 @@ def text_of_a_set(x):
 
 def test_equal_sets_with_another_order_are_told_apart():
     captured = gh.optimize("eager")(lambda x, s: (x + 1, list(s)))
-    for given in ({8, 0}, {0, 8}, {8, 0}):
-        assert captured(gh.ones(1), given)[1] == list(given)
+    for inputs in ({8, 0}, {0, 8}, {8, 0}):
+        assert captured(gh.ones(1), inputs)[1] == list(inputs)
 
 
 def sets_of(x, s):
@@ -463,23 +463,33 @@ def sets_of(x, s):
     grown |= {5, 8, 4000}
     mixed.update(frozen)
     mixed ^= {16, 24}
-    made = [s.copy(), s | {1000}, s & s, s - {1000}, s.union([8, 16]), copied, grown, frozen, mixed]
+    results = [
+        s.copy(),
+        s | {1000},
+        s & s,
+        s - {1000},
+        s.union([8, 16]),
+        copied,
+        grown,
+        frozen,
+        mixed,
+    ]
     s |= {8, 3, 400}
     s.intersection_update([8, 3, *frozen])
     s.discard(3)
-    return x + 1, made, [list(y) for y in made], list(s)
+    return x + 1, results, [list(y) for y in results], list(s)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_order_of_a_set_follows_how_it_was_made(seed):
     # Multiples of 8 want the same place in a small table: the first that comes gets it.
     numbers = [8 * n for n in random.Random(seed).sample(range(60), 2 + seed % 10)]
-    plain, given = set(numbers), set(numbers)
+    plain, inputs = set(numbers), set(numbers)
     want = sets_of(gh.ones(1), plain)
     captured = gh.optimize("eager", nopython=True)(sets_of)
-    _, made, orders, order = captured(gh.ones(1), given)
-    assert [list(y) for y in made] == orders == want[2]
-    assert list(given) == order == want[3] == list(plain)
+    _, result, orders, order = captured(gh.ones(1), inputs)
+    assert [list(y) for y in result] == orders == want[2]
+    assert list(inputs) == order == want[3] == list(plain)
 
 
 def overlapping_sets(x, s):
@@ -488,8 +498,8 @@ def overlapping_sets(x, s):
     grown, changed = {*s}, set(s)
     grown |= {first}
     changed.update(s, {first})
-    made = [s | {first}, s | s, {first} | s, s.union({first}, s), grown, changed, s ^ {first, 9}]
-    return x + 1, made, [list(y) for y in made]
+    results = [s | {first}, s | s, {first} | s, s.union({first}, s), grown, changed, s ^ {first, 9}]
+    return x + 1, results, [list(y) for y in results]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -497,9 +507,9 @@ def test_a_replayed_call_makes_sets_of_the_same_order(seed):
     numbers = random.Random(seed).sample(range(60), 2 + seed % 10)
     captured = gh.optimize("eager", nopython=True)(overlapping_sets)
     for _ in range(3):
-        _, made, orders = captured(gh.ones(1), set(numbers))
+        _, result, orders = captured(gh.ones(1), set(numbers))
         want = overlapping_sets(gh.ones(1), set(numbers))[2]
-        assert [list(y) for y in made] == orders == want
+        assert [list(y) for y in result] == orders == want
 
 
 # -- imports ---------------------------------------------------------------------------------------
@@ -659,8 +669,8 @@ def named_words(**words):
 def mappings_are_unpacked(x, batch, other):
     words = named_words(**batch, **other)
     batch["a"] = 7
-    made = {"z": 1, **other, **batch}
-    return x * words["a"] + len(batch), words, made, list(batch), "b" in batch, batch.get("q", 5)
+    results = {"z": 1, **other, **batch}
+    return x * words["a"] + len(batch), words, results, list(batch), "b" in batch, batch.get("q", 5)
 
 
 @case(X)
@@ -709,30 +719,30 @@ class OwnCopy:
 
 
 def settings():
-    made = Settings(depth=2, names=["a", {"b": (1, [3])}], of={1, 2}, act=len, none=None)
-    made.again, made.names2 = made, made.names
-    return made
+    instance = Settings(depth=2, names=["a", {"b": (1, [3])}], of={1, 2}, act=len, none=None)
+    instance.again, instance.names2 = instance, instance.names
+    return instance
 
 
 @case(X, settings(), whole=True)
-def deep_copies_of_objects(x, given):
-    other = copy.deepcopy(given)
-    other.depth = given.layers + 5
+def deep_copies_of_objects(x, inputs):
+    other = copy.deepcopy(inputs)
+    other.depth = inputs.layers + 5
     other.names.append(7)
-    other.names[1]["b"][1].append(given.depth)
+    other.names[1]["b"][1].append(inputs.depth)
     delattr(other, "none")
-    same = [other.again is other, other.names2 is other.names, other.names is given.names]
+    same = [other.again is other, other.names2 is other.names, other.names is inputs.names]
     names = [name for name in other.__dict__ if name.startswith("d")]
-    return x * other.layers + given.depth, same, other.names, given.names, names, other.of
+    return x * other.layers + inputs.depth, same, other.names, inputs.names, names, other.of
 
 
 @case(X, settings(), whole=True)
-def flat_copies(x, given):
-    other, items, words = copy.copy(given), [1, [2]], {"a": [1], 3: (4,)}
+def flat_copies(x, inputs):
+    other, items, words = copy.copy(inputs), [1, [2]], {"a": [1], 3: (4,)}
     other.depth = 9
     copied = copy.copy(items), copy.copy(words), copy.copy({3, 4}), copy.copy((1, 2))
-    same = [other.names is given.names, copied[0][1] is items[1], copied[1]["a"] is words["a"]]
-    return x + other.depth - given.depth, same, copied
+    same = [other.names is inputs.names, copied[0][1] is items[1], copied[1]["a"] is words["a"]]
+    return x + other.depth - inputs.depth, same, copied
 
 
 @case(X, [[1, 2], [3]], whole=True)
@@ -764,26 +774,26 @@ LOG: list[str] = []
 
 
 def empty(kind):
-    made = kind(1)
-    del made.value
-    return made
+    result = kind(1)
+    del result.value
+    return result
 
 
 @case(X, Telling([1]), empty(Telling), whole=True, hit=False)
 @case(X, TellingAll([1]), empty(TellingAll), hit=False)
 def copies_of_what_tells_what_it_is_asked_for(x, some, none):
     LOG.clear()
-    made = [copy.copy(some), copy.deepcopy(some), copy.copy(none), copy.deepcopy(none)]
-    told = list(LOG)
-    return x + len(told), told, [y.value for y in made[:2]]
+    results = [copy.copy(some), copy.deepcopy(some), copy.copy(none), copy.deepcopy(none)]
+    messages = list(LOG)
+    return x + len(messages), messages, [y.value for y in results[:2]]
 
 
 @case(X, whole=True)
 def a_deep_copy_of_a_tuple_in_itself(x):
-    given = ([],)
-    given[0].append(given)
-    made = copy.deepcopy(given)
-    return x + 1, made[0][0] is made, made is given, made[0] is given[0]
+    inputs = ([],)
+    inputs[0].append(inputs)
+    result = copy.deepcopy(inputs)
+    return x + 1, result[0][0] is result, result is inputs, result[0] is inputs[0]
 
 
 @case(X, OwnCopy())
@@ -794,9 +804,9 @@ def copies_in_a_way_of_their_own(x, other):
 def test_copies_of_one_object_are_not_taken_for_those_of_two():
     captured = gh.optimize("eager")(lambda x, rows: (x, copy.deepcopy(rows)))
     one, other = [1], [1]
-    for given in ([one, one], [one, other], [one, one]):
-        made = captured(X, given)[1]
-        assert (made[0] is made[1]) == (given[0] is given[1])
+    for inputs in ([one, one], [one, other], [one, one]):
+        result = captured(X, inputs)[1]
+        assert (result[0] is result[1]) == (inputs[0] is inputs[1])
 
 
 # -- where a call runs -----------------------------------------------------------------------------

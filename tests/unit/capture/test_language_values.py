@@ -403,9 +403,9 @@ def replaces_global_list(x):
 @case(X, names=["NEW"], hit=False)
 def makes_global(x):
     global NEW
-    known = "NEW" in globals()
+    exists = "NEW" in globals()
     NEW = x + 1
-    return known, NEW
+    return exists, NEW
 
 
 @case(X, names=["COUNT"], hit=False)

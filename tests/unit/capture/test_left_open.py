@@ -200,16 +200,16 @@ def test_generator_that_broke_inside_is_pythons_own():
         return fn(v)
 
     def fn(x):
-        made = breaks_and_counts(3)
-        apply(lambda v: next(made), 1)
-        return made, [made], x + 1
+        result = breaks_and_counts(3)
+        apply(lambda v: next(result), 1)
+        return result, [result], x + 1
 
     fast = gh.optimize("eager")(fn)
     for _ in range(3):
-        made, inside, _ = fast(gh.ones(1))
-        assert type(made) is types.GeneratorType
-        assert inside[0] is made
-        assert list(made) == [1, 2]
+        result, inside, _ = fast(gh.ones(1))
+        assert type(result) is types.GeneratorType
+        assert inside[0] is result
+        assert list(result) == [1, 2]
 
 
 def ends_with(value):
@@ -336,11 +336,11 @@ def test_iterators_in_cells_and_in_parts_of_containers_are_pythons_own_behind_a_
     def fn(x):
         inside, held = iter([1, 2]), [(iter([3]), 4)]
         gh.graph_break()
-        made = delegates(held)
+        result = delegates(held)
         gh.graph_break()
         kinds = (lambda: type(inside).__name__)(), type(held[0][0]).__name__
         gh.graph_break()
-        return x + 1, kinds, next(made)[1]
+        return x + 1, kinds, next(result)[1]
 
     fast = gh.optimize("eager")(fn)
     for _ in range(3):

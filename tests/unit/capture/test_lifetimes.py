@@ -169,9 +169,9 @@ def test_entries_die_with_a_function_whose_model_lives(compiler):
     graphs = []
 
     def counted(gm, example_inputs):
-        made = gh.capture.compilers.compilers[compiler](gm, example_inputs)
-        graphs.extend(map(weakref.ref, (gm, made)))
-        return made
+        result = gh.capture.compilers.compilers[compiler](gm, example_inputs)
+        graphs.extend(map(weakref.ref, (gm, result)))
+        return result
 
     def fn(x):
         return net(x)

@@ -36,10 +36,10 @@ def test_subclasses_take_the_arguments_of_their_builtin(kind, args, words):
 
     def outcome(call):
         try:
-            made = call(gh.ones(1), args)
+            result = call(gh.ones(1), args)
         except Exception as error:
             return type(error), str(error)
-        return type(made), repr(made)
+        return type(result), repr(result)
 
     captured = gh.optimize("eager")(make)
     assert [outcome(captured) for _ in range(2)] == [outcome(make)] * 2

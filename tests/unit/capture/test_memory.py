@@ -57,14 +57,14 @@ class Training:
 
     def peaks(self, step, calls: int = 5) -> list[int]:
         gc.collect()
-        manager, found = gh.memory.current(), []
+        manager, results = gh.memory.current(), []
         base = manager.stats().allocated_bytes - self.own_bytes()
         for _ in range(calls):
             manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
             loss = step(self.x, self.y)
             loss.item()
-            found.append(manager.stats().peak_allocated_bytes - base)
-        return found
+            results.append(manager.stats().peak_allocated_bytes - base)
+        return results
 
     def own_bytes(self) -> int:
         before = gh.memory.current().simulate()
@@ -97,8 +97,8 @@ def test_the_analysis_predicts_the_captured_peak_to_the_byte(model, optimizer, c
     training = Training(model, optimizer)
     inputs = [(training.x.shape, "float32"), (training.y.shape, "int64")]
     make = OPTIMIZERS[optimizer]
-    found = gh.analyze.step(training.model, F.cross_entropy, make, inputs, steps=3)
-    assert training.peaks(gh.optimize(training.step), 3) == found.peaks
+    costs = gh.analyze.step(training.model, F.cross_entropy, make, inputs, steps=3)
+    assert training.peaks(gh.optimize(training.step), 3) == costs.peaks
 
 
 def test_state_that_somebody_else_has_is_not_overwritten():
@@ -133,12 +133,12 @@ def test_a_weak_reference_keeps_state_from_being_overwritten():
     x = gh.ones((64, 64))
     for _ in range(3):
         fn(x)
-    seen = []
-    link = weakref.ref(cell.memory, lambda _: seen.append(1))
+    log = []
+    link = weakref.ref(cell.memory, lambda _: log.append(1))
     values = link().numpy().copy()
     assert np.array_equal(link().numpy(), values)
     fn(x)
-    assert seen == [1]
+    assert log == [1]
     plain = 2.0
     for _ in range(4):
         plain = plain * 0.5 + 1

@@ -45,8 +45,8 @@ class Training:
             self.forward = gh.optimize(self.model, memory_budget=budget)
             self.plans = self.forward.memory_plans
         elif kind == "step":
-            made = gh.optimize(self.step, memory_budget=budget)
-            self.train, self.plans = made, made.memory_plans
+            result = gh.optimize(self.step, memory_budget=budget)
+            self.train, self.plans = result, result.memory_plans
 
     def step(self):
         self.opt.zero_grad()
@@ -79,7 +79,7 @@ def test_values_and_gradients_stay_bit_for_bit(kind, part):
     plain = Training(kind, None if kind == "step" else 1.0).results(3)
     planned = Training(kind, part)
     assert all(map(np.array_equal, plain, planned.results(3)))
-    assert planned.plans and all(found.blocks for found in planned.plans)
+    assert planned.plans and all(result.blocks for result in planned.plans)
 
 
 @pytest.mark.slow
@@ -89,15 +89,15 @@ def test_later_steps_take_what_is_planned(kind):
     peaks = [whole.peak() for _ in range(3)]
     assert peaks[-1] == whole.plans[-1].peak_bytes and not whole.plans[-1].blocks
     del whole
-    seen = []
+    log = []
     for budget in np.linspace(0.65, 0.95, 3) * peaks[-1]:
         planned = Training(kind, int(budget))
         measured = [planned.peak() for _ in range(3)]
         assert measured[-1] == measured[-2] <= int(budget)
         assert kind == "model" or measured[-1] == planned.plans[-1].peak_bytes
-        seen.append(measured[-1])
+        log.append(measured[-1])
         del planned
-    assert seen == sorted(seen) and len(set(seen)) > 2
+    assert log == sorted(log) and len(set(log)) > 2
 
 
 @pytest.mark.slow
@@ -113,9 +113,9 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     least = int(str(error.value).split("at least ")[1].split(" ")[0].replace(",", ""))
     del training, before, after, error  # whose frames hold the model
     gc.collect()
-    found = Training(kind, least)
-    found.train()
-    assert found.plans[0].peak_bytes <= least
+    result = Training(kind, least)
+    result.train()
+    assert result.plans[0].peak_bytes <= least
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_plans_are_shown():
     training = Training("step", 0.6)
     training.train()
     shown = str(gh.explain(training.train))
-    assert all(f"-> {found.peak_bytes:,} bytes" in shown for found in training.plans)
+    assert all(f"-> {result.peak_bytes:,} bytes" in shown for result in training.plans)
     assert "compute again" in shown and "Block(" in training.plans[0].code()
 
 

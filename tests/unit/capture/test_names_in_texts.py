@@ -23,7 +23,7 @@ TEXTS = (  # of a class, a class of a metaclass, a function, an enumeration, an 
     "'{x}'.format(x=A)",
     "'a' + str(A)",
     "hash(str(A))",
-    "f'{A.made()}'",
+    "f'{A.itself()}'",
     "str([A])",
     "str((A, B))",
     "str({'a': [A]})",
@@ -55,7 +55,7 @@ CHANGES = [
 
 def make_world() -> dict:
     class A:
-        made = classmethod(lambda cls: cls)
+        itself = classmethod(lambda cls: cls)
 
         def method(self):
             pass

@@ -55,24 +55,24 @@ table = {}
 
 def put_everywhere(thing):
     """Put a thing where the functions look."""
-    global found
-    found = held.found = table["found"] = sys.modules["replaced"] = thing
+    global target
+    target = held.target = table["target"] = sys.modules["replaced"] = thing
 
 
 READS = {
-    "global": lambda: found.size,
-    "attribute": lambda: held.found.size,
-    "item": lambda: table["found"].size,
+    "global": lambda: target.size,
+    "attribute": lambda: held.target.size,
+    "item": lambda: table["target"].size,
     "sys.modules": lambda: sys.modules["replaced"].size,
-    "getattr": lambda: getattr(found, "size", 0),
-    "hasattr": lambda: hasattr(found, "size"),
+    "getattr": lambda: getattr(target, "size", 0),
+    "hasattr": lambda: hasattr(target, "size"),
 }
 
 
 def add_and_read():
-    if not isinstance(found, type):
-        held.found.size += 1
-    return table["found"].size
+    if not isinstance(target, type):
+        held.target.size += 1
+    return table["target"].size
 
 
 READS["written before"] = add_and_read

@@ -85,10 +85,10 @@ def test_reads_after_writes_are_what_python_gives(kind, body):
     fn, captured = names["fn"], gh.optimize("eager")(names["fn"])
 
     def outcome(fn):
-        made = kind()
-        object.__setattr__(made, "a", 1)
+        result = kind()
+        object.__setattr__(result, "a", 1)
         try:
-            return fn(gh.ones(2), made)
+            return fn(gh.ones(2), result)
         except Exception as error:
             return type(error).__name__, str(error)
 
@@ -128,12 +128,12 @@ def test_a_class_attribute_becomes_a_data_descriptor():
             return self.value
 
     class Holder:
-        found = Found()
+        factor = Found()
 
     holder = Holder()
-    fn = lambda x: x * holder.found  # noqa: E731
+    fn = lambda x: x * holder.factor  # noqa: E731
     captured, x = gh.optimize("eager")(fn), gh.ones(1)
-    vars(holder)["found"] = 5
+    vars(holder)["factor"] = 5
     assert [captured(x).item() for _ in range(CALLS)] == [5] * CALLS
     Found.__set__ = lambda self, obj, value: None
     assert captured(x).item() == fn(x).item() == 2

@@ -13,9 +13,9 @@ from glasshouse.capture.programs.program_compiler import CompiledGraph
 
 
 def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
-    made, first = [], CompiledGraph.make_program
+    results, first = [], CompiledGraph.make_program
     monkeypatch.setattr(
-        CompiledGraph, "make_program", lambda *args: made.append(args) or first(*args)
+        CompiledGraph, "make_program", lambda *args: results.append(args) or first(*args)
     )
 
     @gh.optimize(dynamic=True)
@@ -25,7 +25,7 @@ def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
     for i in range(30):
         x = np.arange(3.0 + i % 2)
         assert np.isclose(fn(gh.asarray(x), 0.3 + i).item(), (x * (0.3 + i)).sum())
-    assert 1 <= len(made) <= 4
+    assert 1 <= len(results) <= 4
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -42,7 +42,7 @@ def made(text: str):
 def told(fn, *args):
     """The result, tensors as lists, or the exception's type."""
     try:
-        found = fn(*args)
+        result = fn(*args)
     except Exception as error:
         return type(error).__name__
 
@@ -53,7 +53,7 @@ def told(fn, *args):
             return type(value), [plain(v) for v in value]
         return type(value), str(value)
 
-    return plain(found)
+    return plain(result)
 
 
 @pytest.mark.slow

@@ -129,16 +129,16 @@ def caught(fn, *args, **kwargs):
 
 
 def with_setting(x):
-    made = WithSetting()
-    before = type(made.a).__name__
-    made.a = x
-    return before, made.a
+    instance = WithSetting()
+    before = type(instance.a).__name__
+    instance.a = x
+    return before, instance.a
 
 
 def box_items(x):
-    made = Box()
-    made.y = x
-    return made["y"], -made
+    instance = Box()
+    instance.y = x
+    return instance["y"], -instance
 
 
 def adds():
@@ -151,10 +151,10 @@ def class_method_set():
     class C:
         pass
 
-    made = C()
+    instance = C()
     C.method = lambda self: 42
     C.__len__ = lambda self: 5
-    return made.method(), len(made)
+    return instance.method(), len(instance)
 
 
 def names_of_frame(x):
@@ -211,9 +211,9 @@ def truth_of_notimplemented():
 
 
 def own_list():
-    made = []
-    made.append(made)
-    return repr(made)
+    results = []
+    results.append(results)
+    return repr(results)
 
 
 def sent_later(n):

@@ -262,12 +262,12 @@ BLOCKS = {
 
 def outcome(fn, x, n):
     try:
-        found = fn(x, n)
+        result = fn(x, n)
     except Exception as error:
         return type(error).__name__, str(error)
-    if isinstance(found, (set, frozenset)):  # in no order
-        found = type(found), sorted(found, key=repr)
-    return re.sub(r"0x[0-9a-f]+", "0x", repr(found))
+    if isinstance(result, (set, frozenset)):  # in no order
+        result = type(result), sorted(result, key=repr)
+    return re.sub(r"0x[0-9a-f]+", "0x", repr(result))
 
 
 def compare(text: str, n_values) -> None:
@@ -316,14 +316,14 @@ def test_contexts(kept):
 
     fast = gh.optimize("eager")(fn)
     for _ in range(3):
-        found = []
+        results = []
         for called in (fn, fast):
             result = called(gh.ones(2))
             enabled = gh.is_grad_enabled()
             if held:
                 held.pop().__exit__(None, None, None)
-            found.append((str(result), enabled, gh.is_grad_enabled()))
-        assert found[0] == found[1]
+            results.append((str(result), enabled, gh.is_grad_enabled()))
+        assert results[0] == results[1]
 
 
 def test_own_code_replaced():

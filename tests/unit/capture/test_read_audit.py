@@ -127,8 +127,8 @@ def test_a_guard_that_is_left_out_is_found(monkeypatch, what, name):
 def test_a_read_without_a_guard_has_its_line(monkeypatch):
     monkeypatch.setattr(ReadClasses, "add", lambda *args: None)
     line = FUNCTIONS["special method"].__code__.co_firstlineno
-    found = audit("special method").unguarded
-    assert f"{__file__}:{line}: Child.__len__ is read, and has no guard" in found
+    result = audit("special method").unguarded
+    assert f"{__file__}:{line}: Child.__len__ is read, and has no guard" in result
 
 
 def test_what_the_entry_reads_again_needs_no_guard():
@@ -239,11 +239,11 @@ def test_libraries_are_left_alone():
 def test_the_rules_that_are_named_are_there():
     """`PASSING_ON` and `BY_TYPE` name rules: none that is gone."""
     names = read_audit.PASSING_ON | read_audit.BY_TYPE
-    found = "\n".join(
+    result = "\n".join(
         path.read_text() for path in Path(read_audit.__file__).parents[1].rglob("*.py")
     )
     for name in sorted(names):
-        assert f"def {name.rpartition('.')[2]}(" in found, name
+        assert f"def {name.rpartition('.')[2]}(" in result, name
 
 
 def test_rules_that_the_audit_names_exist():

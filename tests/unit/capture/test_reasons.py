@@ -35,15 +35,15 @@ def step(x, scale, mode, items):
 def changed(monkeypatch, what: str):
     """Change one thing that `step` reads; the arguments of the call after it."""
     args = {"x": gh.asarray(ONES), "scale": 2, "mode": "hard", "items": [1, 2]}
-    given = {
+    options = {
         "scale": 3,
         "mode": "soft",
         "items": [1, 2, 3],
         "x": gh.ones((5, 3)),
         "another scale": gh.ones(3),
     }
-    if what in given:
-        args[what.split()[-1]] = given[what]
+    if what in options:
+        args[what.split()[-1]] = options[what]
     elif what == "flag":
         monkeypatch.setattr(config, "flag", 0)
     elif what == "owner":

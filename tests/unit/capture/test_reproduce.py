@@ -154,14 +154,14 @@ def test_writing_leaves_the_library_as_it_was(tmp_path):
 
 def graph_of(fn, *args):
     """(graph module, inputs) of a function."""
-    found = []
+    results = []
 
     def keep(graph_module, example_inputs):
-        found.append((graph_module, list(example_inputs)))
+        results.append((graph_module, list(example_inputs)))
         return graph_module.forward
 
     gh.optimize(keep)(fn)(*args)
-    return found[0]
+    return results[0]
 
 
 @pytest.mark.slow

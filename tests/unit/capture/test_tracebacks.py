@@ -102,14 +102,14 @@ def told(fn) -> list:
         fn(gh.ones(3))
     except Exception as raised:
         first = error = raised
-    found = []
+    results = []
     while error is not None:
         entries = traceback.extract_tb(error.__traceback__)
         lines = [(x.name, x.lineno) for x in entries if x.filename == __file__][error is first :]
         about = type(getattr(error, "obj", None)), getattr(error, "name", None)
-        found.append((type(error), str(error), lines, about))
+        results.append((type(error), str(error), lines, about))
         error = error.__cause__ or error.__context__
-    return found
+    return results
 
 
 # What iterators say of their arguments at once, before an item is asked for.
@@ -182,11 +182,11 @@ def test_an_error_of_the_library_keeps_the_context_that_it_has_inside_a_handler(
     def chain(call):
         with pytest.raises(gh.base.errors.DTypeError) as raised:
             call(gh.ones(1), [1, "a"])
-        found, error = [], raised.value
+        results, error = [], raised.value
         while error is not None:
-            found.append((type(error).__name__, error.__suppress_context__))
+            results.append((type(error).__name__, error.__suppress_context__))
             error = error.__cause__ or error.__context__
-        return found
+        return results
 
     fast = gh.optimize("eager")(fn)
     assert [chain(fast) for _ in range(3)] == [chain(fn)] * 3

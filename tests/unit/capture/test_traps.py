@@ -22,11 +22,11 @@ def close(a, b):
 
 def in_context(fn, *args, calls=3):
     """Return the results of calls of fn whose frames come through the hook."""
-    found = []
+    results = []
     with gh.optimize("eager"):
         for _ in range(calls):
-            found.append(fn(*args))
-    return found
+            results.append(fn(*args))
+    return results
 
 
 def references(thing, call) -> int:
@@ -170,12 +170,12 @@ def test_08_generators_coroutines_and_class_bodies_pass_through():
         return x * 2
 
     with gh.optimize("eager"):
-        made = rows(X(3))
-        close(next(made), X(3))
-        close(made.send(X(2)), X(2))
-        made = rows(X(3))
-        next(made)
-        close(made.throw(KeyError("k")), X(3) * 3)
+        result = rows(X(3))
+        close(next(result), X(3))
+        close(result.send(X(2)), X(2))
+        result = rows(X(3))
+        next(result)
+        close(result.throw(KeyError("k")), X(3) * 3)
         close(asyncio.run(one(X(3))), X(3) * 2)
 
         class Local:
@@ -286,8 +286,8 @@ def test_12_guards_mean_what_python_means():
     graded = gh.optimize("eager")(lambda w: (w * 2, gh.is_grad_enabled()))
     for enabled in (True, False, True, False):
         with gh.set_grad_enabled(enabled):
-            y, seen = graded(X(3).requires_grad_())
-        assert seen is y.requires_grad is enabled
+            y, value = graded(X(3).requires_grad_())
+        assert value is y.requires_grad is enabled
     first = gh.optimize("eager")(lambda rows: rows[0][1] if rows else None)
     for rows in ([[1, 2]], [], [[1, 3]], [(1, 4)]):
         assert first(rows) == (rows[0][1] if rows else None)
@@ -355,10 +355,10 @@ def test_13_nothing_of_the_users_runs_twice_or_early():
     for mode in ("eager", "inlined", "broken", "context"):
         check(fn, X(3), Counted(), mode=mode, hit=False)
     fast, got, want = gh.optimize("eager")(draws), [], []
-    for call, found in ((fast, got), (draws, want)):
+    for call, result in ((fast, got), (draws, want)):
         gh.random.seed(3)
         for _ in range(4):
-            found += call(X(1))[:2]
+            result += call(X(1))[:2]
     for a, b in zip(got, want, strict=True):
         close(a, b)
 
@@ -406,13 +406,13 @@ def test_15_effects_happen_in_order():
 
     @gh.disable
     def record(*values):
-        seen.append(values)
+        log.append(values)
 
-    seen: list = []
+    log: list = []
     for mode in ("eager", "inlined", "program"):
         check(views, X(3), [], mode=mode)
         check(tables, X(3), {"z": 1}, [], mode=mode)
-        calls = len(seen) // 2  # the plain calls came first
-        want, got = seen[:calls], seen[calls:]
+        calls = len(log) // 2  # the plain calls came first
+        want, got = log[:calls], log[calls:]
         assert [str(x) for x in want] == [str(x) for x in got]
-        seen.clear()
+        log.clear()

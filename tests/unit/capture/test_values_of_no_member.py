@@ -35,10 +35,10 @@ def outcomes(kind, value, change, captured):
 
     def look_up(x):
         try:
-            found = cls(value)
+            result = cls(value)
         except Exception as error:
             return x + 1, (type(error).__name__, str(error))
-        return x + 1, (found.name, found.value)
+        return x + 1, (result.name, result.value)
 
     run = gh.optimize("eager")(look_up) if captured else look_up
     x = gh.ones(1)

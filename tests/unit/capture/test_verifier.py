@@ -14,7 +14,7 @@ from glasshouse.capture.bytecode.instructions import WrongStack, decoded, make_r
 
 def sample(items, other):
     total = [0, *items]
-    with open(other) if other else memoryview(b"") as found:
+    with open(other) if other else memoryview(b"") as result:
         for i, x in enumerate(items):
             try:
                 total[i] += x if x > 2 else len(str(x, *[]))
@@ -23,39 +23,39 @@ def sample(items, other):
                 continue
             finally:
                 del x
-    return {k: [v for v in total if v] for k in "ab"}, found
+    return {k: [v for v in total if v] for k in "ab"}, result
 
 
 def codes():
     """Code of all kinds: this file's, the library's and the standard library's."""
     names = [sample, traceback.TracebackException.__init__, types.prepare_class, dis.dis]
     names += [gh.optim.AdamW.step, gh.nn.Module.__setattr__, dis.get_instructions]
-    waiting, found = [getattr(fn, "__wrapped__", fn).__code__ for fn in names], []
+    waiting, results = [getattr(fn, "__wrapped__", fn).__code__ for fn in names], []
     while waiting:
         code = waiting.pop()
         waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
-        found += [] if code.co_flags & instructions.GENERATORS else [code]
-    return found
+        results += [] if code.co_flags & instructions.GENERATORS else [code]
+    return results
 
 
 @pytest.mark.parametrize("code", codes(), ids=lambda code: code.co_qualname)
 def test_depths_and_resume_functions(code):
-    found = decoded(code)
+    result = decoded(code)
     reached = 0
-    for i, ins in enumerate(found.instructions):
-        depth = found.depth_at(i)
+    for i, ins in enumerate(result.instructions):
+        depth = result.depth_at(i)
         assert depth <= code.co_stacksize
         if depth < 0:
             continue
         reached += 1
         for captured in (True, False):
             check_resume(code, ins.offset, depth, captured)
-    assert reached > len(found.instructions) // 2
+    assert reached > len(result.instructions) // 2
 
 
 def check_resume(code, offset, depth, captured):
-    made = make_resume(code, offset, (False,) * depth, frozenset(), captured)
-    assert verify_resume(made, code, offset) is None
+    result = make_resume(code, offset, (False,) * depth, frozenset(), captured)
+    assert verify_resume(result, code, offset) is None
     for wrong in {depth - 1, depth + 1} - {-1}:
         with pytest.raises(WrongStack, match="items on the stack"):
             make_resume(code, offset, (False,) * wrong, frozenset(), captured)
@@ -63,18 +63,18 @@ def check_resume(code, offset, depth, captured):
 
 def test_broken_code_is_refused():
     code = sample.__code__
-    found = decoded(code)
-    at = next(i for i, x in enumerate(found.instructions) if x.op == "FOR_ITER")
-    offset, depth = found.instructions[at].offset, found.depth_at(at)
-    made = make_resume(code, offset, (False,) * depth, frozenset(), True)
-    units = (len(made.co_code) - len(code.co_code)) // 2
+    result = decoded(code)
+    at = next(i for i, x in enumerate(result.instructions) if x.op == "FOR_ITER")
+    offset, depth = result.instructions[at].offset, result.depth_at(at)
+    output = make_resume(code, offset, (False,) * depth, frozenset(), True)
+    units = (len(output.co_code) - len(code.co_code)) // 2
     pop = bytes((dis.opmap["POP_TOP"], 0))
-    jump = made.co_code[2 * units - 2 : 2 * units]
-    broken = made.co_code[: 2 * units - 2] + pop + jump + code.co_code
+    jump = output.co_code[2 * units - 2 : 2 * units]
+    broken = output.co_code[: 2 * units - 2] + pop + jump + code.co_code
     with pytest.raises(WrongStack):
-        verify_resume(made.replace(co_code=broken), code, offset)
+        verify_resume(output.replace(co_code=broken), code, offset)
     with pytest.raises(WrongStack):
-        verify_resume(made.replace(co_stacksize=0), code, offset)
+        verify_resume(output.replace(co_stacksize=0), code, offset)
 
 
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
@@ -118,8 +118,8 @@ def test_traceback_has_one_frame_for_one_function():
 
     fast = gh.optimize("eager")(fn)
     for _ in range(2):
-        with pytest.raises(ValueError, match="2,") as found:
+        with pytest.raises(ValueError, match="2,") as error:
             fast(gh.ones(2))
-        frames = [f for f in traceback.extract_tb(found.value.__traceback__) if f.name == "fn"]
+        frames = [f for f in traceback.extract_tb(error.value.__traceback__) if f.name == "fn"]
         assert len(frames) == 1
         assert frames[0].lineno == fn.__code__.co_firstlineno + 4

@@ -35,8 +35,8 @@ def test_a_training_step_is_verified_and_nothing_of_the_callers_changes():
     model, step = training()
     before = [p.numpy().copy() for p in model.parameters()]
     draws = gh.random.default_generator().state()
-    found = gh.verify(step, X)
-    assert found and found.calls == 3 and "do what plain Python does" in str(found)
+    report = gh.verify(step, X)
+    assert report and report.calls == 3 and "do what plain Python does" in str(report)
     after = [p.numpy() for p in model.parameters()]
     assert all(map(np.array_equal, before, after))
     assert all(p.grad is None for p in model.parameters())
@@ -105,12 +105,12 @@ class Exponential(nn.Module):
 
 def test_a_wrong_kernel_is_named_with_line_module_and_error(wrong_exp):
     model = nn.Sequential(nn.Linear(4, 4), Exponential(), nn.Linear(4, 2))
-    found = gh.verify(model, X)
-    assert not found and found.kernel.primitive == "exp"
-    assert found.kernel.module == "Sequential.1" and found.kernel.max_error == pytest.approx(
+    report = gh.verify(model, X)
+    assert not report and report.kernel.primitive == "exp"
+    assert report.kernel.module == "Sequential.1" and report.kernel.max_error == pytest.approx(
         0.01, rel=1e-3
     )
-    assert "test_verify.py:" in found.kernel.line and found.kernel.shape == (8, 4)
+    assert "test_verify.py:" in report.kernel.line and report.kernel.shape == (8, 4)
 
 
 def test_a_wrong_kernel_fails_a_verified_call(wrong_exp):
@@ -218,10 +218,10 @@ def test_a_wrong_text_within_a_fused_kernel_is_named(make_card):
         z = card(y)
         return (z + 2) * y
 
-    found = gh.verify(fn, X)
-    assert not found and found.kernel.primitive == "wobble"
-    assert found.kernel.max_error == pytest.approx(0.01, rel=1e-2)
-    assert f"test_verify.py:{fn.__code__.co_firstlineno + 2}" in found.kernel.line
+    report = gh.verify(fn, X)
+    assert not report and report.kernel.primitive == "wobble"
+    assert report.kernel.max_error == pytest.approx(0.01, rel=1e-2)
+    assert f"test_verify.py:{fn.__code__.co_firstlineno + 2}" in report.kernel.line
 
 
 def test_a_wrong_kernel_of_a_backward_is_named_in_a_training_step(make_card):
@@ -236,9 +236,9 @@ def test_a_wrong_kernel_of_a_backward_is_named_in_a_training_step(make_card):
         opt.step()
         return loss
 
-    found = gh.verify(step, X)
-    assert not found and found.kernel.primitive == "wobble_slope"
-    assert f"test_verify.py:{step.__code__.co_firstlineno + 2}" in found.kernel.line
+    report = gh.verify(step, X)
+    assert not report and report.kernel.primitive == "wobble_slope"
+    assert f"test_verify.py:{step.__code__.co_firstlineno + 2}" in report.kernel.line
 
 
 def test_a_guard_that_no_capture_makes_is_said_to_be_missing(monkeypatch):

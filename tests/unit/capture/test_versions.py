@@ -212,7 +212,7 @@ def fn(x):
 @since_3_14
 @pytest.mark.parametrize("kind", ["Kind", "other"])
 def test_annotations_are_made_when_they_are_asked_for(kind):
-    made = []
+    outputs = []
     for wrap in (lambda fn: fn, gh.optimize("eager")):
         names: dict = {"gh": gh}
         exec(ANNOTATED.format(what="Missing"), names)
@@ -223,8 +223,8 @@ def test_annotations_are_made_when_they_are_asked_for(kind):
                 names["Missing"] = int
             results.append(fn(gh.ones(2)))
         names["Missing"] = str  # asked for once, they stay
-        made.append((results, fn(gh.ones(2))))
-    assert made[0] == made[1]
+        outputs.append((results, fn(gh.ones(2))))
+    assert outputs[0] == outputs[1]
 
 
 @since_3_14
@@ -244,7 +244,7 @@ def test_an_inner_function_that_is_returned_keeps_its_annotations():
     forward = annotationlib.Format.FORWARDREF
     for size in (3, 3, 4, 3):
         inner = captured(gh.ones(2), size)
-        found = annotationlib.get_annotations(inner, format=forward)
-        assert found["a"] == size and found["return"] == "text"
-        assert found["b"].__forward_arg__ == "Missing"
+        result = annotationlib.get_annotations(inner, format=forward)
+        assert result["a"] == size and result["return"] == "text"
+        assert result["b"].__forward_arg__ == "Missing"
         assert inner(1).tolist() == [2.0, 2.0]

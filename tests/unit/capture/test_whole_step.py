@@ -32,16 +32,16 @@ class Runs(Watcher):
 
 
 def test_a_whole_step_is_one_program_for_which_nothing_is_recorded():
-    found = step(*small(), convention="captured")
-    work, recorded = found.host_work, step(*small()).host_work
+    result = step(*small(), convention="captured")
+    work, recorded = result.host_work, step(*small()).host_work
     handed = work.handed
     assert work == HostWork(work.calls, captured=1, handed=handed)
     assert 0 < work.calls < recorded.calls and 0 < handed < 2 * recorded.arrays
-    assert found.counter.total() == step(*small()).counter.total()
+    assert result.counter.total() == step(*small()).counter.total()
 
 
 def test_what_is_counted_is_what_a_real_one_does():
-    told = step(*small(), convention="captured")
+    predicted = step(*small(), convention="captured")
     model, loss, optimizer, inputs = small()
 
     def train():
@@ -62,8 +62,8 @@ def test_what_is_counted_is_what_a_real_one_does():
             runs.unwatch()
         with CallCounter(backends.current()) as counter, no_collection():
             captured()
-    assert told.host_work.captured == runs.programs
-    assert abs(told.host_work.calls - counter.calls) < 0.1 * counter.calls
+    assert predicted.host_work.captured == runs.programs
+    assert abs(predicted.host_work.calls - counter.calls) < 0.1 * counter.calls
 
 
 @pytest.mark.parametrize("steps", [1, 3])

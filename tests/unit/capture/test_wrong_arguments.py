@@ -81,10 +81,10 @@ def outcome(fn, x) -> tuple[str, str]:
 
 def cases():
     """(source, argument) of functions that call one thing."""
-    for kind, made in CONTAINERS.items():
+    for kind, result in CONTAINERS.items():
         for name in dir(kind):
             if name not in UNTRIED and callable(getattr(kind, name)):
-                for x, args, form in itertools.product(made, ARGUMENTS, FORMS):
+                for x, args, form in itertools.product(result, ARGUMENTS, FORMS):
                     yield form.format(call=f"x.{name}({args})", made=x), x
     for name, args, form in itertools.product(BUILTINS, OF_BUILTINS, FORMS[::2]):
         yield form.format(call=f"{name}({args})", made="0"), "0"
@@ -94,17 +94,17 @@ def cases():
 def test_calls_are_as_in_python(part):
     chosen = random.Random(part).sample(sorted(cases()), 150)
     wrong = []
-    for source, made in chosen:
+    for source, result in chosen:
         space = dict(globals())
         try:
             exec(source, space)
         except SyntaxError:  # a generator among other arguments
             continue
-        plain = [outcome(space["fn"], eval(made)) for _ in range(2)]
+        plain = [outcome(space["fn"], eval(result)) for _ in range(2)]
         captured = gh.optimize("eager")(space["fn"])
-        got = [outcome(captured, eval(made)) for _ in range(2)]
+        got = [outcome(captured, eval(result)) for _ in range(2)]
         if got != plain:
-            wrong.append((source, made, plain, got))
+            wrong.append((source, result, plain, got))
     assert wrong == []
 
 

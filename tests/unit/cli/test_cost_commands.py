@@ -62,9 +62,9 @@ def test_profile_writes_what_is_asked_for(script, tmp_path):
 def test_a_slower_run_fails(script, tmp_path):
     data = tmp_path / "p.json"
     run("profile", script, "--json", data)
-    found = json.loads(data.read_text())
-    found["median_step"]["steady_ns"] = [1000] * 3
-    data.write_text(json.dumps(found))
+    numbers = json.loads(data.read_text())
+    numbers["median_step"]["steady_ns"] = [1000] * 3
+    data.write_text(json.dumps(numbers))
     run("profile", script, "--against", data, "--fail-above", "3", code=1)
 
 

@@ -84,8 +84,8 @@ def test_a_run_on_the_digits_is_a_model(tmp_path, monkeypatch):
     for name in ("run", "run/checkpoint.safetensors"):
         done, _ = export(name, "--sizes", "input=1x1x8x8", "--out", "out")
         assert done.exit_code == 0, done.output
-        found = gh.load("out/predict.safetensors")["0.weight"].numpy()
-        np.testing.assert_array_equal(found, run.model[0].weight.numpy())
+        result = gh.load("out/predict.safetensors")["0.weight"].numpy()
+        np.testing.assert_array_equal(result, run.model[0].weight.numpy())
 
 
 def test_onnx_files_come_and_go(folder, tmp_path):

@@ -148,20 +148,20 @@ def test_a_smoke_run_of_bench_prints_no_ratio(tmp_path, monkeypatch):
 
 @pytest.mark.quick
 def test_the_list_of_commands_says_each_in_a_line():
-    told = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).output
-    rows = told.partition("Commands:\n")[2].splitlines()
+    text = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["--help"]).output
+    rows = text.partition("Commands:\n")[2].splitlines()
     assert len(rows) == len(main.commands) and not any(row.endswith("...") for row in rows)
 
 
 @pytest.mark.parametrize("command", ["profile", "flops"])
 @pytest.mark.quick
 def test_errors_of_a_target_name_the_command(command):
-    told = CliRunner().invoke(main, [command, "resnet51"]).output
+    text = CliRunner().invoke(main, [command, "resnet51"]).output
     expected = (
         rf"{command}: expected a script(, module:function)? or the name of a model; got 'resnet51'"
     )
-    assert re.search(expected, told)
-    assert "Did you mean 'resnet50'?" in told
+    assert re.search(expected, text)
+    assert "Did you mean 'resnet50'?" in text
     assert "No such option '--stepz'" in CliRunner().invoke(main, [command, "--stepz"]).output
 
 

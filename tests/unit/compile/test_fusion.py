@@ -49,10 +49,10 @@ def test_values_of_narrow_floats_are_rounded_once_and_stored_as_they_are():
         return positions, positions + 1, filled, (positions * filled).sum(), -positions
 
     with flags.override(compile="always"):
-        found = [x.numpy() for x in values()]
+        results = [x.numpy() for x in values()]
     with gh.backends.use("numpy"):
         expected = [x.numpy() for x in values()]
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(results, expected, strict=True):
         np.testing.assert_array_equal(a.view(np.uint16), b.view(np.uint16))
 
 
@@ -61,6 +61,6 @@ def test_what_a_value_is_gathered_from_is_stored_though_its_axis_has_size_1(shap
     """Each element is read where it was made, but at a position that is computed."""
     x = gh.tensor(np.arange(1, 7, dtype=np.float32)[: np.prod(shape)].reshape(shape))
     index = gh.tensor(np.zeros(1, np.int64))
-    made = x / 3
-    taken = gh.take(made, index, axis=shape.index(1)) * 2
+    result = x / 3
+    taken = gh.take(result, index, axis=shape.index(1)) * 2
     np.testing.assert_allclose(taken.numpy(), x.numpy() / 3 * 2, rtol=1e-6)

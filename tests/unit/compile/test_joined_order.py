@@ -132,5 +132,5 @@ def test_parts_of_an_operand_exchange_their_places_though_nobody_reads_it_any_mo
         gh.eval(doubled)
         turned = gh.concat([doubled[32:] + doubled[:32], doubled[:32] * 3], axis=0)
         del doubled
-        found = turned.numpy()
-    np.testing.assert_array_equal(found, np.concatenate([2 * (x[32:] + x[:32]), 6 * x[:32]]))
+        result = turned.numpy()
+    np.testing.assert_array_equal(result, np.concatenate([2 * (x[32:] + x[:32]), 6 * x[:32]]))

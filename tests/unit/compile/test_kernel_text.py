@@ -49,9 +49,9 @@ def values(dtype="float32", count=5):
 def steps_of(*results):
     """The kinds and names of the steps that make the results, which are computed."""
     with program.plans_kept():
-        made = program.compiled(record.describe(record.recorder.pending))
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
     gh.eval(*results)
-    return [(info.kind, info.name) for info in made.step_infos()]
+    return [(info.kind, info.name) for info in kernel_program.step_infos()]
 
 
 def assert_close(got, expected, dtype):
@@ -148,15 +148,15 @@ def test_attrs_stand_in_the_text(backend):
 
 def test_the_cost_decides_what_is_computed_again(backend):
     """A costly value that two others need is stored."""
-    made = []
+    results = []
     for name, cost in (("test_cheap", 1), ("test_costly", 90)):
         card = define(name, softsign, kernel=KernelText("{x} / (1 + fabsf({x}))", cost))
         y = card(values())
-        made.append(len(steps_of(y.sum(), (y * y).sum(), gh.sort(y))))
+        results.append(len(steps_of(y.sum(), (y * y).sum(), gh.sort(y))))
         x = gh.ones((8, 8))
         y = card(x)
-        made[-1] = len(steps_of(y.sum(axis=0), (y * 2).sum(axis=1)))
-    assert made[0] < made[1]
+        results[-1] = len(steps_of(y.sum(axis=0), (y * 2).sum(axis=1)))
+    assert results[0] < results[1]
 
 
 def test_training_through_a_card_of_ones_own(backend):
@@ -200,13 +200,15 @@ def test_a_text_that_does_not_compile_is_told_and_left_to_the_host(backend):
     cards = [define(name, softsign, kernel=text) for name, text in WRONG.items()]
     x = values()
     ys = [card(good(x)) for card in cards]
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as messages:
         kinds = steps_of(*ys)
     assert sorted(name for kind, name in kinds if kind == "host") == sorted(WRONG)
     for name, text in WRONG.items():
-        (message,) = [str(w.message) for w in told if f"{name} of float32" in str(w.message)]
+        (message,) = [str(w.message) for w in messages if f"{name} of float32" in str(w.message)]
         assert text in message
-    assert any("no_such_function" in str(w.message) and "error:" in str(w.message) for w in told)
+    assert any(
+        "no_such_function" in str(w.message) and "error:" in str(w.message) for w in messages
+    )
     for y in ys:
         assert_close(y, softsign(softsign(x.numpy())), "float32")
     with warnings.catch_warnings():
@@ -271,9 +273,9 @@ def test_a_wrong_composition_is_told_and_left_out(backend):
         with flags.override(strict=True), pytest.raises(BackendError, match=f"{name}.*{said}"):
             card(x).numpy()
     ys = [primitives[name](x) for name in WRONG_COMPOSITIONS]
-    with pytest.warns(UserWarning, match="composition of") as told:
+    with pytest.warns(UserWarning, match="composition of") as messages:
         kinds = steps_of(*ys)
-    assert len(told) == len(WRONG_COMPOSITIONS)
+    assert len(messages) == len(WRONG_COMPOSITIONS)
     assert sorted(name for kind, name in kinds if kind == "host") == sorted(WRONG_COMPOSITIONS)
     for y in ys:
         assert_close(y, softsign(x.numpy()), "float32")
@@ -284,16 +286,16 @@ def test_a_wrong_composition_is_told_and_left_out(backend):
 
 def keys_of(name, *kernels):
     """The keys of one recording with each of the kernels."""
-    found = []
+    results = []
     for kernel in kernels:
         card = define(name, softsign, **kernel)
         x = values()
         for _ in range(store.LARGE_NODES):
             x = card(x)
-        found.append(store.key_of(record.describe(record.recorder.pending)))
+        results.append(store.key_of(record.describe(record.recorder.pending)))
         record.recorder.forget()
         del primitives[name]
-    return found
+    return results
 
 
 def test_code_is_stored_under_the_texts_of_cards(backend):

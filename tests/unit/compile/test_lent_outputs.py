@@ -48,9 +48,9 @@ def computed(function, lends: bool):
         program.plans_kept(),
     ):
         results = function(*map(gh.asarray, arrays))
-        made = program.compiled(record.describe(record.recorder.pending))
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
         gh.eval(*results)
-    return [x.numpy() for x in results], made.plan
+    return [x.numpy() for x in results], kernel_program.plan
 
 
 @pytest.mark.parametrize("function", [chain, table])
@@ -89,9 +89,9 @@ def test_a_product_that_is_scattered_into_lies_where_the_sum_goes():
     added = next(x for x in plan.schedule if x.node is not None and x.node.op == "scatter_add")
     target = next(iter(added.writes()))
     assert target in added.reads()
-    made = {b for x in plan.schedule for b in x.writes() if b.host is target}
-    assert made  # the product is computed there …
-    copies = [x for x in plan.schedule if x.node is None and x.reads() & made]
+    results = {b for x in plan.schedule for b in x.writes() if b.host is target}
+    assert results  # the product is computed there …
+    copies = [x for x in plan.schedule if x.node is None and x.reads() & results]
     assert not any(target in x.writes() for x in copies)  # … and not copied
 
 

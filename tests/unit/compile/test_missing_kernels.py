@@ -28,7 +28,7 @@ def backend():
 
 
 @pytest.fixture
-def told(backend):
+def fallbacks(backend):
     """A function that gives what fell back since."""
     before = backend.fallbacks.copy()
     return lambda: backend.fallbacks.since(before)
@@ -63,49 +63,51 @@ LACKING = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LACKING)
-def test_what_no_kernel_computes_is_counted_and_named(told, name, mode):
+def test_what_no_kernel_computes_is_counted_and_named(fallbacks, name, mode):
     with flags.override(compile=mode):
         LACKING[name]().numpy()
-    (row,) = [row for row in told().rows if row.card == name]
-    assert told()[name] == told().rows[row] >= 1
+    (row,) = [row for row in fallbacks().rows if row.card == name]
+    assert fallbacks()[name] == fallbacks().rows[row] >= 1
     assert row.line.startswith(__file__)
     assert "float" in row.reason or "complex" in row.reason
 
 
-def test_every_run_is_counted_also_of_calls_that_are_replayed(told):
+def test_every_run_is_counted_also_of_calls_that_are_replayed(fallbacks):
     x = definite(8)
     with flags.override(compile="always"):
         for _ in range(5):
             gh.linalg.cholesky(x * 2).numpy()
-    (row,) = told().rows
-    assert told() == {"cholesky": 5} and told().rows[row] == 5 and not told().uncompiled
+    (row,) = fallbacks().rows
+    assert (
+        fallbacks() == {"cholesky": 5} and fallbacks().rows[row] == 5 and not fallbacks().uncompiled
+    )
 
 
-def test_what_kernels_compute_is_no_fallback(told):
+def test_what_kernels_compute_is_no_fallback(fallbacks):
     with flags.override(compile="always"):
         y = gh.exp(draw(8, 8)) @ draw(8, 8)
         (gh.sum(y, axis=0) + gh.cumulative_sum(y[0]) * 0).numpy()
         gh.zeros((0, 3)).sum(axis=0).numpy()  # nothing to compute
         (gh.sort(y, axis=0) + gh.argmax(y) + gh.topk(y, 3).indices.sum()).numpy()
-    assert not told() and not told().uncompiled
+    assert not fallbacks() and not fallbacks().uncompiled
 
 
-def test_a_function_of_the_users_is_no_fallback(backend, told):
+def test_a_function_of_the_users_is_no_fallback(backend, fallbacks):
     with backend.replace("sort", lambda x, *, axis, **_: (np.sort(x, axis), np.argsort(x, axis))):
-        assert primitives["sort"] and "sort" not in told()
+        assert primitives["sort"] and "sort" not in fallbacks()
         with flags.override(compile="always", strict=True):
             gh.sort(draw(5)).numpy()
-    assert not told()
+    assert not fallbacks()
 
 
-def test_short_recordings_are_told_apart(told, monkeypatch):
+def test_short_recordings_are_told_apart(fallbacks, monkeypatch):
     """Nothing is missing: compiling them is not yet worth it, or switched off."""
     monkeypatch.setattr(program, "programs", {})
     for mode, reason in (("auto", "not yet worth it"), ("never", "GH_COMPILE=never")):
         with flags.override(compile=mode, strict=True):
             (draw(3) + 1.25).numpy()
-        assert any(reason in why for why in told().uncompiled)
-    assert not told() and sum(told().uncompiled.values()) == 2
+        assert any(reason in why for why in fallbacks().uncompiled)
+    assert not fallbacks() and sum(fallbacks().uncompiled.values()) == 2
 
 
 # -- refused ----------------------------------------------------------------------------------
@@ -113,23 +115,23 @@ def test_short_recordings_are_told_apart(told, monkeypatch):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LACKING)
-def test_strict_refuses_it_in_every_mode(told, name, mode):
+def test_strict_refuses_it_in_every_mode(fallbacks, name, mode):
     with flags.override(compile=mode, strict=True), pytest.raises(BackendError) as refused:
         LACKING[name]().numpy()
     text = str(refused.value)
     assert f"'{name}', called at {__file__}" in text and "strict" in text
     assert "float" in text or "complex" in text
-    assert not told()
+    assert not fallbacks()
 
 
-def test_strict_refuses_a_new_kind_of_call_where_it_stands(told):
+def test_strict_refuses_a_new_kind_of_call_where_it_stands(fallbacks):
     x = definite(23)
     with flags.override(strict=True), pytest.raises(BackendError, match="'cholesky', called at"):
         gh.linalg.cholesky(x)
     assert (x + 1).numpy().shape == (23, 23)  # what was recorded before is as it was
 
 
-def test_strict_that_is_set_later_refuses_before_anything_is_overwritten(told):
+def test_strict_that_is_set_later_refuses_before_anything_is_overwritten(fallbacks):
     """The call is known and recorded without a look; its Program does not begin."""
     with flags.override(compile="always"):
         w = definite(70) * 2
@@ -155,12 +157,12 @@ def without_compiler(monkeypatch):
     monkeypatch.setattr(program, "warned", set())
 
 
-def test_a_program_that_does_not_compile_is_a_fallback(told, monkeypatch):
+def test_a_program_that_does_not_compile_is_a_fallback(fallbacks, monkeypatch):
     without_compiler(monkeypatch)
     with flags.override(compile="always"), pytest.warns(UserWarning, match="no C compiler"):
         y = gh.exp(draw(3, 7)) * 1.0625
         y.numpy()
-    (row,) = told().rows
+    (row,) = fallbacks().rows
     assert row.card == "program" and "no C compiler" in row.reason and row.line
     y = gh.exp(draw(3, 7)) * 1.0625
     match = "a Program, called at .*no C compiler"
@@ -168,7 +170,7 @@ def test_a_program_that_does_not_compile_is_a_fallback(told, monkeypatch):
         y.numpy()
 
 
-def test_the_warning_names_the_kernel_that_the_compiler_refused(told, monkeypatch):
+def test_the_warning_names_the_kernel_that_the_compiler_refused(fallbacks, monkeypatch):
     monkeypatch.setattr(program, "warned", set())
     monkeypatch.setattr(primitives["expm1"], "kernel", KernelText("no_such_function({x}) +"))
     with flags.override(compile="always"), warnings.catch_warnings(record=True) as caught:
@@ -178,7 +180,7 @@ def test_the_warning_names_the_kernel_that_the_compiler_refused(told, monkeypatc
     (message,) = [str(w.message) for w in caught if "not compiled" in str(w.message)]
     assert "kernel 1, expm1 + sub: " in message and "no_such_function" in message
     assert "Install gcc" not in message and "Report it" in message
-    assert {row.card for row in told().rows} == {"program", "cholesky"}
+    assert {row.card for row in fallbacks().rows} == {"program", "cholesky"}
 
 
 # -- shown ------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def test_profile_report_trace_and_explain_show_the_same_list(backend, tmp_path):
     assert explained.fallbacks.lines() == [line] and f"fallbacks\n  {line}" in str(explained)
 
 
-def test_captured_functions_fall_back_with_their_line(backend, told):
+def test_captured_functions_fall_back_with_their_line(backend, fallbacks):
     def step(x):
         y = gh.abs(x)
         return gh.linalg.cholesky(y) * 2
@@ -228,7 +230,7 @@ def test_captured_functions_fall_back_with_their_line(backend, told):
     captured, x = gh.optimize(step), definite(61)
     for _ in range(3):
         captured(x).numpy()
-    ((row, runs),) = told().rows.items()
+    ((row, runs),) = fallbacks().rows.items()
     assert row.card == "cholesky" and runs == 3
     assert row.line == f"{__file__}:{step.__code__.co_firstlineno + 2}"
 

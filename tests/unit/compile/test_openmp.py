@@ -41,9 +41,9 @@ def copy_of_runtime(path: Path, name: bytes) -> Path:
     return path
 
 
-def counts_with(*copies: Path, told: int):
+def counts_with(*copies: Path, index: int):
     """The threads of a kernel, with these copies loaded, of which one is told how many."""
-    command = [sys.executable, "-c", CHILD, str(told), *map(str, copies)]
+    command = [sys.executable, "-c", CHILD, str(index), *map(str, copies)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -52,7 +52,7 @@ def counts_with(*copies: Path, told: int):
 @pytest.mark.slow
 def test_kernels_use_the_runtime_that_was_there_first(tmp_path):
     copy = copy_of_runtime(tmp_path / "libgomp-0123.so.1", b"libgomq.so.1")
-    assert counts_with(copy, told=0) == ["11", "33", "3"]
+    assert counts_with(copy, index=0) == ["11", "33", "3"]
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -60,4 +60,4 @@ def test_pytorchs_runtime_is_taken_of_several(tmp_path, first):
     other = copy_of_runtime(tmp_path / "other.libs" / "libgomp-0123.so.1", b"libgomq.so.1")
     of_pytorch = copy_of_runtime(tmp_path / "torch.libs" / "libgomp-4567.so.1", b"libgomr.so.1")
     copies = (of_pytorch, other) if first else (other, of_pytorch)
-    assert counts_with(*copies, told=copies.index(of_pytorch)) == ["11", "33", "3"]
+    assert counts_with(*copies, index=copies.index(of_pytorch)) == ["11", "33", "3"]

@@ -78,8 +78,8 @@ def test_what_reads_a_sum_waits_until_others_are_computed():
         second = total(b @ a) * 0.5
         return first, second, square @ large
 
-    found = words(plan_of(work, SQUARE, SQUARE, (4 * SIZE, 4 * SIZE)))
-    assert [word for word in found if word != "reorder"] == [
+    result = words(plan_of(work, SQUARE, SQUARE, (4 * SIZE, 4 * SIZE)))
+    assert [word for word in result if word != "reorder"] == [
         "matmul",
         "matmul",
         "start all_reduce",
@@ -118,9 +118,9 @@ def test_starts_stay_in_the_order_of_the_calls():
         late, early = total(c), total(a + 1)  # of which the second could start first
         return late + early
 
-    found = plan_of(work, SQUARE, SQUARE)
+    result = plan_of(work, SQUARE, SQUARE)
     starts = [
-        step.node.inputs[0].op for step in found.schedule if getattr(step, "part", "") == "start"
+        step.node.inputs[0].op for step in result.schedule if getattr(step, "part", "") == "start"
     ]
     assert starts == ["matmul", "add"]
 
@@ -130,9 +130,9 @@ def test_a_collective_of_a_collective_waits_for_it():
         once = total(a)
         return once @ a, total(once + 1), total(total(a * 3))
 
-    found = words(plan_of(work, SQUARE))
-    assert found.count("start all_reduce") == 2 and found.count("all_reduce") == 4
-    assert found.index("all_reduce") < found.index("add") < len(found) - 2
+    result = words(plan_of(work, SQUARE))
+    assert result.count("start all_reduce") == 2 and result.count("all_reduce") == 4
+    assert result.index("all_reduce") < result.index("add") < len(result) - 2
 
 
 def test_what_nothing_runs_beside_is_one_step():
@@ -180,11 +180,11 @@ def test_gathers_of_what_is_there_from_the_start_do_not_all_begin_at_once():
 
     layers = 16
     plan = plan_of(work, SQUARE, *[(SIZE // 2, SIZE)] * layers)
-    found = words(plan)
+    result = words(plan)
     blocking = 2 * 4 * SIZE * SIZE + 4 * SIZE * SIZE  # of one layer: operand, weight, result
-    assert found.index("all_gather") < 4
+    assert result.index("all_gather") < 4
     assert live_bytes(plan.schedule).max() <= blocking + blocking // MOST_GROWTH
-    assert sum(word == "all_gather" for word in found) == layers
+    assert sum(word == "all_gather" for word in result) == layers
 
 
 def test_scattered_sums_are_waited_for_before_their_operands_pile_up():

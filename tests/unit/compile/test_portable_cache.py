@@ -76,8 +76,8 @@ def test_bad_files_are_refused_and_nothing_is_written(tmp_path):
 
 
 def test_the_command_takes_one_of_its_options(tmp_path):
-    found = CliRunner().invoke(main, ["cache", "--clear", "--export", str(tmp_path / "file")])
-    assert found.exit_code == 2 and "one of" in found.output
+    result = CliRunner().invoke(main, ["cache", "--clear", "--export", str(tmp_path / "file")])
+    assert result.exit_code == 2 and "one of" in result.output
 
 
 @pytest.mark.slow

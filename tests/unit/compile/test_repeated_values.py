@@ -61,16 +61,16 @@ def spread(order: tuple[int, ...]):
 @pytest.mark.parametrize("order, counts", [((0, 2, 3, 1), [3, 2]), ((1, 0, 2, 3), [1, 1])])
 def test_what_follows_a_sum_along_wide_strides_is_stored(order, counts, monkeypatch):
     """The innermost axis in memory counts, not the last one."""
-    ends, found = [], []
+    ends, results = [], []
     for cost in (lower.REPEATED_COST, 1 << 30):
         monkeypatch.setattr(lower, "REPEATED_COST", cost)
         monkeypatch.setattr(program, "programs", {})
         with gh.profile() as prof:
             y = spread(order)
             gh.eval(y)
-        found.append(len(prof.kernels()))
+        results.append(len(prof.kernels()))
         ends.append(y.numpy().tobytes())
-    assert found == counts
+    assert results == counts
     assert ends[0] == ends[1]
 
 

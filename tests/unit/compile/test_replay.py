@@ -106,10 +106,10 @@ def test_replay_records_the_same(name, tracked):
     with replay.in_python():
         nodes, values = recorded(PROGRAMS[name], tracked)
     for _ in range(4):  # all new, partly replayed, replayed
-        again, found = recorded(PROGRAMS[name], tracked)
+        again, result = recorded(PROGRAMS[name], tracked)
         assert again == nodes
-        assert len(found) == len(values)
-        for a, b in zip(found, values, strict=True):
+        assert len(result) == len(values)
+        for a, b in zip(result, values, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -142,9 +142,9 @@ def test_training_is_the_same(name, autocast):
 
     with replay.in_python():
         losses, parameters = training(optimizer, autocast)
-    found, made = training(optimizer, autocast)
-    assert found == losses
-    for a, b in zip(made, parameters, strict=True):
+    result, output = training(optimizer, autocast)
+    assert result == losses
+    for a, b in zip(output, parameters, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -182,10 +182,10 @@ def test_watchers_are_told_the_same():
         expected = counted(run)
     for _ in range(3):
         run()
-    found = counted(run)
-    assert found[:2] == expected[:2]
-    assert [event[:5] for event in found[2]] == [event[:5] for event in expected[2]]
-    stacks = [[stack_within(event) for event in events] for *_, events in (found, expected)]
+    result = counted(run)
+    assert result[:2] == expected[:2]
+    assert [event[:5] for event in result[2]] == [event[:5] for event in expected[2]]
+    stacks = [[stack_within(event) for event in events] for *_, events in (result, expected)]
     assert stacks[0] == stacks[1]
 
 
@@ -233,10 +233,10 @@ def test_calls_with_several_results_are_replayed_but_where_they_are_watched():
     for _ in range(3):
         call()
     assert runs(call) == 0
-    found = []
-    assert runs(lambda: found.extend(counted(call))) == 2
-    assert found[:2] == list(expected[:2])
-    assert [event[:5] for event in found[2]] == [event[:5] for event in expected[2]]
+    results = []
+    assert runs(lambda: results.extend(counted(call))) == 2
+    assert results[:2] == list(expected[:2])
+    assert [event[:5] for event in results[2]] == [event[:5] for event in expected[2]]
 
 
 @needs_replay
@@ -269,9 +269,9 @@ def test_scalars_that_vary_need_no_new_calls_and_stay_themselves():
         before = count
     for special in (0.0, -0.0, float("inf"), float("nan"), 0.5, 2, True, 10**6):
         for _ in range(3):
-            found = (gh.asarray([1.0, -1.0]) * special).numpy()
-            np.testing.assert_array_equal(found, np.array([1, -1], "f") * np.float32(special))
-            assert np.signbit(found[0]) == np.signbit(np.float32(special))
+            result = (gh.asarray([1.0, -1.0]) * special).numpy()
+            np.testing.assert_array_equal(result, np.array([1, -1], "f") * np.float32(special))
+            assert np.signbit(result[0]) == np.signbit(np.float32(special))
 
 
 @needs_replay
@@ -352,21 +352,21 @@ def test_calls_that_are_evaluated_while_they_are_collected_are_not_replayed(monk
 @needs_replay
 def test_a_watcher_may_evaluate_in_the_middle_of_a_call():
     class Reads(Watcher):
-        seen: ClassVar[list] = []
+        sizes: ClassVar[list] = []
 
         def op(self, call, result, begin_ns):
-            self.seen.append(result.numpy().size)
+            self.sizes.append(result.numpy().size)
 
     x, layer, reads = gh.ones((4, 4)), nn.LayerNorm(4), Reads()
     for _ in range(3):
         F.softmax(layer(x), dim=-1)
     reads.watch()
     try:
-        made = [F.softmax(layer(x), dim=-1) for _ in range(20)]
+        results = [F.softmax(layer(x), dim=-1) for _ in range(20)]
     finally:
         reads.unwatch()
-    assert len(reads.seen) % 20 == 0
-    assert [y.sum().item() for y in made] == [4.0] * 20
+    assert len(reads.sizes) % 20 == 0
+    assert [y.sum().item() for y in results] == [4.0] * 20
 
 
 @needs_replay
@@ -414,9 +414,9 @@ def test_a_replaced_primitive_is_used_at_once_and_no_longer_than_asked():
 
 @needs_replay
 def test_gradients_of_gradients_hooks_and_kept_graphs():
-    x, seen = data(4).requires_grad_(), []
+    x, log = data(4).requires_grad_(), []
     for _ in range(4):
-        seen.clear()
+        log.clear()
         y = (F.gelu(x) ** 2).sum()
         (first,) = gh.autograd.grad(y, x, create_graph=True)
         (second,) = gh.autograd.grad(first.sum(), x)
@@ -426,11 +426,11 @@ def test_gradients_of_gradients_hooks_and_kept_graphs():
             (expected,) = gh.autograd.grad(g.sum(), x)
         np.testing.assert_array_equal(second.numpy(), expected.numpy())
         u = F.relu(x * 3)
-        u.register_hook(lambda g: seen.append(g) or g * 2)
+        u.register_hook(lambda g: log.append(g) or g * 2)
         v = u.sum()
         v.backward(retain_graph=True)
         v.backward()
-        assert len(seen) == 2
+        assert len(log) == 2
         np.testing.assert_array_equal(x.grad.numpy(), np.where(x.numpy() > 0, 12, 0))
         x.grad = None
 
@@ -441,13 +441,13 @@ def test_threads_record_for_themselves():
 
     def work(seed: int):
         try:
-            w, found = gh.asarray(np.full((6, 6), seed, "f")).requires_grad_(), []
+            w, results = gh.asarray(np.full((6, 6), seed, "f")).requires_grad_(), []
             for _ in range(50):
                 w.grad = None
                 F.softmax(x @ w, dim=-1)[:, 0].sum().backward()
-                found.append(w.grad.numpy())
-            for g in found:
-                np.testing.assert_array_equal(g, found[0])
+                results.append(w.grad.numpy())
+            for g in results:
+                np.testing.assert_array_equal(g, results[0])
         except Exception as error:
             failed.append(error)
 

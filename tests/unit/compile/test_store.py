@@ -31,9 +31,9 @@ def model(scale=0.7):
         y = gh.tanh(y @ x) * scale + i % 3
     return y.sum()
 """
-made: dict = {}
-exec(SCRIPT, made)
-model = made["model"]
+names: dict = {}
+exec(SCRIPT, names)
+model = names["model"]
 
 
 def forget_programs() -> None:
@@ -80,11 +80,11 @@ def test_a_program_is_found_again_without_compiling(empty, monkeypatch):
     with flags.override(verify=False):
         assert model().item() == value
     after = [e.program.step_infos() for e in program.programs.values()]
-    told = [
-        [[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in found]
-        for found in (before, after)
+    messages = [
+        [[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in result]
+        for result in (before, after)
     ]
-    assert told[0] == told[1]
+    assert messages[0] == messages[1]
 
 
 def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):

@@ -91,9 +91,9 @@ def entries() -> list[Path]:
 
 def test_compiled_code_is_kept_and_found_again(fresh):
     compute()
-    made = entries()
-    assert made and all(disk_cache.read_entry(path) for path in made)
-    stamps = [path.stat().st_ino for path in made]
+    result = entries()
+    assert result and all(disk_cache.read_entry(path) for path in result)
+    stamps = [path.stat().st_ino for path in result]
     flags.cc = script(fresh, "exit 1")  # nothing may be compiled again
     forget_compiled()
     compute()
@@ -305,12 +305,12 @@ def test_several_processes_share_the_cache(fresh):
 
 @pytest.mark.slow
 def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
-    made, real = [], onednn.OnednnLibrary
+    results, real = [], onednn.OnednnLibrary
 
     class Slow(real):
         def __init__(self):
             time.sleep(0.05)
-            made.append(self)
+            results.append(self)
             super().__init__()
 
     monkeypatch.setattr(onednn, "OnednnLibrary", Slow)
@@ -327,7 +327,7 @@ def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert errors == [] and len(made) == 1
+    assert errors == [] and len(results) == 1
 
 
 def test_a_onednn_that_does_not_load(fresh):

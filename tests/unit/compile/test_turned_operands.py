@@ -29,12 +29,12 @@ def gradient(x, g, total):
 
 @pytest.mark.parametrize("size", [4, 32])
 def test_sums_of_what_lies_otherwise(alone, size):
-    (x, g), given = operands(size)
-    results = gradient(*given, lambda v: gh.sum(v, (0, 2, 3)))
+    (x, g), inputs = operands(size)
+    results = gradient(*inputs, lambda v: gh.sum(v, (0, 2, 3)))
     gh.eval(*results)
     wanted = gradient(x, g, lambda v: v.sum((0, 2, 3), dtype=np.float64))
     for result, exact in zip(results, wanted, strict=True):
         np.testing.assert_allclose(result.numpy(), exact, rtol=1e-4, atol=1e-3)
     # The masked values and their sum; of many also a copy channels last, and its sum with x.
-    made = [info.name for info in steps() if info.name != "permute"]
-    assert len(made) == (1 if size == 4 else 3)
+    outputs = [info.name for info in steps() if info.name != "permute"]
+    assert len(outputs) == (1 if size == 4 else 3)

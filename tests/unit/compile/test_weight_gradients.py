@@ -20,12 +20,12 @@ CASES = {  # channels in and out, kernel, size, options
 
 def gradient(backend: str, case, dtype: str):
     """The weight's gradient on a backend."""
-    channels, made, kernel, size, options = case
+    channels, out_channels, kernel, size, options = case
     rng = np.random.default_rng(0)
     groups = options.get("groups", 1)
     x, w = (
         rng.standard_normal(shape, dtype=np.float32)
-        for shape in ((2, channels, size, size), (made, channels // groups, kernel, kernel))
+        for shape in ((2, channels, size, size), (out_channels, channels // groups, kernel, kernel))
     )
     with gh.backends.use(backend), flags.override(compile="always"):
         x, w = (gh.asarray(a).astype(dtype) for a in (x, w))
@@ -36,8 +36,8 @@ def gradient(backend: str, case, dtype: str):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CASES)
 def test_weight_gradients_are_those_of_the_references(name, dtype):
-    found, expected = (gradient(backend, CASES[name], dtype) for backend in ("lazy", "numpy"))
+    result, expected = (gradient(backend, CASES[name], dtype) for backend in ("lazy", "numpy"))
     tolerance = 1e-5 if dtype == "float32" else 2e-2
     np.testing.assert_allclose(
-        found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
+        result, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
     )

@@ -50,17 +50,17 @@ def test_tensors_lie_where_the_batch_was_stacked(make, stacked):
 
 
 def test_tensors_of_workers_lie_in_the_memory_that_processes_share(monkeypatch):
-    made, array_at = [], shared.array_at
+    results, array_at = [], shared.array_at
 
     def noting(lease, place, copy):
         out = array_at(lease, place, copy)
-        made.append((lease, copy, out))
+        results.append((lease, copy, out))
         return out
 
     monkeypatch.setattr(shared, "array_at", noting)
     batches = list(DataLoader(TensorDataset(np.ones((6, 2)), np.arange(6)), 3, num_workers=1))
-    uncopied = [(lease, x) for lease, copy, x in made if not copy]
-    assert len(made) == 2 * len(batches) and uncopied
+    uncopied = [(lease, x) for lease, copy, x in results if not copy]
+    assert len(results) == 2 * len(batches) and uncopied
     assert all(np.shares_memory(x.numpy(), lease) for lease, x in uncopied)
 
 

@@ -197,14 +197,14 @@ def test_shuffled_shards_go_on_in_the_middle(tmp_path, workers):
 
     first = make()
     running = iter(first)
-    given = [next(running).tolist() for _ in range(3)]
+    items = [next(running).tolist() for _ in range(3)]
     state = first.state_dict()
     rest = [batch.tolist() for batch in running]
     resumed = make()
     resumed.load_state_dict(state)
     assert [batch.tolist() for batch in resumed] == rest
-    assert sorted(sum(given + rest, [])) == list(range(12))
-    assert [batch.tolist() for batch in resumed] != given + rest
+    assert sorted(sum(items + rest, [])) == list(range(12))
+    assert [batch.tolist() for batch in resumed] != items + rest
 
 
 def test_a_shard_that_fails_leaves_no_file(tmp_path):

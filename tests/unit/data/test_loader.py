@@ -47,10 +47,10 @@ def fails_at_five(x):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_workers_error_comes_at_its_place_with_its_traceback(workers):
     data = ListDataset(range(20)).map(fails_at_five).prefetch(workers)
-    seen = []
+    log = []
     with pytest.raises(KeyError, match="sample five") as caught:
-        seen.extend(data)
-    assert seen == [0, 1, 2, 3, 4]
+        log.extend(data)
+    assert log == [0, 1, 2, 3, 4]
     frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "fails_at_five" in frames
     assert our_threads() == []

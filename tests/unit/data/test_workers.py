@@ -185,10 +185,10 @@ def test_without_batches():
 
 def test_a_workers_error_comes_once_at_its_place_with_its_traceback():
     loader = DataLoader(Numbers(fails_at=7), 2, num_workers=2, persistent_workers=True)
-    given = []
+    items = []
     with pytest.raises(KeyError, match="sample is broken") as caught:
-        given.extend(loader)
-    assert len(given) == 3
+        items.extend(loader)
+    assert len(items) == 3
     (note,) = caught.value.__notes__
     assert note.count("KeyError: ") == 1 and "in __getitem__" in note and "In worker" in note
     assert loader.pool is None
@@ -388,11 +388,11 @@ def test_resuming_with_a_generator(workers, stop):
 def test_batches_out_of_order_are_all_there():
     loader = DataLoader(Numbers(12, sleeps_s=0.005), 1, num_workers=3, in_order=False)
     running = iter(loader)
-    given = [next(running)["y"][1][0]]
+    labels = [next(running)["y"][1][0]]
     with pytest.raises(CheckpointError, match="in_order"):
         loader.state_dict()
-    given += [batch["y"][1][0] for batch in running]
-    assert sorted(given, key=int) == [str(i) for i in range(12)]
+    labels += [batch["y"][1][0] for batch in running]
+    assert sorted(labels, key=int) == [str(i) for i in range(12)]
 
 
 BAD_CALLS = {

@@ -81,18 +81,18 @@ def test_it_composes_with_transforms_and_checkpoint():
         rows = gh.vmap(lambda x: gh.matmul(gh.reshape(x, (1, 8)), weight.mT))(gh.asarray(X))
         value, tangent = gh.jvp(lambda w: gh.matmul(w, w.mT), (weight,), (weight,))
     assert rows.dtype is gh.bfloat16 and value.dtype is tangent.dtype is gh.bfloat16
-    seen = []
+    log = []
 
     def region(w):
         y = F.linear(gh.asarray(X), w)
-        seen.append(y.dtype)
+        log.append(y.dtype)
         return y
 
     tracked = gh.tensor(W, requires_grad=True)
     with gh.autocast("bfloat16"):
         y = gh.checkpoint(region)(tracked)
     y.float().sum().backward()
-    assert seen == [gh.bfloat16, gh.bfloat16] and tracked.grad.dtype is gh.float32
+    assert log == [gh.bfloat16, gh.bfloat16] and tracked.grad.dtype is gh.float32
 
 
 @pytest.mark.parametrize("backend", ["numpy", "lazy"])

@@ -46,14 +46,14 @@ def test_a_value_from_outside_is_no_part_of_a_call():
 
 
 def test_calls_are_themselves_when_they_are_unpickled():
-    made = [
+    results = [
         call_of(CARD["sum"], (X,), {"axes": (0,)}),
         input_call(3, X),
         source_call(CARD["constant"], {"value": np.zeros(3, "f")}),
         source_call(CARD["full"], {"shape": (2,), "value": 0.3, "dtype": gh.float32}),
         pick_call(call_of(CARD["qr"], (X,), {"mode": "reduced"}), 0),
     ]
-    assert all(pickle.loads(pickle.dumps(call)) is call for call in made)
+    assert all(pickle.loads(pickle.dumps(call)) is call for call in results)
 
 
 def test_pick_is_one_result():

@@ -43,14 +43,14 @@ def reduced(parts: np.ndarray, reduce: str) -> np.ndarray:
     return parts.sum(0, dtype=wide if floating else parts.dtype)
 
 
-def close(found: np.ndarray, expected: np.ndarray) -> None:
-    dtype = found.dtype
+def close(result: np.ndarray, expected: np.ndarray) -> None:
+    dtype = result.dtype
     rtol = {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype.name, 1e-6) * process.size
     if as_dtype(dtype).is_inexact:
         wide = np.complex128 if dtype.kind == "c" else np.float64
-        np.testing.assert_allclose(found.astype(wide), expected.astype(wide), rtol=rtol, atol=1e-6)
+        np.testing.assert_allclose(result.astype(wide), expected.astype(wide), rtol=rtol, atol=1e-6)
     else:
-        np.testing.assert_array_equal(found, expected.astype(dtype))
+        np.testing.assert_array_equal(result, expected.astype(dtype))
 
 
 def transport():
@@ -181,13 +181,13 @@ def subgroups(dtype):
     """Of two ranks in the other order, of the rest, and of one rank alone."""
     size = process.size
     for ranks in ((1, 0), tuple(range(size - 1, 0, -1)), (size - 1,)):
-        made = group(ranks)
+        result = group(ranks)
         if process.rank in ranks and len(ranks) > 1:
             x = operand(process.rank, dtype)
             out = np.empty((len(ranks), *SHAPE), x.dtype)
-            process.transport(made).all_gather(x, out)
+            process.transport(result).all_gather(x, out)
             np.testing.assert_array_equal(out, operands(dtype)[list(ranks)])
-            process.transport(made).broadcast(x, 1)
+            process.transport(result).broadcast(x, 1)
             np.testing.assert_array_equal(x, operand(ranks[1], dtype))
 
 
@@ -198,16 +198,16 @@ def barriers(dtype):
 
 def calls_from_another_thread(dtype):
     """One thread at a time, as where a Program runs in a thread of its own."""
-    found = []
+    results = []
 
     def run_all_gather():
         all_gather(dtype)
-        found.append(True)
+        results.append(True)
 
     thread = threading.Thread(target=run_all_gather)
     thread.start()
     thread.join()
-    assert found
+    assert results
 
 
 CASES = [

@@ -131,10 +131,10 @@ def loss_by_class(group):
     return loss
 
 
-def train(model, optimizer, given, placements=None, mesh=None, *, clip=None, loss_of=loss_of):
+def train(model, optimizer, inputs, placements=None, mesh=None, *, clip=None, loss_of=loss_of):
     """The losses of this rank's parts of the batches, and the parameters afterwards."""
     losses = []
-    for batch in given:
+    for batch in inputs:
         x, target = (
             gh.asarray(a) if mesh is None else dist.place(a, mesh, placements) for a in batch
         )
@@ -154,11 +154,11 @@ def alone(kind: str, rule: str, steps: int, **options):
     return train(model, OPTIMIZERS[rule](model.parameters()), batches(kind, steps), **options)
 
 
-def check_same(found, wanted, rtol: float, atol: float = 1e-5) -> None:
+def check_same(result, wanted, rtol: float, atol: float = 1e-5) -> None:
     """The mean of the ranks' losses is the loss of one process, and so are the parameters."""
-    losses = np.mean([losses for losses, _ in found], axis=0)
+    losses = np.mean([losses for losses, _ in result], axis=0)
     np.testing.assert_allclose(losses, wanted[0], rtol=rtol)
-    for _, parameters in found:
+    for _, parameters in result:
         for got, expected in zip(parameters, wanted[1], strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-3, atol=atol)
 

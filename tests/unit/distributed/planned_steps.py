@@ -76,7 +76,7 @@ def train_step(model, measure, optimizer, inputs) -> None:
 
 def measured(*args) -> list[tuple[int, int, int]]:
     """(peak, bytes that the transports sent, bytes that were counted) of this rank's steps."""
-    found = []
+    results = []
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
         model, measure, optimizer, specs = build(*args)
         inputs = [gh.asarray(np.zeros(shape, dtype)) for shape, dtype in specs]
@@ -88,8 +88,8 @@ def measured(*args) -> list[tuple[int, int, int]]:
             with gh.FlopCounter() as counter:
                 train_step(model, measure, optimizer, inputs)
             sent = sent_so_far() - before, sum(counter.sent_bytes().values())
-            found.append((gh.memory.stats().peak_allocated_bytes, *sent))
-    return found
+            results.append((gh.memory.stats().peak_allocated_bytes, *sent))
+    return results
 
 
 def predicted(kind: str, scheme: Scheme, rule: str = "AdamW", **named) -> list:

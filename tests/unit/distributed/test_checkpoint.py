@@ -66,8 +66,8 @@ def rows_saved(folder, begin, end):
     model = cut_in_rows(network())
     optimizer = gh.optim.AdamW(model.parameters(), lr=0.1)
     if begin:
-        told = dist.load_checkpoint(folder, model, optimizer)
-        assert told["step"] == begin, told
+        metadata = dist.load_checkpoint(folder, model, optimizer)
+        assert metadata["step"] == begin, metadata
     updated(model, optimizer, range(begin, end))
     dist.save_checkpoint(folder, model, optimizer, step=end, own=dist.rank()).wait()
     return [dist.gather(p).numpy() for p in model.parameters()]

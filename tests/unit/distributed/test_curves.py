@@ -25,7 +25,7 @@ ROWS = [
 @pytest.mark.parametrize(("kind", "rule", "name"), ROWS)
 def test_a_row_is_the_curve_of_one_process(ranks, kind, rule, name):
     task = tool.Task(kind, rule, name, STEPS)
-    found = ranks(tool.curves, [task], size=task.scheme.ranks)
-    losses = np.mean([own["losses"] for (own,) in found], 0)
+    result = ranks(tool.curves, [task], size=task.scheme.ranks)
+    losses = np.mean([own["losses"] for (own,) in result], 0)
     alone = tool.curve_alone(*tool.key_of(task))["losses"]
     np.testing.assert_allclose(losses, alone, rtol=tool.TOLERANCES[rule])

@@ -37,24 +37,24 @@ def sums_over_steps():
     gradients = rng.standard_normal((5, 2000)).astype(np.float32)
 
     def steps(transport):
-        found = []
+        results = []
         for gradient in gradients:
             transport.begin_step()
             out = np.empty_like(gradient)
             transport.all_reduce(gradient, out)
-            found.append(out)
-        return found, transport.kept[0]
+            results.append(out)
+        return results, transport.kept[0]
 
     return *wrapped(steps), gradients.sum(0)
 
 
 def test_what_is_not_sent_is_kept_and_nothing_is_lost(ranks):
-    (found, kept, own), (others_found, others_kept, other) = ranks(sums_over_steps)
-    for a, b in zip(found, others_found, strict=True):
+    (result, kept, own), (others_found, others_kept, other) = ranks(sums_over_steps)
+    for a, b in zip(result, others_found, strict=True):
         np.testing.assert_array_equal(a, b)
         assert 0 < np.count_nonzero(a) <= 200
-    given = np.sum(found, 0) + kept + others_kept
-    np.testing.assert_allclose(given, own + other, rtol=1e-4, atol=1e-5)
+    total = np.sum(result, 0) + kept + others_kept
+    np.testing.assert_allclose(total, own + other, rtol=1e-4, atol=1e-5)
 
 
 def trained():

@@ -179,8 +179,8 @@ def drawn(rows):
     share = dist.share_of(rows[dist.rank()])
     gh.random.seed(5)
     with share.draws():
-        drawn = [gh.random.uniform((share.rows, 3)), gh.random.bernoulli(0.5, (share.rows,))]
-    return [x.numpy() for x in drawn], share.weight
+        samples = [gh.random.uniform((share.rows, 3)), gh.random.bernoulli(0.5, (share.rows,))]
+    return [x.numpy() for x in samples], share.weight
 
 
 def test_random_numbers_are_the_rows_of_those_of_one_process(ranks):

@@ -35,7 +35,7 @@ def collectives():
 
 def test_functions_equal_what_numpy_makes_of_all_parts(ranks):
     parts = whole(2)
-    for rank, found in enumerate(ranks(collectives)):
+    for rank, result in enumerate(ranks(collectives)):
         expected = [
             parts[0] + parts[1],
             (parts[0] + parts[1]) / 2,
@@ -47,7 +47,7 @@ def test_functions_equal_what_numpy_makes_of_all_parts(ranks):
             parts[1 - rank],
             np.split(parts[rank], 2)[rank],
         ]
-        for got, wanted in zip(found, expected, strict=True):
+        for got, wanted in zip(result, expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
@@ -62,20 +62,20 @@ def gradients(weights):
         lambda x: dist.permute(x, [(0, 1), (1, 0)]),
         lambda x: dist.all_reduce(x, "max"),
     ]
-    found = []
+    results = []
     for function, weight in zip(functions, weights, strict=True):
         x = own()
         x.requires_grad = True
         (function(x) * gh.asarray(weight[dist.rank()])).sum().backward()
-        found.append(x.grad.numpy())
-    return found
+        results.append(x.grad.numpy())
+    return results
 
 
 def test_gradients_are_those_of_the_sum_of_all_losses(ranks):
     rng = np.random.default_rng(9)
     shapes = [(6, 2), (6, 4), (3, 2), (3, 4), (6, 2), (6, 2), (6, 2)]
     weights = [rng.standard_normal((2, *shape)).astype(np.float32) for shape in shapes]
-    found = ranks(gradients, weights)
+    result = ranks(gradients, weights)
     parts = [gh.asarray(part) for part in whole(2)]
 
     def together(number):
@@ -101,7 +101,7 @@ def test_gradients_are_those_of_the_sum_of_all_losses(ranks):
         expected = gh.grad(together(number), argnums=(0, 1))(*parts)
         for rank in range(2):
             np.testing.assert_allclose(
-                found[rank][number], expected[rank].numpy(), rtol=1e-5, atol=1e-6
+                result[rank][number], expected[rank].numpy(), rtol=1e-5, atol=1e-6
             )
 
 
@@ -123,8 +123,8 @@ def test_layers_that_ranks_share_out_have_the_gradients_of_whole_ones(ranks):
     wanted = gh.grad(lambda a, b, c: (gh.tanh(c @ a) @ b).square().sum(), argnums=(0, 1, 2))(
         *map(gh.asarray, (w1, w2, x))
     )
-    for found in ranks(replicated_layers, w1, w2, x):
-        for got, expected in zip(found, wanted, strict=True):
+    for result in ranks(replicated_layers, w1, w2, x):
+        for got, expected in zip(result, wanted, strict=True):
             np.testing.assert_allclose(got, expected.numpy(), rtol=1e-5, atol=1e-6)
 
 

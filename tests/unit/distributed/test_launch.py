@@ -25,8 +25,8 @@ def result_of(base):
 @pytest.mark.slow
 def test_spawn_gives_the_results_of_all_ranks_and_leaves_nothing(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")  # set by the user: it stays
-    found = dist.spawn(result_of, 2, 10, transport="shared_files")
-    for total, threads, folder, pid in found:
+    result = dist.spawn(result_of, 2, 10, transport="shared_files")
+    for total, threads, folder, pid in result:
         assert total == [21.0, 21.0]
         assert threads == "3"
         assert not Path(folder).exists()

@@ -24,7 +24,7 @@ def world():
 
 def random_calls(seed):
     """Return the results of a random sequence of collectives, the same sequence on all ranks."""
-    transport, found = world(), []
+    transport, results = world(), []
     shared = np.random.default_rng(seed)
     own = np.random.default_rng([seed, transport.rank])
     size = transport.size
@@ -50,21 +50,21 @@ def random_calls(seed):
         else:
             to, origin = (transport.rank + 1) % size, (transport.rank - 1) % size
             transport.send_receive(x, to, out := np.empty_like(x), origin)
-        found.append(out)
-    return found
+        results.append(out)
+    return results
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_sequences_give_the_bits_of_the_clear_transport(ranks, clear_ranks, seed):
     for fast, clear in zip(ranks(random_calls, seed), clear_ranks(random_calls, seed), strict=True):
-        for found, expected in zip(fast, clear, strict=True):
-            assert found.tobytes() == expected.tobytes()
+        for result, expected in zip(fast, clear, strict=True):
+            assert result.tobytes() == expected.tobytes()
 
 
 @pytest.mark.slow
 def test_three_ranks_give_the_bits_of_the_clear_transport(ranks, clear_ranks):
-    found, expected = ranks(random_calls, 7, size=3), clear_ranks(random_calls, 7, size=3)
-    assert [[x.tobytes() for x in own] for own in found] == [
+    result, expected = ranks(random_calls, 7, size=3), clear_ranks(random_calls, 7, size=3)
+    assert [[x.tobytes() for x in own] for own in result] == [
         [x.tobytes() for x in own] for own in expected
     ]
 
@@ -96,10 +96,10 @@ def by_tags():
         transport.send(np.full(3, 2.0), 1, tag=2)
         transport.send(np.full(3, 3.0), 1, tag=2)
         return None
-    found = [np.empty(3), np.empty(3), np.empty(200_000)]
-    for out, tag in zip(found, (2, 2, 1), strict=True):
+    results = [np.empty(3), np.empty(3), np.empty(200_000)]
+    for out, tag in zip(results, (2, 2, 1), strict=True):
         transport.receive(out, 0, tag)
-    return [out[-1] for out in found]
+    return [out[-1] for out in results]
 
 
 def test_messages_find_each_other_by_tags(ranks):
@@ -170,11 +170,11 @@ def test_a_rank_without_a_compiler_takes_all_to_the_clear_transport(monkeypatch,
         return compiled()
 
     monkeypatch.setattr(local, "library", library)
-    found = [None, None]
+    results = [None, None]
 
     def join(rank):
-        found[rank] = local.join(group, rank, str(tmp_path))
-        found[rank].barrier()
+        results[rank] = local.join(group, rank, str(tmp_path))
+        results[rank].barrier()
 
     with pytest.warns(UserWarning, match="shared_files, slower: no C compiler found") as said:
         threads = [
@@ -186,4 +186,4 @@ def test_a_rank_without_a_compiler_takes_all_to_the_clear_transport(monkeypatch,
         for thread in threads:
             thread.join()
     assert len(said) == 1
-    assert [type(transport).__name__ for transport in found] == ["SharedFiles"] * 2
+    assert [type(transport).__name__ for transport in results] == ["SharedFiles"] * 2

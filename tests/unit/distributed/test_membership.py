@@ -121,25 +121,25 @@ class Doubled(WrappedCollectives):
 
 def reduced_by_a_users_class():
     """The world's transport with a class around it, for the length of the call."""
-    world, found = dist.world(), {}
+    world, results = dist.world(), {}
     plain = process.transport(world)
     wrapped = Doubled(plain)
     x = np.full(3, 1.0 + world.rank, np.float32)
     for name, transport in (("world", wrapped), ("group", wrapped.subgroup(world))):
         out = np.empty_like(x)
         transport.start("all_reduce", x, out).wait()
-        found[name] = out.tolist()
+        results[name] = out.tolist()
     gathered = np.empty((2, 3), np.float32)
     wrapped.all_gather(x, gathered)
-    found["gathered"], found["sent"] = gathered.tolist(), wrapped.sent_bytes == plain.sent_bytes
-    return found
+    results["gathered"], results["sent"] = gathered.tolist(), wrapped.sent_bytes == plain.sent_bytes
+    return results
 
 
 def test_a_class_around_a_transport_changes_what_it_defines_alone(ranks):
-    for found in ranks(reduced_by_a_users_class):
-        assert found["world"] == found["group"] == [6.0] * 3
-        assert found["gathered"] == [[1.0] * 3, [2.0] * 3]
-        assert found["sent"]
+    for result in ranks(reduced_by_a_users_class):
+        assert result["world"] == result["group"] == [6.0] * 3
+        assert result["gathered"] == [[1.0] * 3, [2.0] * 3]
+        assert result["sent"]
 
 
 def test_init_puts_the_class_around_the_transport(world_of_one):

@@ -11,11 +11,11 @@ def grid():
 
 
 def test_groups_lie_along_the_axes(ranks):
-    found = ranks(grid, size=4)
-    assert [place for place, _ in found] == [
+    result = ranks(grid, size=4)
+    assert [place for place, _ in result] == [
         {"data": i, "tensor": j} for i in range(2) for j in range(2)
     ]
-    assert [groups for _, groups in found] == [
+    assert [groups for _, groups in result] == [
         [(0, 2), (0, 1), (0, 1, 2, 3)],
         [(1, 3), (0, 1), (0, 1, 2, 3)],
         [(0, 2), (2, 3), (0, 1, 2, 3)],

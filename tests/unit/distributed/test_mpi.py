@@ -44,10 +44,10 @@ def mpiexec(script: Path) -> subprocess.CompletedProcess:
 def outcomes():
     """Return the outcome of each case: the errors of the ranks on which it failed."""
     done = mpiexec(HERE / "run_mpi_cases.py")
-    found = dict(json.loads(line) for line in done.stdout.splitlines() if line[:1] == "[")
+    results = dict(json.loads(line) for line in done.stdout.splitlines() if line[:1] == "[")
     if done.returncode:
-        found["error"] = done.stderr
-    return found
+        results["error"] = done.stderr
+    return results
 
 
 @pytest.mark.parametrize(

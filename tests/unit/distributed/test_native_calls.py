@@ -41,7 +41,7 @@ def random_results(seed):
     """Of collectives of random kinds, sizes and dtypes with steps between their starts and ends."""
     shared, own = np.random.default_rng(seed), np.random.default_rng([seed, dist.rank()])
     x = gh.asarray(own.standard_normal((64, 64)).astype(np.float32))
-    found = []
+    results = []
     for _ in range(10):
         count = 2 * int(shared.choice([0, 1, 350, 20_000, LARGE // 2]))
         dtype = ("float32", "float16", "bfloat16", "int32")[shared.integers(4)]
@@ -56,9 +56,9 @@ def random_results(seed):
         ]
         result = kinds[shared.integers(len(kinds))](y * 2)
         x = gh.tanh(x @ x)
-        found += [result, result + 1] if shared.integers(2) else [result + 1]
-    gh.eval(x, *found)
-    return [result.numpy().tobytes() for result in (x, *found)]
+        results += [result, result + 1] if shared.integers(2) else [result + 1]
+    gh.eval(x, *results)
+    return [result.numpy().tobytes() for result in (x, *results)]
 
 
 def by_both(seed):
@@ -137,12 +137,12 @@ def left_alone():
         return None
     x = gh.asarray(np.ones(LARGE, np.float32))
     y = gh.tanh(gh.ones((64, 64)))
-    with pytest.raises(CollectiveError, match=r"all_reduce\(float32, shape \(700000,\)") as told:
+    with pytest.raises(CollectiveError, match=r"all_reduce\(float32, shape \(700000,\)") as error:
         counted(lambda: gh.eval(dist.all_reduce(x * 2) + 1, y @ y))
     assert transport.library.gh_first(transport.queue) is None
     with pytest.raises(CollectiveError):
         transport.barrier()
-    return str(told.value)
+    return str(error.value)
 
 
 @pytest.mark.slow
@@ -156,9 +156,9 @@ def different():
     """Ranks whose Programs call different things."""
     x = gh.asarray(np.ones(5, np.float32))
     reduce = "sum" if dist.rank() else "max"
-    with pytest.raises(CollectiveError, match="the same call on all ranks") as told:
+    with pytest.raises(CollectiveError, match="the same call on all ranks") as error:
         counted(lambda: (dist.all_reduce(x * 2, reduce) + 1).numpy())
-    return str(told.value)
+    return str(error.value)
 
 
 @pytest.mark.slow
@@ -169,7 +169,7 @@ def test_programs_that_call_different_things_are_told_apart():
 
 def replaced():
     """Who replaces a method sees the calls of Programs."""
-    transport, seen = world(), []
+    transport, log = world(), []
     x = gh.asarray(np.ones(3, np.float32))
 
     def work():
@@ -178,10 +178,10 @@ def replaced():
 
     work()
     transport.all_reduce = lambda source, out, reduce="sum": (
-        seen.append(reduce) or type(transport).all_reduce(transport, source, out, reduce)
+        log.append(reduce) or type(transport).all_reduce(transport, source, out, reduce)
     )
     try:
-        return work(), seen
+        return work(), log
     finally:
         del transport.all_reduce
 

@@ -38,9 +38,9 @@ def test_objects_come_after_the_collectives_that_were_recorded_before(ranks):
 
 def test_alone_one_has_an_equal_object_of_ones_own():
     x = [1, [2]]
-    (gathered,), given = dist.all_gather_object(x), dist.broadcast_object(x)
-    assert gathered == given == x
-    assert gathered is not x and given is not x
+    (gathered,), copy = dist.all_gather_object(x), dist.broadcast_object(x)
+    assert gathered == copy == x
+    assert gathered is not x and copy is not x
 
 
 def test_what_cannot_be_pickled_is_refused():

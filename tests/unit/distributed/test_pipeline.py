@@ -94,13 +94,13 @@ def piped(case, optimizer, mesh=None, steps=20, **options):
     return losses, {k: v.numpy() for k, v in pipe.state_dict().items()}
 
 
-def check_equal(found, expected):
+def check_equal(result, expected):
     losses, state = expected
-    for own_losses, own_state in found:
+    for own_losses, own_state in result:
         np.testing.assert_allclose(own_losses, losses, rtol=1e-5)
         for name, value in own_state.items():
             np.testing.assert_allclose(value, state[name], rtol=1e-4, atol=1e-5)
-    assert {name for _, own in found for name in own} == {*state}
+    assert {name for _, own in result for name in own} == {*state}
 
 
 SCHEDULES = {
@@ -132,8 +132,8 @@ def test_adamw_of_shared_embeddings_equals_the_undivided_models(ranks):
 
 @pytest.mark.slow
 def test_two_pipelines_side_by_side_equal_one_process(ranks):
-    found = ranks(run_piped, "gpt", "sgd", {"data": 2, "pipe": 2}, {"microbatches": 2}, size=4)
-    check_equal(found, alone("gpt", "sgd"))
+    result = ranks(run_piped, "gpt", "sgd", {"data": 2, "pipe": 2}, {"microbatches": 2}, size=4)
+    check_equal(result, alone("gpt", "sgd"))
 
 
 def held_and_result():
@@ -141,16 +141,16 @@ def held_and_result():
     expected = model(text(0)[0]).numpy()
     pipe = dist.pipeline(model, line(), example=text(0)[0], split=["blocks.1"], microbatches=4)
     names = sorted(name for name, _ in pipe.named_parameters())
-    found = [pipe(text(0, rows)[0]).numpy() for rows in (8, 3)]
-    return names, expected, found
+    results = [pipe(text(0, rows)[0]).numpy() for rows in (8, 3)]
+    return names, expected, results
 
 
 @pytest.mark.slow
 def test_forward_gives_every_rank_the_models_result(ranks):
     model = gpt()
     expected = [model(text(0, rows)[0]).numpy() for rows in (8, 3)]
-    for _, _, found in ranks(held_and_result):
-        for got, wanted in zip(found, expected, strict=True):
+    for _, _, result in ranks(held_and_result):
+        for got, wanted in zip(result, expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 

@@ -55,9 +55,9 @@ def uneven():
 
 
 def test_rows_that_ranks_do_not_divide_are_gathered_too(ranks):
-    found = ranks(uneven)
-    assert [shape for shape, _ in found] == [(3, 2), (2, 2)]
-    for _, whole in found:
+    result = ranks(uneven)
+    assert [shape for shape, _ in result] == [(3, 2), (2, 2)]
+    for _, whole in result:
         np.testing.assert_array_equal(whole, WHOLE[:5, :2])
 
 

@@ -45,7 +45,7 @@ def profiled(folder):
 
 
 @pytest.fixture(scope="module")
-def told(ranks, tmp_path_factory):
+def profiles(ranks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
     (folder / "hta").mkdir()
     return folder, ranks(profiled, str(folder))
@@ -67,7 +67,7 @@ def profiled_pipeline(folder):
 
 
 @pytest.fixture(scope="module")
-def told_of_stages(ranks, tmp_path_factory):
+def profiles_of_stages(ranks, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     (folder / "hta_of_stages").mkdir()
     return folder, ranks(profiled_pipeline, str(folder))
@@ -80,12 +80,12 @@ def messages(data) -> dict[str, list[tuple[float, float]]]:
         for r in data["traceEvents"]
         if r["name"] == "thread_name"
     }
-    found = {}
+    results = {}
     for r in slices(data, "kernel"):
         name = names[r["pid"], r["tid"]]
         if name.startswith("messages"):
-            found.setdefault(name, []).append((r["ts"], r["ts"] + r["dur"]))
-    return found
+            results.setdefault(name, []).append((r["ts"], r["ts"] + r["dur"]))
+    return results
 
 
 def slices(data, category, name=""):
@@ -94,19 +94,19 @@ def slices(data, category, name=""):
 
 
 @pytest.mark.slow
-def test_starts_and_waits_are_steps_with_names_and_their_time_is_communication(told):
-    for rank, (names, parts, own, *_) in enumerate(told[1]):
+def test_starts_and_waits_are_steps_with_names_and_their_time_is_communication(profiles):
+    for rank, (names, parts, own, *_) in enumerate(profiles[1]):
         assert names == ["all_reduce world 360.0 kB", "start all_reduce world 360.0 kB"]
         assert parts["communication"] > 0 and own == rank
 
 
 @pytest.mark.slow
-def test_collectives_are_no_steps_of_the_host_to_replace(told):
-    assert all("host step" not in causes for *_, causes, _ in told[1])
+def test_collectives_are_no_steps_of_the_host_to_replace(profiles):
+    assert all("host step" not in causes for *_, causes, _ in profiles[1])
 
 
-def test_the_report_has_what_the_transport_did_in_a_lane_of_its_own(told):
-    for *_, timeline in told[1]:
+def test_the_report_has_what_the_transport_did_in_a_lane_of_its_own(profiles):
+    for *_, timeline in profiles[1]:
         lanes = {name: track for track, name in timeline["lanes"].items()}
         (track,) = [lanes[name] for name in lanes if name.startswith("collectives of ranks 0, 1")]
         transfers = [x for x in timeline["slices"] if x[0] == track]
@@ -115,8 +115,8 @@ def test_the_report_has_what_the_transport_did_in_a_lane_of_its_own(told):
         assert all(ns > 0 and 0 <= begin <= timeline["ns"] - ns for _, begin, ns, _, _ in transfers)
 
 
-def test_what_the_transport_did_is_a_thread_of_its_own_beside_the_kernels(told):
-    data = chrome.read(told[0] / "plain0.json")
+def test_what_the_transport_did_is_a_thread_of_its_own_beside_the_kernels(profiles):
+    data = chrome.read(profiles[0] / "plain0.json")
     assert chrome.check(data) == []
     names = {r["tid"]: r["args"]["name"] for r in data["traceEvents"] if r["name"] == "thread_name"}
     (track,) = [tid for tid, name in names.items() if name.startswith("collectives of ranks 0, 1")]
@@ -129,8 +129,8 @@ def test_what_the_transport_did_is_a_thread_of_its_own_beside_the_kernels(told):
         assert start <= transfer["ts"] and transfer["ts"] + transfer["dur"] <= end
 
 
-def test_one_trace_has_a_process_for_each_rank_on_one_clock(told, tmp_path):
-    folder = told[0]
+def test_one_trace_has_a_process_for_each_rank_on_one_clock(profiles, tmp_path):
+    folder = profiles[0]
     path = gh.profile.merge([folder / "plain0.json", folder / "plain1.json"], tmp_path / "m.json")
     data = chrome.read(path)
     assert chrome.check(data) == []
@@ -163,25 +163,25 @@ def test_clocks_of_other_hosts_are_laid_together_where_ranks_met(tmp_path):
     assert [r["ts"] for r in data["traceEvents"]] == [5.0, 7.0]
 
 
-def test_the_command_merges_traces(told, tmp_path):
+def test_the_command_merges_traces(profiles, tmp_path):
     from click.testing import CliRunner
 
     from glasshouse.cli.profile import profile
 
     out = tmp_path / "all.json"
-    given = [str(told[0] / f"plain{rank}.json") for rank in range(2)]
-    result = CliRunner().invoke(profile, ["--merge", *given, "--trace", str(out)])
+    inputs = [str(profiles[0] / f"plain{rank}.json") for rank in range(2)]
+    result = CliRunner().invoke(profile, ["--merge", *inputs, "--trace", str(out)])
     assert result.exit_code == 0, result.output
     assert len({r["pid"] for r in chrome.read(out)["traceEvents"]}) == 2
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hta_finds_communication_and_its_overlap(told, monkeypatch):
+def test_hta_finds_communication_and_its_overlap(profiles, monkeypatch):
     module = pytest.importorskip("hta.trace_analysis")
     import plotly.graph_objects
 
     monkeypatch.setattr(plotly.graph_objects.Figure, "show", lambda *a, **k: None)
-    analysis = module.TraceAnalysis(trace_dir=str(told[0] / "hta"))
+    analysis = module.TraceAnalysis(trace_dir=str(profiles[0] / "hta"))
     overlap = analysis.get_comm_comp_overlap(False)
     assert sorted(overlap["rank"]) == [0, 1]
     assert (overlap["comp_comm_overlap_pctg"] > 0).all()
@@ -190,44 +190,44 @@ def test_hta_finds_communication_and_its_overlap(told, monkeypatch):
     assert sum(n for kind, n in told_apart.items() if "COMMUNICATION" in kind) > 0
     computed = analysis.get_temporal_breakdown(False).set_index("rank")["compute_time(us)"]
     for rank in (0, 1):
-        data = chrome.read(told[0] / "hta" / f"rank{rank}.json.gz")
+        data = chrome.read(profiles[0] / "hta" / f"rank{rank}.json.gz")
         kernels = [r for r in slices(data, "kernel") if not r["name"].startswith("nccl")]
         assert 0 < computed[rank] <= sum(r["dur"] for r in kernels)
 
 
-def test_regions_of_a_stream_are_no_kernels(told):
-    data = chrome.read(told[0] / "hta" / "rank0.json.gz")
+def test_regions_of_a_stream_are_no_kernels(profiles):
+    data = chrome.read(profiles[0] / "hta" / "rank0.json.gz")
     regions = slices(data, "gpu_user_annotation")
     assert regions and not any("stream" in r["args"] for r in regions)
 
 
-def test_hta_traces_have_collectives_as_kernels_of_a_stream_of_their_own(told):
-    data = chrome.read(told[0] / "hta" / "rank1.json.gz")
+def test_hta_traces_have_collectives_as_kernels_of_a_stream_of_their_own(profiles):
+    data = chrome.read(profiles[0] / "hta" / "rank1.json.gz")
     assert chrome.check(data) == []
-    found = slices(data, "kernel", "ncclKernel_all_reduce")
+    result = slices(data, "kernel", "ncclKernel_all_reduce")
     others = [r for r in slices(data, "kernel") if "all_reduce" not in r["name"]]
-    assert len(found) == 4 * STEPS
-    assert {r["tid"] for r in found}.isdisjoint(r["tid"] for r in others)
+    assert len(result) == 4 * STEPS
+    assert {r["tid"] for r in result}.isdisjoint(r["tid"] for r in others)
     said = slices(data, "cpu_op", "record_param_comms")[0]["args"]
     assert (said["Group size"], said["Rank"], said["In msg nelems"]) == (2, 1, SIZE * SIZE)
 
 
-def test_what_stages_pass_on_is_a_thread_for_each_channel(told_of_stages):
-    folder = told_of_stages[0]
+def test_what_stages_pass_on_is_a_thread_for_each_channel(profiles_of_stages):
+    folder = profiles_of_stages[0]
     path = gh.profile.merge([folder / f"stage{rank}.json" for rank in range(2)], folder / "m.json")
     data = chrome.read(path)
     assert chrome.check(data) == []
-    found = messages(data)
+    result = messages(data)
     channels = [f"messages {way} rank {rank}" for rank in range(2) for way in ("from", "to")]
-    assert {name: len(spans) for name, spans in found.items()} == dict.fromkeys(channels, 4)
+    assert {name: len(spans) for name, spans in result.items()} == dict.fromkeys(channels, 4)
     for one, other in ((1, 0), (0, 1)):
-        ways = found[f"messages to rank {one}"], found[f"messages from rank {other}"]
+        ways = result[f"messages to rank {one}"], result[f"messages from rank {other}"]
         for (sent, _), (_, received) in zip(*map(sorted, ways), strict=True):
             assert sent < received
 
 
-def test_what_a_stage_does_is_named_and_its_waiting_is_communication(told_of_stages):
-    for stage, (parts, names) in enumerate(told_of_stages[1]):
+def test_what_a_stage_does_is_named_and_its_waiting_is_communication(profiles_of_stages):
+    for stage, (parts, names) in enumerate(profiles_of_stages[1]):
         assert parts["communication"] > 0
         for kind in ("forward", "backward"):
             own = [name for name in names if name.startswith(kind)]
@@ -235,9 +235,9 @@ def test_what_a_stage_does_is_named_and_its_waiting_is_communication(told_of_sta
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_hta_finds_what_stages_pass_on(told_of_stages):
+def test_hta_finds_what_stages_pass_on(profiles_of_stages):
     module = pytest.importorskip("hta.trace_analysis")
-    analysis = module.TraceAnalysis(trace_dir=str(told_of_stages[0] / "hta_of_stages"))
+    analysis = module.TraceAnalysis(trace_dir=str(profiles_of_stages[0] / "hta_of_stages"))
     kinds, _ = analysis.get_gpu_kernel_breakdown(False)
     told_apart = dict(zip(kinds["kernel_type"], kinds["sum"], strict=True))
     assert sum(n for kind, n in told_apart.items() if "COMMUNICATION" in kind) > 0

@@ -84,9 +84,9 @@ def dropped_on_one_rank():
         del y
         dist.barrier()
         return None
-    found = y.numpy().tolist()
+    result = y.numpy().tolist()
     dist.barrier()
-    return found
+    return result
 
 
 def test_one_rank_may_drop_what_another_reads(ranks):
@@ -221,14 +221,14 @@ def in_a_loop(compile_):
 
 @pytest.mark.parametrize("compile_", ["always", "never"])
 def test_collectives_of_a_loop_that_its_results_need_run_at_each_step(ranks, compile_):
-    found = ranks(in_a_loop, compile_)
+    result = ranks(in_a_loop, compile_)
     carry = [0.0, 0.0]
     sums = []
     for _ in range(3):
         total = (carry[0] + 1) + (carry[0] + 2)
         carry = [total, total]
         sums.append(2 * total)
-    for (got, got_sums), done in found:
+    for (got, got_sums), done in result:
         assert got == carry and got_sums == sums and len(done) == 3
 
 

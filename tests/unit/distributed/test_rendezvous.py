@@ -19,20 +19,20 @@ def store(request, tmp_path):
 
 def in_threads(*functions) -> list:
     """Run all functions at a time; return the result or error of each."""
-    found = [None] * len(functions)
+    result = [None] * len(functions)
 
     def run(number):
         try:
-            found[number] = functions[number]()
+            result[number] = functions[number]()
         except CollectiveError as error:
-            found[number] = error
+            result[number] = error
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(len(functions))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return result
 
 
 def test_a_value_is_written_once(store):
@@ -99,11 +99,11 @@ def test_two_processes_with_one_rank_are_refused(store):
 
 
 def test_other_versions_are_refused_on_every_rank_by_name(store):
-    found = in_threads(
+    result = in_threads(
         lambda: join(store, 0, 2, 10, identity()),
         lambda: join(store, 1, 2, 10, identity() | {"numpy": "1.0"}),
     )
-    for error in found:
+    for error in result:
         assert "the same numpy on all ranks; got" in str(error)
         assert "1.0 on rank 1" in str(error)
 

@@ -26,20 +26,20 @@ def replicated(kind, rule, steps, options, clip=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("reducer", REDUCERS)
 def test_two_ranks_train_as_one_process(ranks, reducer):
-    found = ranks(replicated, "mlp", "sgd", 20, {"reducer": reducer})
-    check_same(found, alone("mlp", "sgd", 20), 1e-5)
+    result = ranks(replicated, "mlp", "sgd", 20, {"reducer": reducer})
+    check_same(result, alone("mlp", "sgd", 20), 1e-5)
 
 
 @pytest.mark.slow
 def test_small_buckets_and_tied_weights_change_nothing(ranks):
-    found = ranks(replicated, "gpt", "adamw", 6, {"bucket_bytes": 4096})
-    check_same(found, alone("gpt", "adamw", 6), 1e-4, atol=1e-3)
+    result = ranks(replicated, "gpt", "adamw", 6, {"bucket_bytes": 4096})
+    check_same(result, alone("gpt", "adamw", 6), 1e-4, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_gradients_are_clipped_by_the_norm_of_their_mean(ranks):
-    found = ranks(replicated, "mlp", "sgd", 5, {}, 0.1)
-    check_same(found, alone("mlp", "sgd", 5, clip=0.1), 1e-5)
+    result = ranks(replicated, "mlp", "sgd", 5, {}, 0.1)
+    check_same(result, alone("mlp", "sgd", 5, clip=0.1), 1e-5)
 
 
 def gradients(options, accumulate=False, compute=None):
@@ -59,8 +59,8 @@ def gradients_alone():
     return [p.grad.numpy() for p in model.parameters()]
 
 
-def check_gradients(found, rtol=1e-5, atol=1e-6):
-    for own in found:
+def check_gradients(result, rtol=1e-5, atol=1e-6):
+    for own in result:
         for got, wanted in zip(own, gradients_alone(), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
 
@@ -101,8 +101,8 @@ def gradients_of_one_batch(options):
 
 
 def test_compressed_gradients_are_off_by_no_more_than_is_said(ranks):
-    found = ranks(gradients_of_one_batch, {"compress": "bfloat16"})
-    for *own, got in zip(*[own for own, _ in found], found[0][1], strict=True):
+    result = ranks(gradients_of_one_batch, {"compress": "bfloat16"})
+    for *own, got in zip(*[own for own, _ in result], result[0][1], strict=True):
         error = abs(got - np.mean(own, axis=0))
         assert np.any(error)
         assert np.all(error <= 2 * 2.0**-8 * 1.01 * np.mean(np.abs(own), axis=0))

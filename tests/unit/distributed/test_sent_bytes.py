@@ -17,7 +17,7 @@ def sent_on(transport, x):
 
 def counted(count):
     """For each collective: what was counted, and the operand's bytes."""
-    transport, found = process.transports[process.world.ranks], {}
+    transport, results = process.transports[process.world.ranks], {}
     rank, size = transport.rank, transport.size
     x = np.ones(count, np.float32)
     many = np.ones((size, count), np.float32)
@@ -36,22 +36,22 @@ def counted(count):
         if name == "send" and rank > 0:
             name = "receive"
         operand = many if name in ("reduce_scatter", "all_to_all") else x
-        found[name] = transport.sent_bytes - before, operand.nbytes
-    return found, rank, size
+        results[name] = transport.sent_bytes - before, operand.nbytes
+    return results, rank, size
 
 
 @pytest.mark.parametrize("count", [0, 1, 513, 300_001])
 @pytest.mark.parametrize("transport", ["local", "shared_files"])
 def test_what_is_counted_is_what_was_predicted(ranks, clear_ranks, transport, count):
     call = ranks if transport == "local" else clear_ranks
-    for found, rank, size in call(counted, count):
+    for result, rank, size in call(counted, count):
         about = {"itemsize": 4, "root": 1, "transport": transport}
-        for name, (sent, nbytes) in found.items():
+        for name, (sent, nbytes) in result.items():
             assert (name, sent) == (name, sent_bytes(name, nbytes, size, rank, **about))
 
 
 def test_three_ranks_send_what_was_predicted(ranks):
-    for found, rank, size in ranks(counted, 5000, size=3):
-        for name, (sent, nbytes) in found.items():
+    for result, rank, size in ranks(counted, 5000, size=3):
+        for name, (sent, nbytes) in result.items():
             predicted = sent_bytes(name, nbytes, size, rank, itemsize=4, root=1)
             assert (name, sent) == (name, predicted)

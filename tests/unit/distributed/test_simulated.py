@@ -44,7 +44,7 @@ def shapes(batch):
 
 def measured(kind, batch):
     """[(peak, bytes sent as the transport counts them, as the cards say)] of two real steps."""
-    found = []
+    results = []
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
         model, optimizer = built(kind)
         inputs = [gh.asarray(np.ones(shape, dtype)) for shape, dtype in shapes(batch)]
@@ -60,14 +60,14 @@ def measured(kind, batch):
                 optimizer.step()
                 gh.eval(loss, *[p.grad for p in model.parameters()])
             sent = transport.sent_bytes - before
-            found.append((manager.stats().peak_allocated_bytes, sent, counter.sent_bytes()))
+            results.append((manager.stats().peak_allocated_bytes, sent, counter.sent_bytes()))
             del loss
-    return found, transport.counts_as
+    return results, transport.counts_as
 
 
 @pytest.mark.parametrize(("kind", "size"), [("SGD", 2), ("AdamW", 2), ("SGD", 4)])
 def test_peak_and_bytes_sent_of_each_rank_are_as_planned(ranks, kind, size):
-    for rank, (found, transport) in enumerate(ranks(measured, kind, 64, size=size)):
+    for rank, (result, transport) in enumerate(ranks(measured, kind, 64, size=size)):
         with (
             flags.override(compile="always"),
             gh.memory.use(type(gh.memory.current())()),
@@ -77,8 +77,8 @@ def test_peak_and_bytes_sent_of_each_rank_are_as_planned(ranks, kind, size):
             planned = step(model, loss_of, optimizer, shapes(64))
         sent = sum(planned.sent_bytes.values())
         assert planned.sent_bytes == {("all_reduce", "world"): sent}
-        assert [peak for peak, *_ in found] == planned.peaks
-        assert [(n, told) for _, n, told in found] == [(sent, planned.sent_bytes)] * 2
+        assert [peak for peak, *_ in result] == planned.peaks
+        assert [(n, bytes_sent) for _, n, bytes_sent in result] == [(sent, planned.sent_bytes)] * 2
 
 
 def test_time_of_collectives_is_that_of_their_bytes_on_the_link():

@@ -32,8 +32,8 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "scheme"), CASES)
 def test_peaks_and_bytes_sent_of_each_rank_are_as_predicted(ranks, kind, scheme):
-    found = ranks(measured, kind, scheme, size=scheme.ranks)
-    for own, steps in zip(predicted(kind, scheme), found, strict=True):
+    result = ranks(measured, kind, scheme, size=scheme.ranks)
+    for own, steps in zip(predicted(kind, scheme), result, strict=True):
         assert own.peaks == [peak for peak, *_ in steps]
         sent = sum(own.sent_bytes.values())
         assert steps[-1][1:] == (sent, sent)
@@ -64,17 +64,17 @@ def test_only_the_ranks_that_are_asked_for_are_analysed():
 def test_ranks_have_their_part_of_the_cores(monkeypatch):
     """A rank's number of cores decides how much memory its kernels work in."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    found = []
+    results = []
 
     def noted():
-        found.append((toolchain.count_threads(), current_target().threads))
+        results.append((toolchain.count_threads(), current_target().threads))
         return build("mlp", Scheme(DATA))
 
     with toolchain.threads_used(3):
         dist.step_costs(noted, 2, ranks=[0], steps=1)
         assert toolchain.count_threads() == 3
     own = max(1, count_cores() // 2)
-    assert found == [(own, own)]
+    assert results == [(own, own)]
 
 
 def test_ranks_take_less_memory_the_more_they_share_out():
@@ -117,6 +117,6 @@ def test_an_analysis_on_real_ranks_leaves_the_first_step_as_it_was(ranks, stage)
 def test_random_numbers_afterwards_are_those_that_would_have_come():
     gh.random.seed(1)
     predicted("mlp", Scheme(DATA), ranks=[0], steps=1)
-    drawn = gh.random.normal((3,)).tolist()
+    samples = gh.random.normal((3,)).tolist()
     gh.random.seed(1)
-    assert drawn == gh.random.normal((3,)).tolist()
+    assert samples == gh.random.normal((3,)).tolist()

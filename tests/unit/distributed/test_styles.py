@@ -54,21 +54,21 @@ def trained(axes, plan, rule, steps, stage=0, clip=None):
 
 
 def test_columns_and_rows_train_as_one_process(ranks):
-    found = ranks(trained, {"tensor": 2}, "mlp", "sgd", 20)
-    check_same(found, alone("mlp", "sgd", 20), 1e-5)
+    result = ranks(trained, {"tensor": 2}, "mlp", "sgd", 20)
+    check_same(result, alone("mlp", "sgd", 20), 1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", ["tensor", "joined", "sequence"])
 def test_a_decoder_under_a_plan_trains_as_one_process(ranks, plan):
-    found = ranks(trained, {"tensor": 2}, plan, "adamw", 6, 0, 0.5)
-    check_same(found, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
+    result = ranks(trained, {"tensor": 2}, plan, "adamw", 6, 0, 0.5)
+    check_same(result, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
 
 
 @pytest.mark.slow
 def test_a_decoder_on_parts_of_the_sequence_trains_as_one_process(ranks):
-    found = ranks(trained, {"context": 2}, "context", "sgd", 6)
-    check_same(found, alone("gpt", "sgd", 6), 1e-5, atol=1e-4)
+    result = ranks(trained, {"context": 2}, "context", "sgd", 6)
+    check_same(result, alone("gpt", "sgd", 6), 1e-5, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -82,8 +82,8 @@ def test_a_decoder_on_parts_of_the_sequence_trains_as_one_process(ranks):
     ],
 )
 def test_combinations_train_as_one_process(ranks, axes, plan, stage):
-    found = ranks(trained, axes, plan, "sgd", 4, stage, 0.5, size=4)
-    check_same(found, alone("gpt", "sgd", 4, clip=0.5), 1e-5, atol=1e-4)
+    result = ranks(trained, axes, plan, "sgd", 4, stage, 0.5, size=4)
+    check_same(result, alone("gpt", "sgd", 4, clip=0.5), 1e-5, atol=1e-4)
 
 
 def ring(is_causal):
@@ -110,8 +110,8 @@ def test_attention_in_a_ring_is_exact(ranks, is_causal, size):
         x.requires_grad = True
     y = gh.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
     (y * g).sum().backward()
-    for found in ranks(ring, is_causal, size=size):
-        for got, wanted in zip(found, (y, q.grad, k.grad, v.grad), strict=True):
+    for result in ranks(ring, is_causal, size=size):
+        for got, wanted in zip(result, (y, q.grad, k.grad, v.grad), strict=True):
             np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-4, atol=1e-6)
 
 
@@ -174,11 +174,11 @@ def masks():
 
 
 def test_dropout_differs_by_data_and_where_ranks_share_out_units(ranks):
-    found = ranks(masks, size=4)  # ranks 0 and 1 have the same data
+    result = ranks(masks, size=4)  # ranks 0 and 1 have the same data
     for whole in (0, 2):
-        np.testing.assert_array_equal(found[0][whole], found[1][whole])
-        assert np.any(found[0][whole] != found[2][whole])
-    assert np.any(found[0][1] != found[1][1])
+        np.testing.assert_array_equal(result[0][whole], result[1][whole])
+        assert np.any(result[0][whole] != result[2][whole])
+    assert np.any(result[0][1] != result[1][1])
 
 
 def refusals():

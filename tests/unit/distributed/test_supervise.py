@@ -132,8 +132,8 @@ def test_a_run_goes_on_from_its_checkpoint_on_fewer_ranks(script, capfd, tmp_pat
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     undisturbed = example.train(str(tmp_path / "alone"))  # in this process
-    found = np.array([float(number) for number in weights.split()[3:]])
-    np.testing.assert_allclose(found, undisturbed[0], rtol=1e-4)
+    result = np.array([float(number) for number in weights.split()[3:]])
+    np.testing.assert_allclose(result, undisturbed[0], rtol=1e-4)
 
 
 WAITS = """

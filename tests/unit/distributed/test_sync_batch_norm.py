@@ -18,8 +18,15 @@ def results(shape, dtype, rows=slice(None)):
     x = gh.asarray(3 + 2 * x[rows], dtype=dtype).requires_grad_()
     y = layer(x)
     (y * gh.asarray(w[rows], dtype=dtype)).sum().backward()
-    found = [y, x.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var]
-    return [t.detach().to(dtype="float64").numpy() for t in found]
+    outcomes = [
+        y,
+        x.grad,
+        layer.weight.grad,
+        layer.bias.grad,
+        layer.running_mean,
+        layer.running_var,
+    ]
+    return [t.detach().to(dtype="float64").numpy() for t in outcomes]
 
 
 def on_ranks(shape, dtype):

@@ -25,22 +25,22 @@ def sharded(kind, rule, steps, options, clip=None):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_ranks_train_as_one_process(ranks, stage):
-    found = ranks(sharded, "mlp", "sgd", 20, {"stage": stage})
-    check_same(found, alone("mlp", "sgd", 20), 1e-5)
+    result = ranks(sharded, "mlp", "sgd", 20, {"stage": stage})
+    check_same(result, alone("mlp", "sgd", 20), 1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_two_ranks_train_a_decoder_as_one_process(ranks, stage):
-    found = ranks(sharded, "gpt", "adamw", 6, {"stage": stage, "bucket_bytes": 4096}, 0.5)
-    check_same(found, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
+    result = ranks(sharded, "gpt", "adamw", 6, {"stage": stage, "bucket_bytes": 4096}, 0.5)
+    check_same(result, alone("gpt", "adamw", 6, clip=0.5), 1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("rule", ["lamb", "lars", "novograd"])
 def test_rules_with_norms_have_those_of_whole_parameters(ranks, rule, stage):
-    found = ranks(sharded, "mlp", rule, 4, {"stage": stage})
-    check_same(found, alone("mlp", rule, 4), 1e-4)
+    result = ranks(sharded, "mlp", rule, 4, {"stage": stage})
+    check_same(result, alone("mlp", rule, 4), 1e-4)
 
 
 def large(is_shared=False):
@@ -62,8 +62,8 @@ def large(is_shared=False):
 @pytest.mark.slow
 def test_large_parameters_and_their_gradients_are_those_of_one_process(ranks):
     expected = large()
-    for found in ranks(large, True):
-        for got, wanted in zip(found, expected, strict=True):
+    for result in ranks(large, True):
+        for got, wanted in zip(result, expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
@@ -87,8 +87,8 @@ HALVES = [(8, 6), (8,), (2, 16), (2,)]
     "stage, parameters, gradients", [(1, WHOLE, WHOLE), (2, WHOLE, HALVES), (3, HALVES, HALVES)]
 )
 def test_each_rank_has_its_rows(ranks, stage, parameters, gradients):
-    for found in ranks(local_shapes, stage):
-        assert found == (parameters, gradients, HALVES)
+    for result in ranks(local_shapes, stage):
+        assert result == (parameters, gradients, HALVES)
 
 
 def accumulated(stage):
@@ -114,8 +114,8 @@ def test_gradients_of_several_batches_add_up(ranks):
         if number % 2:
             optimizer.step()
     for stage in STAGES:
-        for found in ranks(accumulated, stage):
-            for got, p in zip(found, model.parameters(), strict=True):
+        for result in ranks(accumulated, stage):
+            for got, p in zip(result, model.parameters(), strict=True):
                 np.testing.assert_allclose(got, p.numpy(), rtol=1e-4, atol=1e-6)
 
 
@@ -207,9 +207,9 @@ def trained_in_steps(stage, is_captured, clip, reads=False, count=5):
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_a_whole_step_is_captured(ranks, stage, clip):
     wanted = ranks(trained_in_steps, stage, False, clip)
-    found = ranks(trained_in_steps, stage, True, clip)
+    result = ranks(trained_in_steps, stage, True, clip)
     for (losses, parameters, cuts, breaks, hits), (expected, others, plain_cuts) in zip(
-        found, wanted, strict=True
+        result, wanted, strict=True
     ):
         assert losses == expected
         assert cuts == plain_cuts
@@ -223,9 +223,9 @@ def test_a_whole_step_is_captured(ranks, stage, clip):
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_step_with_a_hook_that_reads_is_captured_in_pieces(ranks, stage):
     wanted = ranks(trained_in_steps, stage, False, 0.05, True)
-    found = ranks(trained_in_steps, stage, True, 0.05, True)
+    result = ranks(trained_in_steps, stage, True, 0.05, True)
     for (losses, parameters, cuts, *_), (expected, others, plain) in zip(
-        found, wanted, strict=True
+        result, wanted, strict=True
     ):
         np.testing.assert_allclose(losses, expected, rtol=1e-5)
         assert cuts == plain
@@ -293,9 +293,9 @@ def counting():
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_gradients_are_sent_once_after_no_sync(ranks, stage, forward_too):
     wanted = ranks(gradients_of, stage, False, forward_too)
-    found = ranks(gradients_of, stage, True, forward_too)
+    result = ranks(gradients_of, stage, True, forward_too)
     gathers = {"all_gather": 3} if stage == 3 else {}  # two units forward, one of them once more
-    for (gradients, sent), (expected, usual) in zip(found, wanted, strict=True):
+    for (gradients, sent), (expected, usual) in zip(result, wanted, strict=True):
         for got, other in zip(gradients, expected, strict=True):
             np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-7)
         assert sent[:2] == [gathers, gathers]
@@ -319,8 +319,8 @@ def uneven(stage):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_rows_that_ranks_do_not_divide(ranks, stage):
-    for found in ranks(uneven, stage):
-        for got, wanted in zip(found, uneven(0), strict=True):
+    for result in ranks(uneven, stage):
+        for got, wanted in zip(result, uneven(0), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 

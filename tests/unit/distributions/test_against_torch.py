@@ -33,8 +33,8 @@ def count(*shape):
 
 
 def simplex(*shape):
-    drawn = DRAWS.uniform(0.2, 1.0, shape)
-    return drawn / drawn.sum(-1, keepdims=True)
+    samples = DRAWS.uniform(0.2, 1.0, shape)
+    return samples / samples.sum(-1, keepdims=True)
 
 
 LOW = real(3)
@@ -112,9 +112,9 @@ def test_moments_and_entropy_are_those_of_torch(name):
             continue  # a class has no mean
         if moment == "mode" and CASES[name][0] in ("Beta", "Dirichlet", "Uniform", "Geometric"):
             continue
-        found = getattr(here, moment)
-        found = found() if callable(found) else found
-        same(found, expected)
+        result = getattr(here, moment)
+        result = result() if callable(result) else result
+        same(result, expected)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -163,15 +163,15 @@ def test_gradients_of_densities_are_those_of_torch(name):
 def test_draws_have_the_mean_and_variance_of_the_distribution(name):
     gh.random.seed(0)
     here, _, _ = pair(name)
-    drawn = np.asarray(here.sample((20000,)))
-    assert drawn.shape == (20000, *here.batch_shape, *here.event_shape)
+    samples = np.asarray(here.sample((20000,)))
+    assert samples.shape == (20000, *here.batch_shape, *here.event_shape)
     if CASES[name][0] == "Categorical":
-        share = np.stack([(drawn == i).mean(0) for i in range(4)], -1)
+        share = np.stack([(samples == i).mean(0) for i in range(4)], -1)
         np.testing.assert_allclose(share, np.asarray(here.probs), atol=0.02)
         return
     spread = np.sqrt(np.asarray(here.variance))
-    np.testing.assert_allclose(drawn.mean(0), np.asarray(here.mean), atol=0.06 * spread.max())
-    np.testing.assert_allclose(drawn.std(0), spread, rtol=0.12)
+    np.testing.assert_allclose(samples.mean(0), np.asarray(here.mean), atol=0.06 * spread.max())
+    np.testing.assert_allclose(samples.std(0), spread, rtol=0.12)
 
 
 @pytest.mark.parametrize(
@@ -188,16 +188,18 @@ def test_draws_have_the_mean_and_variance_of_the_distribution(name):
 )
 def test_draws_follow_the_law_of_scipy(kind, args, law):
     gh.random.seed(1)
-    drawn = np.asarray(getattr(ours, kind)(*args).sample((2000,)))
-    assert stats.kstest(drawn, law.cdf).pvalue > 1e-3
+    samples = np.asarray(getattr(ours, kind)(*args).sample((2000,)))
+    assert stats.kstest(samples, law.cdf).pvalue > 1e-3
 
 
 def test_draws_with_a_gradient_pass_it_to_the_parameters():
     loc, scale = gh.zeros(3).requires_grad_(), gh.ones(3).requires_grad_()
-    drawn = ours.Normal(loc, scale).rsample((5,))
-    drawn.sum().backward()
+    samples = ours.Normal(loc, scale).rsample((5,))
+    samples.sum().backward()
     assert loc.grad.tolist() == [5.0, 5.0, 5.0]
-    np.testing.assert_allclose(np.asarray(scale.grad), np.asarray(drawn.detach()).sum(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        np.asarray(scale.grad), np.asarray(samples.detach()).sum(0), rtol=1e-5
+    )
     assert not ours.Normal(loc, scale).sample().requires_grad
 
 

@@ -27,10 +27,10 @@ def changes_by_name(answer) -> dict:
 def test_the_answer_is_the_analysis_of_the_step():
     model, data = blocks_of(), data_of()
     optimizer = gh.optim.AdamW(model.parameters())
-    found = gh.analyze.step(model, MSE, optimizer, data)
+    costs = gh.analyze.step(model, MSE, optimizer, data)
     answer = gh.estimate.fits(model, optimizer, data, "1 GiB", loss=MSE)
     assert answer and answer.fits and not answer.changes
-    assert answer.peak_bytes == found.peak_bytes + found.outside_bytes
+    assert answer.peak_bytes == costs.peak_bytes + costs.outside_bytes
     assert sum(answer.by_kind.values()) == answer.peak_bytes
     assert not gh.estimate.fits(model, optimizer, data, answer.peak_bytes - 1, loss=MSE)
     assert gh.estimate.fits(model, optimizer, data, answer.peak_bytes, loss=MSE)
@@ -135,8 +135,8 @@ def test_micro_batches_add_up_gradients_as_a_loop_does():
     data, optimizer = data_of(), gh.optim.SGD(model.parameters(), lr=0.1)
     answer = gh.estimate.fits(model, optimizer, data, "1 MiB", loss=MSE, ranks=1)
     (change,) = [c for c in answer.changes if c.name.startswith("micro-batches")]
-    found = gh.analyze.step(model, MSE, optimizer, data_of(1), micro_batches=3)
-    assert change.peak_bytes == found.peak_bytes + found.outside_bytes
+    costs = gh.analyze.step(model, MSE, optimizer, data_of(1), micro_batches=3)
+    assert change.peak_bytes == costs.peak_bytes + costs.outside_bytes
 
 
 def test_the_largest_micro_batch_that_fits_is_named():
@@ -200,7 +200,7 @@ def test_a_change_that_a_model_cannot_make_says_why():
 )
 @pytest.mark.quick
 def test_bad_arguments_are_told(change, message):
-    given = {"model": blocks_of(1), "optimizer": "sgd", "batch": data_of(2), "device_memory": 1}
-    given |= {"loss": MSE, **change}
+    options = {"model": blocks_of(1), "optimizer": "sgd", "batch": data_of(2), "device_memory": 1}
+    options |= {"loss": MSE, **change}
     with pytest.raises(OptionError, match=message):
-        gh.estimate.fits(**given)
+        gh.estimate.fits(**options)

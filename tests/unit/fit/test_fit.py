@@ -337,12 +337,12 @@ def test_event_files_have_what_the_history_has(tmp_path):
     loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader")
     history, _ = run(2, TensorBoard(tmp_path, every=3))
     (path,) = tmp_path.iterdir()
-    found = {}
+    results = {}
     for event in loader.LegacyEventFileLoader(str(path)).Load():
         for value in event.summary.value:
-            found[value.tag, event.step] = value.simple_value
-    assert found["epoch/val_loss", 12] == np.float32(history[1]["val_loss"])
-    assert sorted(step for tag, step in found if tag == "step/loss") == [3, 6, 9, 12]
+            results[value.tag, event.step] = value.simple_value
+    assert results["epoch/val_loss", 12] == np.float32(history[1]["val_loss"])
+    assert sorted(step for tag, step in results if tag == "step/loss") == [3, 6, 9, 12]
 
 
 def test_without_tensorboard_the_error_says_what_to_install(tmp_path, monkeypatch):

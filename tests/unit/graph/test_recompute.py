@@ -45,11 +45,11 @@ def recording():
     gh.eval(x, *model.parameters())
     gh.nn.functional.mse_loss(model(x), x).backward()
     grads = [p.grad for p in model.parameters()]
-    found = recorder.take()
-    graph = graph_of(found)
+    result = recorder.take()
+    graph = graph_of(result)
     for _, rewrite in PASSES:
         graph = rewrite(graph)
-    return found, graph, grads
+    return result, graph, grads
 
 
 def elementwise(*paths: str) -> RecomputeRequest:
@@ -57,11 +57,11 @@ def elementwise(*paths: str) -> RecomputeRequest:
 
 
 def test_values_are_the_same():
-    found, graph, grads = recording()
+    result, graph, grads = recording()
     thrifty = recompute(graph, elementwise("Sequential"))
     verify(thrifty)
-    arrays = [leaf.value for leaf in found.leaves]
-    plain, again = (run(g, arrays, found.scalars) for g in (graph, thrifty))
+    arrays = [leaf.value for leaf in result.leaves]
+    plain, again = (run(g, arrays, result.scalars) for g in (graph, thrifty))
     assert all(np.array_equal(a, b) for a, b in zip(plain, again, strict=True))
     assert len(thrifty.nodes) > len(graph.nodes) and grads
 
@@ -82,8 +82,8 @@ def test_scores_of_attention_are_made_again_and_values_stay():
     gh.eval(x, *layer.parameters())
     gh.mean(layer(x, x, x)[0] ** 2).backward()
     grads = [p.grad for p in layer.parameters()]
-    found = recorder.take()
-    graph = graph_of(found)
+    result = recorder.take()
+    graph = graph_of(result)
     for _, rewrite in PASSES:
         graph = rewrite(graph)
     thrifty = recompute(graph, elementwise("MultiheadAttention"))
@@ -94,8 +94,8 @@ def test_scores_of_attention_are_made_again_and_values_stay():
     kept = [n for n in thrifty.nodes if n.origin.phase == "forward" and n.number in read]
     large = {n.op for n in kept if n.shape == (2, 2, 96, 96)}
     assert large <= {"full", "expand", "less"} and grads  # the mask of the dropout stays
-    arrays = [leaf.value for leaf in found.leaves]
-    plain, planned = (run(g, arrays, found.scalars) for g in (graph, thrifty))
+    arrays = [leaf.value for leaf in result.leaves]
+    plain, planned = (run(g, arrays, result.scalars) for g in (graph, thrifty))
     assert all(np.array_equal(a, b) for a, b in zip(plain, planned, strict=True))
 
 
@@ -133,17 +133,17 @@ def test_training_is_the_same_compiled(modules):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def computed(graph, found) -> list:
+def computed(graph, result) -> list:
     verify(graph)
-    return run(graph, [leaf.value for leaf in found.leaves], found.scalars)
+    return run(graph, [leaf.value for leaf in result.leaves], result.scalars)
 
 
 @pytest.mark.parametrize("whole", [("Sequential.0",), ("Sequential.0", "Sequential.1"), ("Other",)])
 def test_whole_modules_compute_again_as_checkpoints_do(whole):
     """Each product of theirs once more, and nothing that only their forward pass needs is read."""
-    found, graph, grads = recording()
+    result, graph, grads = recording()
     again = rerun(graph, whole)
-    assert all(map(np.array_equal, computed(graph, found), computed(again, found))) and grads
+    assert all(map(np.array_equal, computed(graph, result), computed(again, result))) and grads
     copies = [n for n in again.nodes if n.origin.phase == "recompute"]
     ours = [w for w in whole if w != "Other"]
     assert {n.origin.module.rpartition(".")[0] for n in copies if n.op == "matmul"} <= set(ours)
@@ -155,35 +155,37 @@ def test_whole_modules_compute_again_as_checkpoints_do(whole):
 
 
 def test_named_values_are_made_of_what_is_kept():
-    found, graph, grads = recording()
+    result, graph, grads = recording()
     names = {name: n for n, name in names_of(needed_nodes(graph)).items()}
     first = ValueName("Sequential.0.a", "matmul", 0)
     assert first in names and len(names) == len(set(names.values()))
     with requesting(RecomputeRequest(remade=(first,))):
         thrifty = recompute(graph)
-    assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found))) and grads
+    assert all(map(np.array_equal, computed(graph, result), computed(thrifty, result))) and grads
     count = [sum(n.op == "matmul" for n in g.nodes) for g in (graph, thrifty)]
     assert count[1] == count[0] + 1
     behind = ValueName("Sequential.0", "add", 0)
     with requesting(RecomputeRequest(remade=(behind,), kept=(first,))):
         kept = recompute(graph)
-    assert all(map(np.array_equal, computed(graph, found), computed(kept, found)))
+    assert all(map(np.array_equal, computed(graph, result), computed(kept, result)))
 
 
 @pytest.mark.parametrize("count", [1, 5, 9])
 def test_halves_compute_what_the_whole_did(count):
     """The second one from inputs and from what the first one gives."""
-    found, graph, grads = recording()
-    arrays = [leaf.value for leaf in found.leaves]
-    whole = computed(graph, found)
+    result, graph, grads = recording()
+    arrays = [leaf.value for leaf in result.leaves]
+    whole = computed(graph, result)
     assert 0 < count < len(whole) and grads
     first, second = split(graph, count)
     verify(first.graph), verify(second.graph)
     assert not any(source.is_handed_over for source in first.sources)
-    given = run(first.graph, [arrays[source.number] for source in first.sources], found.scalars)
-    taken = [(given if s.is_handed_over else arrays)[s.number] for s in second.sources]
-    rest = run(second.graph, taken, found.scalars)
-    assert all(map(np.array_equal, whole, [*given[:count], *rest]))
+    saved_values = run(
+        first.graph, [arrays[source.number] for source in first.sources], result.scalars
+    )
+    taken = [(saved_values if s.is_handed_over else arrays)[s.number] for s in second.sources]
+    rest = run(second.graph, taken, result.scalars)
+    assert all(map(np.array_equal, whole, [*saved_values[:count], *rest]))
     ops = [n for half in (first, second) for n in half.graph.nodes if n.op in ("matmul", "sum")]
     assert len(ops) == sum(n.op in ("matmul", "sum") for n in needed_nodes(graph))
 
@@ -197,13 +199,13 @@ def test_long_chains_are_made_again():
     for _ in range(1500):
         y = gh.sin(y)
     y.sum().backward()
-    found = recorder.take()
-    graph = graph_of(found)
+    result = recorder.take()
+    graph = graph_of(result)
     names = [n for n in names_of(needed_nodes(graph)).values() if n.primitive == "sin"]
     with requesting(RecomputeRequest(remade=tuple(names[1:]))):
         thrifty = recompute(graph)
     assert len(thrifty.nodes) >= len(graph.nodes) + 1400 and x.grad is not None
-    assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found)))
+    assert all(map(np.array_equal, computed(graph, result), computed(thrifty, result)))
 
 
 def test_requests_are_values():

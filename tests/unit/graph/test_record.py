@@ -28,15 +28,15 @@ def lazy():
 @pytest.fixture
 def recordings(monkeypatch):
     """Every recording that runs."""
-    seen = []
+    log = []
     real = program.run_recording
 
     def watched(recording, backend):
-        seen.append(recording)
+        log.append(recording)
         real(recording, backend)
 
     monkeypatch.setattr("glasshouse.compile.programs.recording.run_recording", watched)
-    return seen
+    return log
 
 
 def training(seed=0):
@@ -107,13 +107,13 @@ def test_results_are_those_of_the_numpy_backend():
 
 
 def test_random_numbers_are_those_of_the_numpy_backend():
-    drawn = {}
+    samples = {}
     for name in ("numpy", "lazy"):
         with gh.backends.use(name), flags.override(compile="always"):
             gh.random.seed(3)
             draws = (gh.random.normal((50,)), gh.random.uniform((3, 4)), gh.random.permutation(9))
-            drawn[name] = [x.numpy() for x in draws]
-    for ours, theirs in zip(drawn["lazy"], drawn["numpy"], strict=True):
+            samples[name] = [x.numpy() for x in draws]
+    for ours, theirs in zip(samples["lazy"], samples["numpy"], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-6)
 
 
@@ -146,16 +146,16 @@ def test_memory_held_by_inputs_cuts_a_recording(request):
 def test_a_snapshot_survives_updates_in_place():
     p = gh.tensor(np.ones(5000, np.float32), requires_grad=True)
     optimizer = gh.optim.SGD([p], lr=0.5)
-    seen = []
+    log = []
     with flags.override(compile="always"):
         for _ in range(4):
             optimizer.zero_grad()
             (p * p).sum().backward()
             optimizer.step()
-            seen.append((p.numpy(), p.numpy().copy(), p.detach(), p.grad))
-    for view, copy, detached, _ in seen:
+            log.append((p.numpy(), p.numpy().copy(), p.detach(), p.grad))
+    for view, copy, detached, _ in log:
         assert (view == copy).all() and (detached.numpy() == copy).all()
-    assert seen[-1][1][0] == 0.0
+    assert log[-1][1][0] == 0.0
 
 
 def test_updates_take_the_memory_of_what_they_replace():
@@ -184,16 +184,16 @@ def test_a_failure_loses_nothing_else():
 
 
 def test_values_of_another_thread():
-    made = {}
+    results = {}
 
     def work():
-        made["x"] = gh.ones((3,)) + 1
+        results["x"] = gh.ones((3,)) + 1
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    y = made["x"] * 3
-    assert y.tolist() == [6.0] * 3 and made["x"].tolist() == [2.0] * 3
+    y = results["x"] * 3
+    assert y.tolist() == [6.0] * 3 and results["x"].tolist() == [2.0] * 3
 
 
 def test_two_threads_train_two_models():
@@ -257,8 +257,8 @@ def test_replaced_primitives_are_host_steps_of_a_program():
         y = gh.exp(gh.arange(4) * 1.0) + gh.ones(4)
         y.numpy()
     assert calls == [(4,)]
-    made = [e.program for e in program.programs.values() if e.program is not None][-1]
-    assert [call.node.op for call in made.hosts.values()] == ["add"]
+    result = [e.program for e in program.programs.values() if e.program is not None][-1]
+    assert [call.node.op for call in result.hosts.values()] == ["add"]
 
 
 def test_a_call_with_several_results_is_no_result_itself_though_something_holds_it():

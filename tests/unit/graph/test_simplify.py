@@ -45,9 +45,9 @@ def test_what_is_scattered_into_zeros_and_added_is_scattered_into_the_other():
     for alone in (False, True):
         with flags.override(compile="always"), gh.backends.use("lazy"), program.plans_kept():
             results = gradient(gh.asarray(table), gh.asarray(x), alone)
-            made = program.compiled(record.describe(record.recorder.pending))
+            kernel_program = program.compiled(record.describe(record.recorder.pending))
             gh.eval(*results)
-        scattered = [n for n in made.plan.graph.nodes if n.op == "scatter_add"]
+        scattered = [n for n in kernel_program.plan.graph.nodes if n.op == "scatter_add"]
         assert [n.inputs[0].op == "full" for n in scattered] == [alone]
         with gh.backends.use("numpy"):
             expected = gradient(gh.asarray(table), gh.asarray(x), alone)

@@ -57,8 +57,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     run = Run().train(5)
     save_checkpoint(tmp_path / "run.ckpt", epoch=5, metrics={"loss": [1.5, 0.5]}, **run.objects())
     resumed = Run(seed=1).train(1)
-    found = load_checkpoint(tmp_path / "run.ckpt", **resumed.objects())
-    assert (found["epoch"], found["metrics"]) == (5, {"loss": [1.5, 0.5]})
+    result = load_checkpoint(tmp_path / "run.ckpt", **resumed.objects())
+    assert (result["epoch"], result["metrics"]) == (5, {"loss": [1.5, 0.5]})
     assert resumed.values() == run.values()
     assert resumed.train(4).values() == run.train(4).values()
 
@@ -85,14 +85,14 @@ def test_trees_of_all_kinds_survive(tmp_path):
         "a": {"b": gh.asarray(2)},
     }
     save_checkpoint(tmp_path / "t", metrics=tree)
-    found = load_checkpoint(tmp_path / "t")["metrics"]
+    result = load_checkpoint(tmp_path / "t")["metrics"]
     for name in ("numbers", "text", "tuple", 3):
-        assert found[name] == tree[name]
-    assert isinstance(found["array"], np.ndarray)
-    assert found["array"].tolist() == [0, 1, 2]
-    assert isinstance(found["tensor"], gh.Tensor)
-    assert found["tensor"].tolist() == [1 + 2j]
-    assert (found["a.b"].item(), found["a"]["b"].item()) == (1, 2)
+        assert result[name] == tree[name]
+    assert isinstance(result["array"], np.ndarray)
+    assert result["array"].tolist() == [0, 1, 2]
+    assert isinstance(result["tensor"], gh.Tensor)
+    assert result["tensor"].tolist() == [1 + 2j]
+    assert (result["a.b"].item(), result["a"]["b"].item()) == (1, 2)
     save_checkpoint(tmp_path / "t", metrics=float("nan"))
     assert np.isnan(load_checkpoint(tmp_path / "t")["metrics"])
 
@@ -202,9 +202,9 @@ def test_a_kill_at_any_moment_leaves_the_last_good_checkpoint(tmp_path):
         time.sleep(rng.uniform(0, 0.05))
         process.send_signal(signal.SIGKILL)
         printed = process.communicate()[0].split()
-        found = load_checkpoint(path)
-        assert found["epoch"] >= int(printed[-1] if printed else 0)
-        for array in found["metrics"].values():
-            assert (array == found["epoch"]).all()
+        result = load_checkpoint(path)
+        assert result["epoch"] >= int(printed[-1] if printed else 0)
+        for array in result["metrics"].values():
+            assert (array == result["epoch"]).all()
     save_checkpoint(path, epoch=0)
     assert sorted(os.listdir(tmp_path)) == ["run.ckpt", "run.ckpt.json"]

@@ -102,13 +102,17 @@ def samples(name: str):
     name = name if name in INFOS else name.removeprefix("Lazy")
     options = {"device": "cpu", "dtype": torch.float32, "requires_grad": False, "training": False}
     torch.manual_seed(0)
-    made = INFOS[name].module_inputs_func(INFOS[name], **options)
-    made = [sample for sample in made if sample.forward_input is not None]
+    result = INFOS[name].module_inputs_func(INFOS[name], **options)
+    result = [sample for sample in result if sample.forward_input is not None]
     # PyTorch's own lazy norms fail on its samples without a batch, which come later.
-    for sample in itertools.islice(made, 1 if first else MOST):
-        built, given = sample.constructor_input, sample.forward_input
+    for sample in itertools.islice(result, 1 if first else MOST):
+        built, operands = sample.constructor_input, sample.forward_input
         options = {key: in_float32(value) for key, value in built.kwargs.items()}
-        yield (lambda _, built=built: built.args[first:]), options, (*given.args, given.kwargs)
+        yield (
+            (lambda _, built=built: built.args[first:]),
+            options,
+            (*operands.args, operands.kwargs),
+        )
 
 
 def in_float32(value):

@@ -123,16 +123,16 @@ def test_patterns_whose_inside_others_read_do_not_fit():
 
 
 def test_interpreters_see_every_node():
-    seen = []
+    log = []
 
     class Watch(Interpreter):
         def call_function(self, target, args, kwargs):
-            seen.append(target.name)
+            log.append(target.name)
             return super().call_function(target, args, kwargs)
 
     module = GraphModule(gh.nn.Module(), simple())
     assert Watch(module).run(gh.asarray([1.0]), gh.asarray([2.0])).tolist() == [3.0]
-    assert seen == ["add", "add", "neg", "mul"]
+    assert log == ["add", "add", "neg", "mul"]
 
 
 def test_transformers_make_new_graphs():
@@ -266,9 +266,9 @@ def test_names_in_the_source_are_what_they_stand_for():
         0,
     )
     graph.output({"checkpoint": pair, "kinds": Kinds(pair, gh.float32)})
-    made = copy.deepcopy(GraphModule(gh.nn.Module(), graph))(gh.asarray([3.0]))
-    assert made["checkpoint"].tolist() == [3.0 + 0.25] and type(made["kinds"]) is Kinds
-    assert made["kinds"].dtype is gh.float32
+    instance = copy.deepcopy(GraphModule(gh.nn.Module(), graph))(gh.asarray([3.0]))
+    assert instance["checkpoint"].tolist() == [3.0 + 0.25] and type(instance["kinds"]) is Kinds
+    assert instance["kinds"].dtype is gh.float32
 
 
 class Kinds(NamedTuple):

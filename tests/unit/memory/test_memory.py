@@ -104,14 +104,14 @@ def test_a_forked_process_has_memory_of_its_own():
 
 
 def test_no_python_runs_when_a_buffer_dies():
-    manager, seen = CachingManager(), []
+    manager, log = CachingManager(), []
     buffer = manager.alloc(1000)
-    sys.setprofile(lambda frame, event, arg: seen.append((event, frame.f_code.co_name)))
+    sys.setprofile(lambda frame, event, arg: log.append((event, frame.f_code.co_name)))
     try:
         del buffer
     finally:
         sys.setprofile(None)
-    assert [name for event, name in seen if event == "call"] == []
+    assert [name for event, name in log if event == "call"] == []
     assert manager.counts.allocated_bytes == 1024
     assert manager.stats().allocated_bytes == 0
 
@@ -351,14 +351,14 @@ def test_live_buffers_never_overlap(requests, data):
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
 def test_the_log_is_read_back_and_drawn(tmp_path, suffix):
     with memory.use(CachingManager()) as manager:
-        seen = []
-        subscription = manager.subscribe(seen.append)
+        calls = []
+        subscription = manager.subscribe(calls.append)
         with memory.log(tmp_path / f"events{suffix}") as path:
             kept = [manager.alloc(n * 1000, Tag("mul", "a.b", "backward")) for n in range(1, 5)]
             del kept[1]
         subscription.remove()
         manager.alloc(10)
-    assert memory.read_log(path) == seen and {e.kind for e in seen} == {"map", "alloc", "free"}
+    assert memory.read_log(path) == calls and {e.kind for e in calls} == {"map", "alloc", "free"}
     pytest.importorskip("matplotlib")
     assert memory.plot(path, tmp_path / "events.png").stat().st_size > 5000
     with pytest.raises(OptionError, match=r"events\.txt"), memory.log(tmp_path / "events.txt"):
@@ -366,18 +366,18 @@ def test_the_log_is_read_back_and_drawn(tmp_path, suffix):
 
 
 def test_a_picture_by_module_sums_to_what_is_allocated():
-    manager, seen = CachingManager(), []
+    manager, log = CachingManager(), []
     early = manager.alloc(5000)
-    manager.subscribe(seen.append)
+    manager.subscribe(log.append)
     kept = [manager.alloc(1000 * n, Tag("mul", f"layer{n}")) for n in range(12)]
     del kept[3:6], early
     manager.stats()  # tells of the buffers that died
-    layers = live_by(seen, "module")
+    layers = live_by(log, "module")
     assert len(layers) == 9 and "layer11" in layers and layers["layer5"][-1] == 0
-    assert np.array_equal(sum(layers.values()), [event.allocated_bytes for event in seen])
+    assert np.array_equal(sum(layers.values()), [event.allocated_bytes for event in log])
     assert live_by([], "phase")["other"].size == 0
     with pytest.raises(OptionError, match="'module'"):
-        memory.plot(seen, "unused.png", by="modul")
+        memory.plot(log, "unused.png", by="modul")
 
 
 def test_listeners_may_ask_the_manager_and_may_fail():
@@ -453,12 +453,12 @@ def test_managers_are_swapped_while_buffers_live():
 
 def test_a_program_tells_what_its_memory_is_for():
     with memory.use(CachingManager()) as manager, flags.override(compile="always"):
-        seen = []
-        manager.subscribe(seen.append)
+        log = []
+        manager.subscribe(log.append)
         with gh.backends.use("lazy"):
             x = gh.exp(gh.arange(90000) * 1e-5)
             x.numpy()
-        tags = {event.tag.primitive for event in seen if event.kind == "alloc"}
+        tags = {event.tag.primitive for event in log if event.kind == "alloc"}
         assert "arena" in tags and "exp" in tags
 
 

@@ -253,8 +253,8 @@ def test_average_precision_of_boxes_by_hand():
     boxes = [[0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]]
     predicted = [[0, 0, 10, 10], [60, 0, 70, 10], [20, 0, 30, 9]]
     metric = MeanAveragePrecision([0.5])
-    given = {"boxes": predicted, "scores": [0.9, 0.8, 0.7], "labels": [1, 1, 1]}
-    metric.update([given], [{"boxes": boxes, "labels": [1, 1, 1]}])
+    options = {"boxes": predicted, "scores": [0.9, 0.8, 0.7], "labels": [1, 1, 1]}
+    metric.update([options], [{"boxes": boxes, "labels": [1, 1, 1]}])
     assert metric.value()["map"] == pytest.approx((34 * 1 + 33 * 2 / 3) / 101)
     assert metric.value()["mar"] == pytest.approx(2 / 3)
     np.testing.assert_allclose(box_iou(predicted[2:], boxes[1:]), [[0.9, 0]])

@@ -84,16 +84,16 @@ def loop(name: str, inputs: list[str], output: str) -> str:
 
 def loops() -> dict[str, str]:
     """The C of a loop over each function, by name."""
-    made = {}
+    results = {}
     for s, c in (("f32", "float"), ("f64", "double")):
-        made |= {f"{name}_{s}": loop(f"{name}_{s}", [c], c) for name in UNARY}
-        made |= {f"{name}_{s}": loop(f"{name}_{s}", [c, c], c) for name in BINARY}
+        results |= {f"{name}_{s}": loop(f"{name}_{s}", [c], c) for name in UNARY}
+        results |= {f"{name}_{s}": loop(f"{name}_{s}", [c, c], c) for name in BINARY}
     for s, dtype in INTEGERS.items():
         c = f"{dtype.name}_t"
-        made |= {f"{name}_{s}": loop(f"{name}_{s}", [c, c], c) for name in INTEGER}
-        made |= {f"{name}_{s}": loop(f"{name}_{s}", [c], c) for name in ("neg", "abs")}
-    made |= {name: loop(name, [c], out) for name, (c, out) in CONVERSIONS.items()}
-    return made
+        results |= {f"{name}_{s}": loop(f"{name}_{s}", [c, c], c) for name in INTEGER}
+        results |= {f"{name}_{s}": loop(f"{name}_{s}", [c], c) for name in ("neg", "abs")}
+    results |= {name: loop(name, [c], out) for name, (c, out) in CONVERSIONS.items()}
+    return results
 
 
 def build(folder: Path, flags: list[str]) -> ctypes.CDLL:
@@ -125,7 +125,7 @@ def call(library, name, out, *arrays) -> np.ndarray:
     return result
 
 
-def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
+def ulps(result: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """The distance of float32 `found` from float64 `exact`, in last places of `exact`.
 
     Infinite where one is NaN and the other is not, or where a zero has the wrong sign. An infinity
@@ -134,20 +134,20 @@ def ulps(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
     nearest = exact.astype(np.float32)
     place = np.ldexp(1.0, np.maximum(np.frexp(exact)[1] - 24, -149))
     place[exact == 0] = 2.0**-149
-    ends = [np.where(np.isinf(v), np.copysign(2.0**128, v), v) for v in (found, exact)]
+    ends = [np.where(np.isinf(v), np.copysign(2.0**128, v), v) for v in (result, exact)]
     distance = np.abs(ends[0].astype(np.float64) - ends[1]) / place
-    distance[(found == nearest) & np.isinf(nearest)] = 0
-    distance[(found == 0) & (nearest == 0) & (np.signbit(found) != np.signbit(nearest))] = np.inf
-    distance[np.isnan(found) != np.isnan(exact)] = np.inf
-    distance[np.isnan(found) & np.isnan(exact)] = 0
+    distance[(result == nearest) & np.isinf(nearest)] = 0
+    distance[(result == 0) & (nearest == 0) & (np.signbit(result) != np.signbit(nearest))] = np.inf
+    distance[np.isnan(result) != np.isnan(exact)] = np.inf
+    distance[np.isnan(result) & np.isnan(exact)] = 0
     return distance
 
 
-def assert_close(found, exact, limit, *inputs):
-    distance = ulps(found, exact)
+def assert_close(result, exact, limit, *inputs):
+    distance = ulps(result, exact)
     k = int(np.argmax(distance))
     at = ", ".join(f"{float(x.flat[k])!r}" for x in inputs)
-    assert distance[k] <= limit, f"{distance[k]:.3g} ulp at {at}: {found[k]!r}, not {exact[k]!r}"
+    assert distance[k] <= limit, f"{distance[k]:.3g} ulp at {at}: {result[k]!r}, not {exact[k]!r}"
 
 
 def special_values() -> np.ndarray:
@@ -184,9 +184,9 @@ def test_what_exp_rounds_to_0_is_not_computed_by_an_underflow(library):
     masked = np.full(64, np.finfo(np.float32).min, np.float32)
     masked[::3], masked[1::3] = -np.inf, -104.0
     fenv.feclearexcept(FE_UNDERFLOW)
-    found = call(library, "exp_f32", np.float32, masked)
+    result = call(library, "exp_f32", np.float32, masked)
     assert fenv.fetestexcept(FE_UNDERFLOW) == 0
-    assert not found.any() and not np.signbit(found).any()
+    assert not result.any() and not np.signbit(result).any()
     small = call(library, "exp_f32", np.float32, np.array([-103.9, -100, -88], np.float32))
     assert fenv.fetestexcept(FE_UNDERFLOW) == FE_UNDERFLOW and small.all()
 
@@ -198,9 +198,9 @@ def values():
 
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_functions_are_close_over_the_whole_range(library, values, name):
-    found = call(library, f"{name}_f32", np.float32, values)
+    result = call(library, f"{name}_f32", np.float32, values)
     limit = 0 if name in EXACT else 2
-    assert_close(found, UNARY[name](values.astype(np.float64)), limit, values)
+    assert_close(result, UNARY[name](values.astype(np.float64)), limit, values)
 
 
 def pairs() -> tuple[np.ndarray, np.ndarray]:
@@ -219,17 +219,17 @@ def pairs() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_functions_are_close_over_the_whole_range(library, name):
     x, y = pairs()
-    found = call(library, f"{name}_f32", np.float32, x, y)
+    result = call(library, f"{name}_f32", np.float32, x, y)
     if name == "remainder":  # NumPy's float32 remainder is exact before one rounding; float64's not
         exact = np.remainder(x, y)
-        np.testing.assert_array_equal(found, exact)
-        assert (np.signbit(found) == np.signbit(exact))[~np.isnan(exact)].all()
+        np.testing.assert_array_equal(result, exact)
+        assert (np.signbit(result) == np.signbit(exact))[~np.isnan(exact)].all()
         return
     exact = BINARY[name](x.astype(np.float64), y.astype(np.float64))
     if name in EXACT:
-        np.testing.assert_array_equal(found, exact.astype(np.float32))
+        np.testing.assert_array_equal(result, exact.astype(np.float32))
     else:
-        assert_close(found, exact, 1, x, y)
+        assert_close(result, exact, 1, x, y)
 
 
 @pytest.mark.quick
@@ -237,8 +237,8 @@ def test_powers_at_the_boundary_of_one(library):
     """Bases next to 1 with large exponents: an error of the logarithm is multiplied by them."""
     x = (1 + np.arange(-2000, 2000, 2) * 2.0**-24).astype(np.float32).repeat(1000)
     y = np.tile(np.geomspace(1e3, 1e8, 1000), 2000).astype(np.float32)
-    found = call(library, "pow_f32", np.float32, x, y)
-    assert_close(found, np.power(x.astype(np.float64), y.astype(np.float64)), 1, x, y)
+    result = call(library, "pow_f32", np.float32, x, y)
+    assert_close(result, np.power(x.astype(np.float64), y.astype(np.float64)), 1, x, y)
 
 
 @pytest.mark.parametrize("power", [2, 3, 4, -1, -2, 0.5, 5, -3, 1.5])
@@ -264,14 +264,14 @@ def test_float64_is_libm(library, name):
     count = 2 if name in BINARY else 1
     ends = itertools.product(special_values().astype(np.float64), repeat=count)
     inputs = np.concatenate([np.array(list(ends)).T, rng.uniform(-9, 9, (count, 5000))], axis=1)
-    found = call(library, f"{name}_f64", np.float64, *inputs)
+    result = call(library, f"{name}_f64", np.float64, *inputs)
     expected = (UNARY | BINARY)[name](*inputs)
     if name in EXACT | {"remainder", "sqrt"}:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
     else:
-        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0)
+        np.testing.assert_allclose(result, expected, rtol=1e-15, atol=0)
     defined = ~np.isnan(expected) & (name not in ("maximum", "minimum"))
-    assert (np.signbit(found) == np.signbit(expected))[defined].all()
+    assert (np.signbit(result) == np.signbit(expected))[defined].all()
 
 
 @pytest.mark.parametrize("s", INTEGERS)
@@ -290,8 +290,8 @@ def test_integers_are_as_in_numpy(library, s, name):
         x, y = x.ravel(), y.ravel()
     if name == "pow" and dtype.kind == "i":
         y = np.maximum(y, ends.min + 1)  # the reference takes the size of a negative exponent
-    found = call(library, f"{name}_{s}", dtype, x, y)
-    np.testing.assert_array_equal(found, INTEGER[name](x, y))
+    result = call(library, f"{name}_{s}", dtype, x, y)
+    np.testing.assert_array_equal(result, INTEGER[name](x, y))
     np.testing.assert_array_equal(call(library, f"neg_{s}", dtype, x), np.negative(x))
     np.testing.assert_array_equal(call(library, f"abs_{s}", dtype, x), np.abs(x))
 
@@ -304,17 +304,17 @@ def test_half_precision_conversions(library, values, s, half):
     finite = wide[np.isfinite(wide)]
     ties = (finite + np.nextafter(finite.astype(half), half(np.inf)).astype(np.float32)) / 2
     for x in (values, ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, np.float32(9e9))):
-        found, expected = call(library, f"f32_to_{s}", np.uint16, x), x.astype(half)
+        result, expected = call(library, f"f32_to_{s}", np.uint16, x), x.astype(half)
         nan = np.isnan(x)
-        assert np.isnan(found.view(half)[nan]).all()
-        np.testing.assert_array_equal(found[~nan], expected.view(np.uint16)[~nan])
+        assert np.isnan(result.view(half)[nan]).all()
+        np.testing.assert_array_equal(result[~nan], expected.view(np.uint16)[~nan])
 
 
 def assembly_of(folder: Path, names: list[str], flags: list[str]) -> dict[str, str]:
     """The instructions of each compiled loop, by the function's name."""
     source = folder / "loops.c"
-    made = loops()
-    source.write_text('#include "gh_math.h"\n' + "".join(made[name] for name in names))
+    result = loops()
+    source.write_text('#include "gh_math.h"\n' + "".join(result[name] for name in names))
     command = [CC, *flags, "-S", "-o", "-", f"-I{NATIVE}", str(source)]
     code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     parts = re.split(r"^loop_(\w+):$", code, flags=re.M)
@@ -341,9 +341,9 @@ NARROW = [f"{name}_{s}" for name in ("div", "remainder") for s in ("i8", "i16", 
 def test_loops_are_vectorised(tmp_path, march):
     flags = [f"-march={march}" if flag == "-march=native" else flag for flag in FLAGS]
     names = [*FLOAT32, *NARROW, *CONVERSIONS]
-    found = assembly_of(tmp_path, names, flags)
-    assert found.keys() == {*names}
-    assert [name for name in names if not is_vectorised(found[name])] == []
+    result = assembly_of(tmp_path, names, flags)
+    assert result.keys() == {*names}
+    assert [name for name in names if not is_vectorised(result[name])] == []
 
 
 def test_the_coefficients_are_those_of_the_tool(monkeypatch, capsys):

@@ -8,8 +8,8 @@ import glasshouse as gh
 
 def leaves(result):
     """The tensors of a result, None left out."""
-    found = result if isinstance(result, (tuple, list)) else (result,)
-    return [x for x in found if x is not None]
+    outcome = result if isinstance(result, (tuple, list)) else (result,)
+    return [x for x in outcome if x is not None]
 
 
 class Twin:

@@ -161,7 +161,7 @@ def parameters_of(module):
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("need_weights", [False, True])
 def test_the_function_equals_pytorchs(twin, options, static, need_weights):
-    torch, given = twin.torch, {"need_weights": need_weights, "average_attn_weights": False}
+    torch, inputs = twin.torch, {"need_weights": need_weights, "average_attn_weights": False}
     ours, theirs = (lib.MultiheadAttention(8, 2, **options).double() for lib in (nn, torch.nn))
     ours.load_state_dict(theirs.state_dict())
     shapes = [(4, 3, 8), (6, 3, options.get("kdim", 8)), (6, 3, options.get("vdim", 8))]
@@ -170,7 +170,7 @@ def test_the_function_equals_pytorchs(twin, options, static, need_weights):
     def run(lib, module, q, k, v, *fixed):
         first, separate = parameters_of(module)
         fixed = dict(zip(("static_k", "static_v"), fixed, strict=False))
-        return lib.multi_head_attention_forward(q, k, v, *first, **separate, **fixed, **given)
+        return lib.multi_head_attention_forward(q, k, v, *first, **separate, **fixed, **inputs)
 
     twin.function(
         lambda *xs: run(F, ours, *xs),
@@ -183,14 +183,14 @@ def test_second_derivatives_equal_pytorchs(twin):
     torch = twin.torch
     ours, theirs = (lib.MultiheadAttention(4, 2).double() for lib in (nn, torch.nn))
     ours.load_state_dict(theirs.state_dict())
-    x, found = rng.normal(size=(3, 1, 4)), []
+    x, results = rng.normal(size=(3, 1, 4)), []
     for lib, module, tensor in ((gh, ours, gh.asarray(x)), (torch, theirs, torch.tensor(x))):
         tensor.requires_grad_()
         y = (module(tensor, tensor, tensor)[0] ** 3).sum()
         (g,) = lib.autograd.grad(y, tensor, create_graph=True)
         (g**2).sum().backward()
-        found.append((tensor.grad.numpy(), module.in_proj_weight.grad.numpy()))
-    for a, b in zip(*found, strict=True):
+        results.append((tensor.grad.numpy(), module.in_proj_weight.grad.numpy()))
+    for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
 
 

@@ -75,8 +75,8 @@ def test_the_loss_is_the_sum_over_all_paths(target):
 def test_small_integer_dtypes_do_not_overflow():
     lp = F.log_softmax(gh.asarray(rng.normal(size=(300, 1, 100))), dim=2)
     label, small = gh.asarray([[99]], dtype="uint8"), gh.asarray([1], dtype="uint8")
-    found = F.ctc_loss(lp, label, [300], small).item()
-    assert found == F.ctc_loss(lp, [[99]], [300], [1]).item()
+    result = F.ctc_loss(lp, label, [300], small).item()
+    assert result == F.ctc_loss(lp, [[99]], [300], [1]).item()
 
 
 def test_very_unlikely_paths_stay_finite_in_float32():
@@ -120,8 +120,8 @@ def test_second_derivatives_are_differences_of_first_ones():
 
     step = 1e-5 * direction
     expected = (gradient(gh.asarray(logits + step)) - gradient(gh.asarray(logits - step))) / 2e-5
-    found = gh.jvp(gradient, (gh.asarray(logits),), (gh.asarray(direction),))[1]
-    np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-8)
+    result = gh.jvp(gradient, (gh.asarray(logits),), (gh.asarray(direction),))[1]
+    np.testing.assert_allclose(result.numpy(), expected.numpy(), atol=1e-8)
     x = gh.asarray(logits).requires_grad_()
     loss = F.ctc_loss(F.log_softmax(x, dim=2), targets, frames, sizes)
     (g,) = gh.autograd.grad([loss], [x], create_graph=True)
@@ -156,10 +156,10 @@ def test_the_recorded_calls_do_not_depend_on_contents():
 
     def calls(case, steps=9):
         logits, targets, frames, sizes = make(case, steps)
-        given = [gh.asarray(a) for a in (targets, frames, sizes)]
+        inputs = [gh.asarray(a) for a in (targets, frames, sizes)]
         with Names() as names:
             x = gh.asarray(logits).requires_grad_()
-            F.ctc_loss(x, *given).backward()
+            F.ctc_loss(x, *inputs).backward()
         return names.calls
 
     first = calls("plain")
@@ -171,7 +171,7 @@ def test_the_recorded_calls_do_not_depend_on_contents():
 
 def test_labels_are_checked_by_the_forward_pass_alone(monkeypatch):
     checked, check = [], RecordingBackend.check_indices
-    count = lambda *given: checked.append(check(*given))  # noqa: E731
+    count = lambda *inputs: checked.append(check(*inputs))  # noqa: E731
     monkeypatch.setattr(RecordingBackend, "check_indices", count)
     logits, targets, frames, sizes = make("plain")
     x = gh.asarray(logits).requires_grad_()

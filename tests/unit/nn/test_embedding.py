@@ -73,8 +73,8 @@ def test_bags_are_captured_with_offsets_that_vary(mode):
     bag = nn.EmbeddingBag(10, 3, mode=mode)
     fast = gh.optimize(lambda index, offsets: bag(index, offsets))
     for offsets in ([0, 3, 7], [0, 1, 2], [0, 0, 5], [0, 2, 8]):
-        given = gh.asarray(VECTOR), gh.asarray(offsets)
-        np.testing.assert_allclose(fast(*given).numpy(), bag(*given).numpy(), rtol=1e-6)
+        inputs = gh.asarray(VECTOR), gh.asarray(offsets)
+        np.testing.assert_allclose(fast(*inputs).numpy(), bag(*inputs).numpy(), rtol=1e-6)
     assert fast.hits >= 2
 
 

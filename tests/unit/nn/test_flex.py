@@ -61,8 +61,8 @@ def test_flex_attention_equals_pytorchs(twin, theirs, score, mask):
     if mask != "none":
         mine, from_torch = MASKS[mask](gh.asarray), MASKS[mask](torch.tensor)
         ours["block_mask"] = flex.create_block_mask(mine, *sizes, BLOCK_SIZE=2)
-        made = theirs.create_block_mask(from_torch, *sizes, device="cpu", BLOCK_SIZE=2)
-        other["block_mask"] = made
+        result = theirs.create_block_mask(from_torch, *sizes, device="cpu", BLOCK_SIZE=2)
+        other["block_mask"] = result
     twin.function(
         lambda q, k, v: F.flex_attention(q, k, v, **ours),
         lambda q, k, v: theirs.flex_attention(q, k, v, **other),

@@ -49,8 +49,8 @@ def test_fused_weights_equal_pytorchs(twin):
     w, b, mean, var, scale, shift = arrays
     ours = utils.fuse_conv_bn_weights(w, b, mean, var, 1e-5, scale, shift)
     torch = twin.torch
-    given = [torch.tensor(x) for x in arrays]
-    expected = torch.nn.utils.fuse_conv_bn_weights(*given[:4], 1e-5, *given[4:])
+    inputs = [torch.tensor(x) for x in arrays]
+    expected = torch.nn.utils.fuse_conv_bn_weights(*inputs[:4], 1e-5, *inputs[4:])
     for g, e in zip(ours, expected, strict=True):
         np.testing.assert_allclose(g.numpy(), e.detach().numpy(), rtol=1e-9)
 

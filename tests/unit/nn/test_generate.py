@@ -10,10 +10,10 @@ from glasshouse.compile.programs import program
 V = 12
 
 
-def slow_probabilities(scores, seen, temperature, top_k, top_p, min_p, penalty):
+def slow_probabilities(scores, earlier, temperature, top_k, top_p, min_p, penalty):
     """Each rule in turn, token by token."""
     x = [float(s) for s in scores]
-    for token in set(seen):
+    for token in set(earlier):
         x[token] = x[token] / penalty if x[token] > 0 else x[token] * penalty
     p = [np.exp(s / temperature) for s in x]
     by_size = sorted(range(len(p)), key=lambda i: (-p[i], i))
@@ -35,13 +35,16 @@ def slow_probabilities(scores, seen, temperature, top_k, top_p, min_p, penalty):
 @pytest.mark.parametrize("seed", range(40))
 def test_probabilities_are_those_of_a_slow_twin(seed):
     rng = np.random.default_rng(seed)
-    scores, seen = rng.normal(size=V) * 2, rng.integers(0, V, 4).tolist()
+    scores, earlier = rng.normal(size=V) * 2, rng.integers(0, V, 4).tolist()
     options = {"temperature": rng.choice([0.5, 1.0, 2.0]), "top_p": rng.choice([0.3, 0.9, 1.0]),
                "top_k": [None, 1, 5, 50][seed % 4], "min_p": rng.choice([0.0, 0.1])}  # fmt: skip
     penalty = rng.choice([1.0, 1.3])
-    found = nn.TokenSampler(**options, repetition_penalty=penalty).probabilities(scores, seen)
+    result = nn.TokenSampler(**options, repetition_penalty=penalty).probabilities(scores, earlier)
     np.testing.assert_allclose(
-        found, slow_probabilities(scores, seen, penalty=penalty, **options), rtol=1e-9, atol=1e-12
+        result,
+        slow_probabilities(scores, earlier, penalty=penalty, **options),
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -127,10 +130,10 @@ def test_300_tokens_of_a_newcomers_model_take_two_compilations():
     gh.random.seed(1)
     model = Newcomer()
     nn.generate(model, [1], 1)  # what is compiled once for all
-    known = sum(x.program is not None for x in program.programs.values())
+    before = sum(x.program is not None for x in program.programs.values())
     assert len(nn.generate(model, [1, 2, 3], 300, temperature=1.0)) == 300
-    made = sum(x.program is not None for x in program.programs.values()) - known
-    assert made <= 2
+    result = sum(x.program is not None for x in program.programs.values()) - before
+    assert result <= 2
 
 
 def test_a_text_without_a_cache_goes_beyond_the_context():
@@ -145,15 +148,15 @@ def test_a_text_without_a_cache_goes_beyond_the_context():
 def test_a_row_ends_at_its_stop_and_where_the_callback_says_so():
     gh.random.seed(0)
     model = Cached()
-    whole, told = model.generate([1, 2], 10, stop=[]), []
+    whole, messages = model.generate([1, 2], 10, stop=[]), []
     assert model.generate([1, 2], 10, stop=[whole[3:5]]) == whole[: whole.index(whole[4], 4) + 1]
 
     def stream(row, token):
-        told.append((row, token))
-        return len(told) == 4
+        messages.append((row, token))
+        return len(messages) == 4
 
     assert model.generate([1, 2], 10, stop=[], stream=stream) == whole[:4]
-    assert told == [(0, token) for token in whole[:4]]
+    assert messages == [(0, token) for token in whole[:4]]
 
 
 def test_tokens_that_are_not_allowed_are_not_written():
@@ -163,10 +166,10 @@ def test_tokens_that_are_not_allowed_are_not_written():
     def even(row, new):
         return np.arange(V) % 2 == len(new) % 2
 
-    found = model.generate([[1, 2], [5]], 6, stop=[], allowed=even, temperature=2.0)
-    assert all([token % 2 for token in row] == [0, 1] * 3 for row in found)
-    found = model.generate([1, 2], 6, stop=[], allowed=even, num_beams=2)
-    assert [token % 2 for token in found] == [0, 1] * 3
+    result = model.generate([[1, 2], [5]], 6, stop=[], allowed=even, temperature=2.0)
+    assert all([token % 2 for token in row] == [0, 1] * 3 for row in result)
+    result = model.generate([1, 2], 6, stop=[], allowed=even, num_beams=2)
+    assert [token % 2 for token in result] == [0, 1] * 3
 
 
 def test_slots_refuse_other_sizes():

@@ -41,15 +41,15 @@ def inputs(lib, grad=True):
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 def test_backward_hooks_see_what_pytorchs_see(twin, grad):
     def build(nn, lib):
-        net, seen = net_of(nn, lib), []
+        net, log = net_of(nn, lib), []
         for i in (0, 2):
-            net[i].register_full_backward_pre_hook(lambda m, go: seen.append(("pre", numbers(go))))
+            net[i].register_full_backward_pre_hook(lambda m, go: log.append(("pre", numbers(go))))
             net[i].register_full_backward_hook(
-                lambda m, gi, go: seen.append(("post", numbers(gi), numbers(go)))
+                lambda m, gi, go: log.append(("post", numbers(gi), numbers(go)))
             )
         x = inputs(lib, grad)
         (net(x) ** 2).sum().backward()
-        return seen, [numbers(p.grad) for p in net.parameters()], grad and numbers(x.grad)
+        return log, [numbers(p.grad) for p in net.parameters()], grad and numbers(x.grad)
 
     ours, theirs = both(twin.torch, build)
     assert len(ours[0]) == 4
@@ -82,13 +82,13 @@ def test_backward_hooks_of_several_results_and_inputs():
         def forward(self, a, b, k):
             return a * b, a + k
 
-    seen = []
+    log = []
     pair = Pair()
-    pair.register_full_backward_hook(lambda m, gi, go: seen.append((numbers(gi), numbers(go))))
+    pair.register_full_backward_hook(lambda m, gi, go: log.append((numbers(gi), numbers(go))))
     a, b = gh.tensor(2.0, requires_grad=True), gh.tensor(3.0, requires_grad=True)
     first, second = pair(a, b, 1.0)
     (first + 2 * second).backward()
-    assert seen == [([5.0, 2.0, None], [1.0, 2.0])]
+    assert log == [([5.0, 2.0, None], [1.0, 2.0])]
 
 
 def test_second_derivatives_pass_backward_hooks(twin):
@@ -110,12 +110,12 @@ def test_hooks_that_are_always_called(twin):
             def forward(self, x):
                 raise KeyError("forward")
 
-        seen, bad = [], Bad()
-        bad.register_forward_hook(lambda m, args, y: seen.append("sometimes"))
-        bad.register_forward_hook(lambda m, args, y: seen.append(y), always_call=True)
+        log, bad = [], Bad()
+        bad.register_forward_hook(lambda m, args, y: log.append("sometimes"))
+        bad.register_forward_hook(lambda m, args, y: log.append(y), always_call=True)
         with pytest.raises(KeyError, match="forward"):
             bad(lib.ones(1))
-        return seen
+        return log
 
     ours, theirs = both(twin.torch, build)
     assert ours == theirs == [None]
@@ -133,13 +133,13 @@ def test_an_error_in_a_hook_after_an_error_is_a_warning():
 
 
 def test_hooks_of_all_modules_are_called_first():
-    net, seen = nn.Sequential(nn.ReLU()), []
-    net[0].register_forward_hook(lambda m, args, y: seen.append("own"))
+    net, log = nn.Sequential(nn.ReLU()), []
+    net[0].register_forward_hook(lambda m, args, y: log.append("own"))
     handles = [
-        nn.register_module_forward_pre_hook(lambda m, args: seen.append(f"pre {type(m).__name__}")),
+        nn.register_module_forward_pre_hook(lambda m, args: log.append(f"pre {type(m).__name__}")),
         nn.register_module_forward_hook(lambda m, args, y: y + 1),
-        nn.register_module_full_backward_pre_hook(lambda m, go: seen.append("back")),
-        nn.register_module_full_backward_hook(lambda m, gi, go: seen.append("through")),
+        nn.register_module_full_backward_pre_hook(lambda m, go: log.append("back")),
+        nn.register_module_full_backward_hook(lambda m, gi, go: log.append("through")),
     ]
     try:
         x = gh.tensor([-1.0, 2.0], requires_grad=True)
@@ -149,15 +149,15 @@ def test_hooks_of_all_modules_are_called_first():
         for handle in handles:
             handle.remove()
     assert y.tolist() == [2.0, 4.0]
-    assert seen == ["pre Sequential", "pre ReLU", "own", *["back", "back", "through", "through"]]
-    assert net(x).tolist() == [0.0, 2.0] and len(seen) == 8
+    assert log == ["pre Sequential", "pre ReLU", "own", *["back", "back", "through", "through"]]
+    assert net(x).tolist() == [0.0, 2.0] and len(log) == 8
 
 
 def test_registration_hooks_replace_members():
-    seen = []
+    log = []
 
     def count(module, name, member):
-        seen.append(name)
+        log.append(name)
 
     def double(module, name, member):
         return nn.Parameter(member.detach() * 2)
@@ -171,7 +171,7 @@ def test_registration_hooks_replace_members():
         module.weight = nn.Parameter(gh.ones(2))
         module.inner = nn.Identity()
         module.register_buffer("offset", gh.zeros(1))
-    assert module.weight.tolist() == [2.0, 2.0] and seen == ["inner", "offset"]
+    assert module.weight.tolist() == [2.0, 2.0] and log == ["inner", "offset"]
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
@@ -212,13 +212,13 @@ def test_extra_state_is_saved_and_loaded():
 
 
 def test_hooks_on_state():
-    module, seen = Counter(), []
-    module.register_state_dict_pre_hook(lambda m, prefix, keep: seen.append((prefix, keep)))
+    module, log = Counter(), []
+    module.register_state_dict_pre_hook(lambda m, prefix, keep: log.append((prefix, keep)))
     module.inner.register_state_dict_post_hook(
         lambda m, state, prefix, meta: state.update({f"{prefix}old": state.pop(f"{prefix}bias")})
     )
     state = module.state_dict()
-    assert seen == [("", False)] and list(state)[-1] == "inner.old"
+    assert log == [("", False)] and list(state)[-1] == "inner.old"
 
     def rename(m, state, prefix, meta, strict, missing, unexpected, errors):
         state[f"{prefix}bias"] = state.pop(f"{prefix}old")
@@ -270,11 +270,11 @@ def test_captured_modules_call_their_hooks():
     plain = fast(x).numpy()
     for _ in range(2):
         fast(x)
-    seen = []
-    handle = net.inner.register_full_backward_hook(lambda m, gi, go: seen.append(1))
+    log = []
+    handle = net.inner.register_full_backward_hook(lambda m, gi, go: log.append(1))
     np.testing.assert_allclose(fast(x).numpy(), plain, rtol=1e-6)
     fast(x).sum().backward()
-    assert seen == [1]
+    assert log == [1]
     handle.remove()
     with nn.register_module_forward_hook(lambda m, args, y: y * 0):
         assert not fast(x).numpy().any()

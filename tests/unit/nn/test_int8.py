@@ -118,26 +118,26 @@ def test_a_static_layer_limits_what_lies_outside():
     net = nn.Sequential(nn.Linear(1, 1, bias=False))
     net[0].weight.data = gh.ones((1, 1))
     quantized(net, "int8_static", [gh.asarray([[-1.0]]), gh.asarray([[3.0]])])
-    found = net(gh.asarray([[-9.0], [-1.0], [3.0], [50.0]])).numpy()[:, 0]
-    np.testing.assert_allclose(found, [-1, -1, 3, 3], atol=0.02)
+    result = net(gh.asarray([[-9.0], [-1.0], [3.0], [50.0]])).numpy()[:, 0]
+    np.testing.assert_allclose(result, [-1, -1, 3, 3], atol=0.02)
 
 
 def test_nan_is_seen_in_a_dynamic_result():
     net = nn.quantize(nn.Sequential(nn.Linear(4, 2)), "int8_dynamic")
     x = gh.ones((2, 4)).numpy().copy()
     x[0, 1] = np.nan
-    found = net(gh.asarray(x)).numpy()
-    assert np.isnan(found[0]).all() and np.isfinite(found[1]).all()
+    result = net(gh.asarray(x)).numpy()
+    assert np.isnan(result[0]).all() and np.isfinite(result[1]).all()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_bfloat16_inputs_give_bfloat16(scheme):
     net = quantized(make_net(), scheme)
     x = inputs()
-    found = net[0](x.to("bfloat16"))
-    assert found.dtype == "bfloat16"
+    result = net[0](x.to("bfloat16"))
+    assert result.dtype == "bfloat16"
     expected = net[0](x).numpy()
-    np.testing.assert_allclose(found.to("float32").numpy(), expected, atol=0.05)
+    np.testing.assert_allclose(result.to("float32").numpy(), expected, atol=0.05)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -160,9 +160,9 @@ def test_captured_calls_give_the_same(scheme):
     step = gh.optimize(lambda x: net(x))
     with gh.no_grad():
         for _ in range(4):
-            found = step(x).numpy()
+            result = step(x).numpy()
     assert step.hits > 0
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -181,9 +181,9 @@ def test_analysis_sees_the_integers():
     net.append(nn.Linear(10, 3))
     optimizer = gh.optim.SGD(net[6].parameters(), lr=0.1)
     batch = inputs(4), gh.zeros((4,), dtype="int64")
-    found = gh.analyze.step(net, nn.functional.cross_entropy, optimizer, batch)
-    assert "conv in Sequential.2" in str(found)
-    assert found.counter.total() >= 2 * 4 * 128 * 10
+    costs = gh.analyze.step(net, nn.functional.cross_entropy, optimizer, batch)
+    assert "conv in Sequential.2" in str(costs)
+    assert costs.counter.total() >= 2 * 4 * 128 * 10
 
 
 def test_layers_that_are_skipped_stay_and_shared_ones_are_one():

@@ -22,17 +22,17 @@ def test_linear_equals_pytorchs(twin, shape, bias):
 
 def test_linear_is_one_product_and_one_addition():
     layer, x = nn.Linear(3, 4), gh.ones((2, 5, 3))
-    seen = []
+    log = []
 
     class Log(gh.dispatch.Mode):
         def process(self, primitive, args, attrs, below):
-            seen.append(primitive.name)
+            log.append(primitive.name)
             return below(primitive, args, attrs)
 
     with Log():
         layer(x)
-    assert seen.count("matmul") == 1 and seen.count("add") == 1
-    assert set(seen) <= {"matmul", "add", "reshape", "permute", "expand"}
+    assert log.count("matmul") == 1 and log.count("add") == 1
+    assert set(log) <= {"matmul", "add", "reshape", "permute", "expand"}
 
 
 def test_initial_values_follow_pytorch():
@@ -226,9 +226,9 @@ def test_compiled_products_with_turned_operands(dtype):
     a, b = (gh.asarray(rng.normal(size=s), dtype=dtype) for s in ((5, 7), (7, 3)))
     gh.eval(a, b)
     with flags.override(compile="always"):
-        found = [y.astype("float32").numpy() for y in (a @ b, F.linear(a, b.mT + 0), b.mT @ a.mT)]
+        results = [y.astype("float32").numpy() for y in (a @ b, F.linear(a, b.mT + 0), b.mT @ a.mT)]
     expected = a.astype("float64").numpy() @ b.astype("float64").numpy()
-    for y, z in zip(found, (expected, expected, expected.T), strict=True):
+    for y, z in zip(results, (expected, expected, expected.T), strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=0.02)
 
 

@@ -55,5 +55,5 @@ def test_scores_never_exist_at_once(monkeypatch):
         q, k, v = (gh.tensor(draw(1, length, 8), requires_grad=True) for _ in range(3))
         F.scaled_dot_product_attention(q, k, v).sum().backward()
         backend.evaluate()
-        made = max((e.program for e in program.programs.values()), key=lambda p: p.arena_bytes)
-    assert made.arena_bytes < length * length * 4 // 2
+        result = max((e.program for e in program.programs.values()), key=lambda p: p.arena_bytes)
+    assert result.arena_bytes < length * length * 4 // 2

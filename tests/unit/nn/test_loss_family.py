@@ -105,10 +105,10 @@ def test_second_derivatives_equal_pytorchs(twin, name, i):
     tracked, ours, theirs = both_sides(torch, name, i, "sum")
     mine = [gh.tensor(a).requires_grad_() for a in tracked]
     other = [torch.tensor(a, requires_grad=True) for a in tracked]
-    found = gh.autograd.grad(ours(*mine), mine, create_graph=True)
+    result = gh.autograd.grad(ours(*mine), mine, create_graph=True)
     expected = torch.autograd.grad(theirs(*other), other, create_graph=True)
     total = sum((g * g * g).sum() for g in expected)
-    cubes = sum(((g**3).sum() for g in found[1:]), (found[0] ** 3).sum())
+    cubes = sum(((g**3).sum() for g in result[1:]), (result[0] ** 3).sum())
     if cubes.requires_grad:  # otherwise there is none, as for what is linear in pieces
         cubes.backward()
     if total.requires_grad:
@@ -184,11 +184,11 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_equal_pytorchs(twin, name):
     options, arrays = LAYERS[name]
-    given = [
+    inputs = [
         {k: tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
         for tensor in (gh.asarray, twin.torch.tensor)
     ]
-    ours, theirs = getattr(nn, name)(**given[0]), getattr(twin.torch.nn, name)(**given[1])
+    ours, theirs = getattr(nn, name)(**inputs[0]), getattr(twin.torch.nn, name)(**inputs[1])
     twin.module(ours, theirs, *arrays)
 
 
@@ -219,8 +219,8 @@ def test_chunks_of_linear_cross_entropy_change_nothing(twin, reduction, weight):
     chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
 
     def loss(options):
-        given = {"weight": weight, "reduction": reduction, "options": options}
-        return lambda x, w: F.linear_cross_entropy(x, w, gh.asarray(target), **given)
+        inputs = {"weight": weight, "reduction": reduction, "options": options}
+        return lambda x, w: F.linear_cross_entropy(x, w, gh.asarray(target), **inputs)
 
     x, w = gh.asarray(A), gh.asarray(normal(6, 4))
     for part in (0, 1):

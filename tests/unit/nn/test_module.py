@@ -67,9 +67,9 @@ def test_train_eval_apply_requires_grad():
     assert net.eval() is net and not any(m.training for m in net.modules())
     net.train()
     assert all(m.training for m in net.modules())
-    seen = []
-    net.body.apply(lambda m: seen.append(type(m).__name__))
-    assert seen == ["Linear", "BatchNorm1d", "Dropout", "Sequential"]
+    log = []
+    net.body.apply(lambda m: log.append(type(m).__name__))
+    assert log == ["Linear", "BatchNorm1d", "Dropout", "Sequential"]
     net.requires_grad_(False)
     assert not any(p.requires_grad for p in net.parameters())
 
@@ -164,12 +164,12 @@ def test_copies_are_apart_and_keep_sharing(duplicate):
 
 def test_hooks_see_and_replace():
     net = nn.Linear(2, 2)
-    seen = []
+    log = []
     pre = net.register_forward_pre_hook(lambda m, args: (args[0] * 0,))
-    post = net.register_forward_hook(lambda m, args, y: seen.append(args[0].tolist()))
-    first = net.register_forward_pre_hook(lambda m, args: seen.append("first"), prepend=True)
+    post = net.register_forward_hook(lambda m, args, y: log.append(args[0].tolist()))
+    first = net.register_forward_pre_hook(lambda m, args: log.append("first"), prepend=True)
     np.testing.assert_array_equal(net(gh.ones(2)).numpy(), net.bias.numpy())
-    assert seen == ["first", [0.0, 0.0]]
+    assert log == ["first", [0.0, 0.0]]
     pre.remove()
     first.remove()
     net.register_forward_hook(lambda m, args, y: y * 2)
@@ -178,16 +178,16 @@ def test_hooks_see_and_replace():
     with post:
         pass
     net(gh.ones(2))
-    assert len(seen) == 3
+    assert len(log) == 3
 
 
 def test_hooks_with_keywords():
     net = nn.Linear(2, 2)
-    seen = []
+    log = []
     net.register_forward_pre_hook(lambda m, a, k: (a, {"input": gh.zeros(2)}), with_kwargs=True)
-    net.register_forward_hook(lambda m, a, k, y: seen.append(list(k)), with_kwargs=True)
+    net.register_forward_hook(lambda m, a, k, y: log.append(list(k)), with_kwargs=True)
     np.testing.assert_array_equal(net(input=gh.ones(2)).numpy(), net.bias.numpy())
-    assert seen == [["input"]]
+    assert log == [["input"]]
 
 
 def test_module_path_names_the_running_module():

@@ -57,8 +57,8 @@ def states_of(layer, single=False, seed=1):
 
 
 def given(states, make):
-    made = tuple(map(make, states))
-    return made if len(made) > 1 else made[0]
+    results = tuple(map(make, states))
+    return results if len(results) > 1 else results[0]
 
 
 def flat(result):

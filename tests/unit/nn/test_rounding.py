@@ -40,10 +40,10 @@ def test_what_is_trained_is_what_is_quantised(scheme):
         net(x)
     net.eval()
     expected = net(x).numpy()
-    found = nn.quantize(net, scheme)
-    assert type(found[0]) is nn.Int8Conv2d and type(found[3]) is nn.Int8Linear
+    result = nn.quantize(net, scheme)
+    assert type(result[0]) is nn.Int8Conv2d and type(result[3]) is nn.Int8Linear
     step = np.abs(expected).max() / 100  # a code more or less where a sum is rounded otherwise
-    np.testing.assert_allclose(found(x).numpy(), expected, atol=step)
+    np.testing.assert_allclose(result(x).numpy(), expected, atol=step)
 
 
 def test_weights_alone_are_rounded_for_packed_ones():

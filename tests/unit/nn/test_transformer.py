@@ -41,10 +41,10 @@ def test_masks_equal_pytorchs(twin):
     }
     mine, other = (lib.Transformer.generate_square_subsequent_mask(3) for lib in (nn, torch.nn))
     np.testing.assert_array_equal(mine.numpy(), other.numpy())
-    given = {name: torch.tensor(mask) for name, mask in masks.items()}
+    options = {name: torch.tensor(mask) for name, mask in masks.items()}
     twin.function(
         lambda s, t: ours(s, t, tgt_mask=mine, **masks),
-        lambda s, t: theirs(s, t, tgt_mask=other, **given),
+        lambda s, t: theirs(s, t, tgt_mask=other, **options),
         src,
         tgt,
     )

@@ -77,12 +77,12 @@ def test_axes_vary_by_name(tmp_path):
         z = x.reshape((x.shape[0] * x.shape[1], x.shape[2])) @ y
         return {"mean": z.mean(), "z": z.reshape((*x.shape[:2], -1)), "last": z[-1]}
 
-    given = normal(2, 3, 4), normal(4, 5)
+    inputs = normal(2, 3, 4), normal(4, 5)
     path = gh.onnx.export(
-        f, given, tmp_path / "f.onnx", dynamic_axes={"x": {0: "batch", -2: "time"}}
+        f, inputs, tmp_path / "f.onnx", dynamic_axes={"x": {0: "batch", -2: "time"}}
     )
     proto = assert_same(
-        path, f, given, (normal(5, 7, 4), normal(4, 5)), (normal(1, 1, 4), given[1])
+        path, f, inputs, (normal(5, 7, 4), normal(4, 5)), (normal(1, 1, 4), inputs[1])
     )
     sizes = [d.dim_param or d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     assert sizes == ["batch", "time", 4]
@@ -138,9 +138,11 @@ def test_arguments_by_name_and_fixed_ones(tmp_path):
     def f(x, scale, *, mask=None):
         return x * scale if mask is None else gh.where(mask, x, scale)
 
-    given = {"x": normal(2, 3), "scale": 2.5, "mask": normal(2, 3) > 0}
-    path = gh.onnx.export(f, given, tmp_path / "f.onnx", input_names=["a", "b"], output_names=["c"])
-    proto = assert_same(path, lambda a, b: f(a, 2.5, mask=b), (given["x"], given["mask"]))
+    options = {"x": normal(2, 3), "scale": 2.5, "mask": normal(2, 3) > 0}
+    path = gh.onnx.export(
+        f, options, tmp_path / "f.onnx", input_names=["a", "b"], output_names=["c"]
+    )
+    proto = assert_same(path, lambda a, b: f(a, 2.5, mask=b), (options["x"], options["mask"]))
     assert [x.name for x in (*proto.graph.input, *proto.graph.output)] == ["a", "b", "c"]
 
 

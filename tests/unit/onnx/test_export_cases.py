@@ -23,9 +23,9 @@ OTHERS = """Container Module ModuleDict ModuleList ParameterDict ParameterList S
 
 
 def check(case, folder):
-    found = TOOL["outcome"](case, folder)
-    assert found.refusal == ""
-    assert found.runtime <= NEAR and found.importer <= NEAR
+    result = TOOL["outcome"](case, folder)
+    assert result.refusal == ""
+    assert result.runtime <= NEAR and result.importer <= NEAR
 
 
 def parameters(family):

@@ -86,27 +86,27 @@ def checked_sample(name, sample, dtype, path):
     arrays = arrays_of(primitive, sample, dtype)
     dtypes = [x.dtype.name for x in arrays]
     call = function_of(primitive, sample, dtypes)
-    given = [real(x) for x in arrays]
-    if not given:
-        given, plain = [np.zeros(1, np.float32)], call
+    inputs = [real(x) for x in arrays]
+    if not inputs:
+        inputs, plain = [np.zeros(1, np.float32)], call
         call = lambda x: (*plain(), x)  # noqa: E731
     with warnings.catch_warnings(action="ignore"), np.errstate(all="ignore"):
         try:
-            expected = [x.numpy() for x in call(*map(gh.asarray, given))]
+            expected = [x.numpy() for x in call(*map(gh.asarray, inputs))]
         except Explained:  # not for this dtype
             return False
         try:
-            gh.onnx.export(call, tuple(given), path)
+            gh.onnx.export(call, tuple(inputs), path)
         except Explained:
             if name in REFUSED or any(by_name[d].is_complex for d in dtypes):
                 return False
             raise
     onnx.checker.check_model(onnx.load(path), full_check=True)
-    y = gh.onnx.load(path)(*map(gh.asarray, given))
+    y = gh.onnx.load(path)(*map(gh.asarray, inputs))
     mine = [x.numpy() for x in (y if isinstance(y, tuple) else (y,))]
     assert_near(mine, expected, 1e-5)
     if (name, dtype) not in NOT_IN_RUNTIME:
-        assert_near(run_in_onnxruntime(path, given), expected, 1e-5)
+        assert_near(run_in_onnxruntime(path, inputs), expected, 1e-5)
     return True
 
 

@@ -49,9 +49,9 @@ def test_integer_products_are_exact(kind, w_kind, zeros):
         a_zero, b_zero = numbers(kind, ()), numbers(w_kind, () if zeros == "one" else (5,))
         tensors |= {"az": a_zero, "bz": b_zero}
         names += ["az", "bz"]
-    found, _ = result_of([node("MatMulInteger", names, ["y"])], {"a": a}, tensors, "int32")
+    result, _ = result_of([node("MatMulInteger", names, ["y"])], {"a": a}, tensors, "int32")
     exact = (a.astype("i8") - a_zero) @ (b.astype("i8") - b_zero)
-    np.testing.assert_array_equal(found, exact)
+    np.testing.assert_array_equal(result, exact)
 
 
 @pytest.mark.parametrize("group", [1, 2])
@@ -63,9 +63,9 @@ def test_integer_convolutions_are_exact(kind, w_kind, group):
     step = node(
         "ConvInteger", ["x", "w", "xz", "wz"], ["y"], pads=pads, strides=[2, 2], group=group
     )
-    found, _ = result_of([step], {"x": x}, tensors, "int32")
+    result, _ = result_of([step], {"x": x}, tensors, "int32")
     centred = x.astype("i8") - zero, w.astype("i8") - w_zero
-    np.testing.assert_array_equal(found, windows_sum(*centred, pads, 2, group))
+    np.testing.assert_array_equal(result, windows_sum(*centred, pads, 2, group))
 
 
 def real(codes, scale, zero, axis=None):
@@ -88,10 +88,10 @@ def joined(op, feed_kind, w, w_axis, w_scale, w_zero, x, **attributes):
         node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=w_axis),
         node(op, inputs, ["y"], **attributes),
     ]
-    found, network = result_of(nodes, {"x": x}, tensors)
+    result, network = result_of(nodes, {"x": x}, tensors)
     xr = real(x, tensors["xs"].astype("f8"), tensors["xz"].astype("f8"))
     wr = real(w, w_scale.astype("f8"), w_zero.astype("f8"), w_axis)
-    return found, network, xr, wr, tensors["b"].astype("f8")
+    return result, network, xr, wr, tensors["b"].astype("f8")
 
 
 def operators_of(network):
@@ -104,9 +104,9 @@ def test_products_of_dequantised_numbers_read_the_codes(kind, w_kind, each):
     x, w = numbers(kind, (3, 30)), numbers(w_kind, (30, 7))
     scale = rng.random(7 if each else ()).astype("f4") * np.float32(0.01)
     zero = numbers(w_kind, np.shape(scale))
-    found, network, xr, wr, _ = joined("MatMul", kind, w, 1, np.asarray(scale), zero, x)
+    result, network, xr, wr, _ = joined("MatMul", kind, w, 1, np.asarray(scale), zero, x)
     assert operators_of(network) == ["MatMul"]
-    np.testing.assert_allclose(found, xr @ wr, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, xr @ wr, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("turned", [0, 1])
@@ -114,10 +114,10 @@ def test_gemm_of_dequantised_numbers_reads_the_codes(turned):
     x, w = numbers("uint8", (3, 30)), numbers("int8", (7, 30) if turned else (30, 7))
     scale = rng.random(7).astype("f4") * np.float32(0.01)
     args = ("uint8", w, 1 - turned, scale, np.zeros(7, "i1"), x)
-    found, network, xr, wr, b = joined("Gemm", *args, transB=turned, alpha=0.5, beta=2.0)
+    result, network, xr, wr, b = joined("Gemm", *args, transB=turned, alpha=0.5, beta=2.0)
     assert operators_of(network) == ["Gemm"]
     expected = 0.5 * (xr @ (wr.T if turned else wr)) + 2 * b
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("each", [True, False])
@@ -127,21 +127,21 @@ def test_convolutions_of_dequantised_numbers_read_the_codes(each, monkeypatch):
     scale = np.asarray(rng.random(6 if each else ()), "f4") * np.float32(0.01)
     zero, pads = np.zeros(np.shape(scale), "i1"), [1, 0, 2, 1]
     args = ("uint8", w, 0, np.asarray(scale), zero, x)
-    found, network, xr, wr, b = joined("Conv", *args, pads=pads, strides=[2, 2], group=2)
+    result, network, xr, wr, b = joined("Conv", *args, pads=pads, strides=[2, 2], group=2)
     assert operators_of(network) == ["Conv"]
     xi, wi = np.rint(xr / 0.02).astype("i8"), w.astype("i8")
     factor = 0.02 * (scale.astype("f8")[:, None, None] if each else float(scale))
     expected = windows_sum(xi, wi, pads, 2, 2) * factor
     expected = expected + (b[:, None, None] if each else b)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_other_numbers_of_bits_are_real_products():
     x, w = numbers("uint8", (3, 30)), rng.integers(-999, 999, (30, 7)).astype("i2")
     CODES["int16"] = 5
     scale = np.asarray(0.01, "f4")
-    found, _, xr, wr, _ = joined("MatMul", "uint8", w, 1, scale, np.zeros((), "i2"), x)
-    np.testing.assert_allclose(found, xr @ wr, rtol=1e-4, atol=1e-3)
+    result, _, xr, wr, _ = joined("MatMul", "uint8", w, 1, scale, np.zeros((), "i2"), x)
+    np.testing.assert_allclose(result, xr @ wr, rtol=1e-4, atol=1e-3)
 
 
 def test_real_numbers_that_others_read_are_made():
@@ -153,16 +153,16 @@ def test_real_numbers_that_others_read_are_made():
         node("ReduceMean", ["xf"], ["m"], keepdims=1),
         node("Add", ["p", "m"], ["y"]),
     ]
-    found, network = result_of(nodes, {"x": x}, {"w": w, "s": np.float32(0.01)})
+    result, network = result_of(nodes, {"x": x}, {"w": w, "s": np.float32(0.01)})
     assert operators_of(network) == ["DequantizeLinear", "MatMul", "ReduceMean", "Add"]
     xr = x * 0.01
-    np.testing.assert_allclose(found, xr @ (w * 0.01) + xr.mean(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, xr @ (w * 0.01) + xr.mean(), rtol=1e-4, atol=1e-4)
 
 
 def test_nodes_without_outputs_are_no_products():
     nodes = [node("DequantizeLinear", ["x", "s"], []), node("MatMul", ["x", "x"], [])]
     nodes.append(node("DequantizeLinear", ["x", "s"], ["y"]))
     x = numbers("int8", (2, 2))
-    found, network = result_of(nodes, {"x": x}, {"s": np.float32(0.5)})
+    result, network = result_of(nodes, {"x": x}, {"s": np.float32(0.5)})
     assert operators_of(network)[-1] == "DequantizeLinear"
-    np.testing.assert_array_equal(found, x * np.float32(0.5))
+    np.testing.assert_array_equal(result, x * np.float32(0.5))

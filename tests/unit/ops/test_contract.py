@@ -48,8 +48,8 @@ def torch_conv(x, w, *, stride, padding, dilation, groups):
 
 @pytest.mark.parametrize("case", CASES)
 def test_conv_and_gradients_match_torch(case):
-    x_shape, w_shape, given = CASES[case]
-    attrs = options(len(x_shape) - 2, **given)
+    x_shape, w_shape, inputs = CASES[case]
+    attrs = options(len(x_shape) - 2, **inputs)
     x, w = rng.normal(size=x_shape), rng.normal(size=w_shape)
     tx, tw, ty = torch_conv(x, w, **attrs)
     y, back = vjp(lambda a, b: conv(a, b, **attrs), as_value(x), as_value(w))

@@ -158,15 +158,15 @@ def test_hooks_are_called_in_pytorchs_order_with_its_arguments():
     torch = pytest.importorskip("torch")
 
     def calls(opt):
-        seen = []
-        opt.register_step_pre_hook(lambda o, args, kwargs: seen.append(("pre", len(args), kwargs)))
-        opt.register_step_post_hook(lambda o, args, kwargs: seen.append(("post", len(args))))
-        opt.register_state_dict_pre_hook(lambda o: seen.append("saving"))
+        log = []
+        opt.register_step_pre_hook(lambda o, args, kwargs: log.append(("pre", len(args), kwargs)))
+        opt.register_step_post_hook(lambda o, args, kwargs: log.append(("post", len(args))))
+        opt.register_state_dict_pre_hook(lambda o: log.append("saving"))
         opt.register_state_dict_post_hook(lambda o, d: {**d, "extra": 1})
-        opt.register_load_state_dict_pre_hook(lambda o, d: seen.append(d.pop("extra")))
-        opt.register_load_state_dict_post_hook(lambda o: seen.append("loaded"))
-        removed = opt.register_step_pre_hook(lambda *_: seen.append("removed"))
-        first = opt.register_step_pre_hook(lambda *_: seen.append("first"))
+        opt.register_load_state_dict_pre_hook(lambda o, d: log.append(d.pop("extra")))
+        opt.register_load_state_dict_post_hook(lambda o: log.append("loaded"))
+        removed = opt.register_step_pre_hook(lambda *_: log.append("removed"))
+        first = opt.register_step_pre_hook(lambda *_: log.append("first"))
         removed.remove()
         opt.step()
         first.remove()
@@ -174,7 +174,7 @@ def test_hooks_are_called_in_pytorchs_order_with_its_arguments():
         assert state["extra"] == 1
         opt.load_state_dict(state)
         opt.step()
-        return seen
+        return log
 
     p, t = gh.tensor([1.0], requires_grad=True), torch.ones(1, requires_grad=True)
     own, other = optim.SGD([p]), torch.optim.SGD([t])

@@ -240,15 +240,15 @@ def test_closure_runs_with_gradients_and_returns_its_loss():
 
 def count_additions(work):
     """How often `work` calls the kernel of the add card."""
-    seen = []
+    log = []
 
     def counting_add(a, b):
-        seen.append(1)
+        log.append(1)
         return a + b
 
     with gh.backends.current().replace("add", counting_add):
         work()
-    return len(seen)
+    return len(log)
 
 
 @pytest.mark.parametrize(

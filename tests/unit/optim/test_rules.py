@@ -98,8 +98,8 @@ def both(torch, name, options, dtype="float64", shapes=SHAPES):
     ours = [gh.tensor(a, dtype=dtype, requires_grad=True) for a in arrays(shapes=shapes)]
     kind = getattr(torch, dtype)
     theirs = [torch.tensor(a, dtype=kind, requires_grad=True) for a in arrays(shapes=shapes)]
-    made = getattr(optim, name)(ours, **options)
-    return ours, made, theirs, getattr(torch.optim, name)(theirs, **options)
+    result = getattr(optim, name)(ours, **options)
+    return ours, result, theirs, getattr(torch.optim, name)(theirs, **options)
 
 
 def close(ours, theirs, rtol=1e-9, atol=1e-11):

@@ -41,17 +41,17 @@ def make_torch_optimizer(torch, kind=SGD, **options):
 
 def rates(opt, scheduler, steps=30):
     """The rates (and momenta) of all groups before each step."""
-    seen = []
+    log = []
     for _ in range(steps):
-        seen.append([(g["lr"], g.get("momentum"), g.get("betas")) for g in opt.param_groups])
+        log.append([(g["lr"], g.get("momentum"), g.get("betas")) for g in opt.param_groups])
         opt.step()
         scheduler.step()
-    return seen
+    return log
 
 
-def flat(seen):
+def flat(rows):
     return [
-        x for groups in seen for lr, m, betas in groups for x in (lr, m or 0, *(betas or (0, 0)))
+        x for groups in rows for lr, m, betas in groups for x in (lr, m or 0, *(betas or (0, 0)))
     ]
 
 
@@ -133,13 +133,13 @@ def test_several_schedules_multiply_like_pytorchs(number):
 
     def run(ns, opt):
         chain = CHAINS[number](ns, opt)
-        seen = []
+        log = []
         for _ in range(12):
-            seen.append([group["lr"] for group in opt.param_groups])
+            log.append([group["lr"] for group in opt.param_groups])
             opt.step()
             for part in chain:
                 part.step()
-        return seen
+        return log
 
     ours = run(schedule, make_optimizer())
     theirs = run(torch.optim.lr_scheduler, make_torch_optimizer(torch))
@@ -274,15 +274,15 @@ def test_restarts_take_fractions_of_an_epoch():
 def test_swalr_starts_from_the_rate_that_it_finds():
     torch = pytest.importorskip("torch")
     opt, torch_opt = make_optimizer(), make_torch_optimizer(torch)
-    seen = []
+    log = []
     for own, ns in ((opt, schedule), (torch_opt, torch.optim.lr_scheduler)):
         first, second = ns.ExponentialLR(own, 0.5), swa(ns, own, 0.3, 4)
-        seen.append([])
+        log.append([])
         for step in range(12):
             own.step()
             (first if step < 4 else second).step()
-            seen[-1].append([group["lr"] for group in own.param_groups])
-    np.testing.assert_allclose(*seen, rtol=1e-9)
+            log[-1].append([group["lr"] for group in own.param_groups])
+    np.testing.assert_allclose(*log, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,9 @@ def test_a_schedule_of_pytorchs_manner_works():
 @pytest.mark.quick
 def test_warmup_then_inverse_square_root():
     opt = make_optimizer()
-    seen = [groups[0][0] for groups in rates(opt, gh.optim.InverseSqrtLR(opt, 4), 17)]
+    log = [groups[0][0] for groups in rates(opt, gh.optim.InverseSqrtLR(opt, 4), 17)]
     expected = [0.5 * min(t / 4, (4 / t) ** 0.5) if t else 0.0 for t in range(17)]
-    np.testing.assert_allclose(seen, expected, rtol=1e-12)
+    np.testing.assert_allclose(log, expected, rtol=1e-12)
 
 
 def test_warmup_then_cosine_equals_a_sequence_of_both():

@@ -39,8 +39,8 @@ def profiles():
 
 def first_cause(prof) -> str:
     """The cause of the first advice; "" if there is none."""
-    told = advice(prof.trace)
-    return told[0].cause if told else ""
+    items = advice(prof.trace)
+    return items[0].cause if items else ""
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_the_right_cause_is_the_first_advice(profiles):
 def told_in_the_best_of(program, is_right) -> set[str]:
     """The causes that are told of a program, in the first recording where they are right."""
     for _ in range(TRIES):
-        causes = {told.cause for told in advice(profiled(program).trace)}
+        causes = {item.cause for item in advice(profiled(program).trace)}
         if is_right(causes):
             break
     return causes
@@ -85,19 +85,19 @@ def test_a_good_program_gets_no_advice(name):
 
 @pytest.mark.slow
 def test_advice_names_the_line_the_cost_and_the_gain(profiles):
-    told = advice(profiles["a_step_on_the_host"].trace)[0]
-    assert told.code == "values, vectors = gh.linalg.eigh(y @ y.mT)"
-    assert "slow_programs.py" in told.line and "eigh" in told.where
-    assert told.step_ns > told.cost_ns >= told.gain_ns > 0
-    for part in (told.where, told.code, told.why, told.change, told.arithmetic, told.gain):
-        assert part in told.text
+    item = advice(profiles["a_step_on_the_host"].trace)[0]
+    assert item.code == "values, vectors = gh.linalg.eigh(y @ y.mT)"
+    assert "slow_programs.py" in item.line and "eigh" in item.where
+    assert item.step_ns > item.cost_ns >= item.gain_ns > 0
+    for part in (item.where, item.code, item.why, item.change, item.arithmetic, item.gain):
+        assert part in item.text
 
 
 @pytest.mark.slow
 def test_gains_are_no_more_than_what_was_recorded(profiles):
     for prof in profiles.values():
-        for told in advice(prof.trace):
-            assert 0 <= told.gain_ns <= told.step_ns and 0 <= told.memory_bytes <= told.peak_bytes
+        for item in advice(prof.trace):
+            assert 0 <= item.gain_ns <= item.step_ns and 0 <= item.memory_bytes <= item.peak_bytes
 
 
 def test_parts_of_a_step_add_up_to_all_that_was_recorded(profiles):
@@ -143,7 +143,7 @@ def test_a_sound_program_is_left_alone():
             for _ in range(5):
                 step(x).item()
                 prof.step()
-    causes = {told.cause for told in advice(prof.trace)}
+    causes = {row.cause for row in advice(prof.trace)}
     assert causes <= {"Python between Programs"}  # of what else the machine does
 
 
@@ -164,7 +164,7 @@ def test_sixteens_are_not_told_to_be_multiples_of_sixteen():
         with gh.profile() as prof:
             for _ in range(3):
                 step(x).item()
-    assert not any("channel" in told.cause for told in advice(prof.trace))
+    assert not any("channel" in row.cause for row in advice(prof.trace))
 
 
 def test_tables_have_shares_of_all_that_was_recorded(profiles):
@@ -198,7 +198,7 @@ def test_an_update_without_an_optimizer_uses_the_gradients():
                 step()
                 prof.step()
     assert prof.trace.regions("backward").size
-    assert "unused gradients" not in {told.cause for told in advice(prof.trace)}
+    assert "unused gradients" not in {item.cause for item in advice(prof.trace)}
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*isinstance.*LeafSpec.*")
@@ -215,7 +215,7 @@ def test_a_compiled_model_is_not_told_to_be_compiled(is_compiled):
         run(x).sum().backward()
         optimizer.step()
 
-    told = advice(profiled(SlowProgram(lambda: step, (), needs_torch=True)).trace)
-    found = next(x for x in told if x.cause == "no capture")
-    assert "gh.optimize(step)" in found.change
-    assert ("torch.compile" in found.change) != is_compiled
+    items = advice(profiled(SlowProgram(lambda: step, (), needs_torch=True)).trace)
+    result = next(x for x in items if x.cause == "no capture")
+    assert "gh.optimize(step)" in result.change
+    assert ("torch.compile" in result.change) != is_compiled

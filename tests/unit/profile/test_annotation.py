@@ -71,24 +71,24 @@ def test_without_a_compiler_the_twin_works(monkeypatch):
     monkeypatch.setattr(annotation, "record_function", own)
     monkeypatch.setattr(toolchain, "extension", refuse)
     quicken()
-    with Told() as told, own("a"):
+    with Told() as listener, own("a"):
         pass
-    assert told.names == ["a"] and own.__enter__ is Annotation.__enter__
+    assert listener.names == ["a"] and own.__enter__ is Annotation.__enter__
 
 
 def test_regions_are_told_as_they_end(make):
     with make("before"):
         pass
-    with Told() as told, make("outer"), make("inner") as inner:
+    with Told() as listener, make("outer"), make("inner") as inner:
         assert inner.name == "inner"
-    (_, inner_ns), (_, outer_ns) = told.regions
-    assert told.names == ["inner", "outer"] and outer_ns < inner_ns
+    (_, inner_ns), (_, outer_ns) = listener.regions
+    assert listener.names == ["inner", "outer"] and outer_ns < inner_ns
 
 
 def test_names_are_text(make):
-    with Told() as told, make(7), make(name="word"):
+    with Told() as listener, make(7), make(name="word"):
         pass
-    assert told.names == ["word", "7"]
+    assert listener.names == ["word", "7"]
     assert repr(make("a")) == f"{make.__name__}('a')"
     for wrong in ((), ("a", "b")):
         with pytest.raises(TypeError, match=r"__init__\(\)"):
@@ -99,14 +99,14 @@ def test_names_are_text(make):
 
 def test_an_exception_passes_and_ends_the_region(make):
     for watch in (False, True):
-        told = Told()
+        listener = Told()
         with pytest.raises(ZeroDivisionError):
             if watch:
-                with told, make("fails"):
+                with listener, make("fails"):
                     raise ZeroDivisionError
             with make("fails"):
                 raise ZeroDivisionError
-        assert told.names == ["fails"] * watch
+        assert listener.names == ["fails"] * watch
 
 
 def test_decorated_functions_keep_their_names_and_may_recurse(make):
@@ -115,10 +115,10 @@ def test_decorated_functions_keep_their_names_and_may_recurse(make):
         """n + ... + 1"""
         return n and n + total(n - 1)
 
-    with Told() as told:
+    with Told() as listener:
         assert total(3) == 6
-    assert told.names == ["sum"] * 4 and total.__name__ == "total" and "..." in total.__doc__
-    begins = [begin_ns for _, begin_ns in told.regions]
+    assert listener.names == ["sum"] * 4 and total.__name__ == "total" and "..." in total.__doc__
+    begins = [begin_ns for _, begin_ns in listener.regions]
     assert begins == sorted(begins, reverse=True)
     assert total(2) == 3
 
@@ -126,39 +126,39 @@ def test_decorated_functions_keep_their_names_and_may_recurse(make):
 def test_decorated_generators_are_regions_from_first_to_last(make):
     @make("batches")
     def batches():
-        given = yield 1
-        yield given
+        value = yield 1
+        yield value
         return 3
 
-    with Told() as told:
+    with Told() as listener:
         first, second = batches(), batches()
         next(first), next(second)
-        assert first.send(2) == 2 and told.names == []
+        assert first.send(2) == 2 and listener.names == []
         with pytest.raises(StopIteration) as stop:
             next(first)
-        assert stop.value.value == 3 and told.names == ["batches"]
+        assert stop.value.value == 3 and listener.names == ["batches"]
         second.close()
-    (_, begin_ns), (_, later_ns) = told.regions
+    (_, begin_ns), (_, later_ns) = listener.regions
     assert begin_ns < later_ns
 
 
 def test_a_region_that_a_watcher_saw_in_part_begins_or_ends_there(make):
-    region, told = make("part"), Told()
-    with region, told:
+    region, listener = make("part"), Told()
+    with region, listener:
         pass
-    assert told.names == []
+    assert listener.names == []
     with region:
-        told.watch()
-    told.unwatch()
-    assert told.names == ["part"]
-    told.watch()
+        listener.watch()
+    listener.unwatch()
+    assert listener.names == ["part"]
+    listener.watch()
     with region:
-        told.unwatch()
-    assert told.names == ["part"] and region.begun == ()
-    begin_ns = told.regions[0][1]
-    with told, region:
+        listener.unwatch()
+    assert listener.names == ["part"] and region.begun == ()
+    begin_ns = listener.regions[0][1]
+    with listener, region:
         pass
-    assert told.regions[1][1] > begin_ns  # what was left over is not taken up
+    assert listener.regions[1][1] > begin_ns  # what was left over is not taken up
 
 
 def test_one_annotation_within_itself_and_in_threads(make):
@@ -169,7 +169,7 @@ def test_one_annotation_within_itself_and_in_threads(make):
         with region:
             gate.wait(10)
 
-    with Told() as told:
+    with Told() as listener:
         threads = [threading.Thread(target=work) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -177,7 +177,7 @@ def test_one_annotation_within_itself_and_in_threads(make):
             thread.join()
         with region, region:
             pass
-    begins = [begin_ns for _, begin_ns in told.regions]
+    begins = [begin_ns for _, begin_ns in listener.regions]
     assert len(set(begins)) == 4 and begins[2] > begins[3] and region.begun == ()
 
 
@@ -219,9 +219,9 @@ def test_derived_classes_may_add_to_it():
             return True
 
     assert not watchers
-    with Told() as told, Own("a", 3) as own:
+    with Told() as listener, Own("a", 3) as own:
         raise ZeroDivisionError
-    assert told.names == ["a 3"] and own.entered == 1
+    assert listener.names == ["a 3"] and own.entered == 1
 
 
 def test_captured_functions_keep_their_annotations():
@@ -237,6 +237,6 @@ def test_captured_functions_keep_their_annotations():
     with flags.override(compile="always"):  # references of sine end in other bits
         for _ in range(3):
             assert fast(x).tolist() == work(x).tolist()
-    with Told() as told:
+    with Told() as listener:
         fast(x)
-    assert told.names == ["captured part"]
+    assert listener.names == ["captured part"]

@@ -21,9 +21,9 @@ def test_traces_nest_and_their_arrows_end(prof, tmp_path, name, hta):  # noqa: F
     path = prof.export_chrome_trace(tmp_path / name, hta=hta)
     data = chrome.read(path)
     assert chrome.check(data) == []
-    found = kinds(data)
-    assert {("X", "cpu_op"), ("X", "kernel"), ("X", "module"), ("X", "user_annotation")} <= found
-    assert {("s", "fwdbwd"), ("f", "ac2g"), ("C", None), ("X", "python_function")} <= found
+    result = kinds(data)
+    assert {("X", "cpu_op"), ("X", "kernel"), ("X", "module"), ("X", "user_annotation")} <= result
+    assert {("s", "fwdbwd"), ("f", "ac2g"), ("C", None), ("X", "python_function")} <= result
     assert list(tmp_path.iterdir()) == [path]
 
 

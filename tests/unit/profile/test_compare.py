@@ -36,21 +36,21 @@ def compared(before, after):
 @pytest.mark.parametrize("start", [{"warm_up": 200}, {"compiling": 300}])
 @pytest.mark.parametrize("steps", [4, 9])
 def test_a_warm_up_in_one_run_is_no_difference(clock, start, steps):
-    found = compared(run(clock, 6), run(clock, steps, **start))
-    assert (found.ratio, found.low, found.high) == (1, 1, 1)
-    for changes in (found.parts, found.modules, found.operators):
+    result = compared(run(clock, 6), run(clock, steps, **start))
+    assert (result.ratio, result.low, result.high) == (1, 1, 1)
+    for changes in (result.parts, result.modules, result.operators):
         assert changes and all(x.gained_ns == pytest.approx(0, abs=1) for x in changes)
 
 
 def test_what_became_slower_has_what_it_gained_in_a_step(clock):
-    found = compared(run(clock, 5), run(clock, 7, wait=4, kernel=6, warm_up=50))
-    assert found.ratio == pytest.approx(25 / 20) and found.is_slower(20)
-    gained = {x.name: pytest.approx(x.gained_ns / MS) for x in found.parts}
+    result = compared(run(clock, 5), run(clock, 7, wait=4, kernel=6, warm_up=50))
+    assert result.ratio == pytest.approx(25 / 20) and result.is_slower(20)
+    gained = {x.name: pytest.approx(x.gained_ns / MS) for x in result.parts}
     names = ("waiting for data", "kernels", "Python", "host steps", "communication")
     assert gained == dict(zip(names, (4, 1, 0, 0, 0), strict=True))
-    assert "kernel" in found.operators[0].name and found.operators[0].gained_ns == MS
-    assert sum(x.after_ns for x in found.parts) == pytest.approx(25 * MS)
-    assert "part, a step" in str(found)
+    assert "kernel" in result.operators[0].name and result.operators[0].gained_ns == MS
+    assert sum(x.after_ns for x in result.parts) == pytest.approx(25 * MS)
+    assert "part, a step" in str(result)
 
 
 def test_a_run_is_read_from_its_data_and_from_its_trace(clock, tmp_path):
@@ -67,5 +67,5 @@ def test_a_run_is_read_from_its_data_and_from_its_trace(clock, tmp_path):
 def test_runs_without_steps_are_one_step_each(clock):
     with gh.profile() as prof:
         clock.tell_run(PROGRAM, (1, 1, 1))
-    found = compared(prof, prof)
-    assert found.ratio == 1 and found.before_ns == 3 * MS
+    result = compared(prof, prof)
+    assert result.ratio == 1 and result.before_ns == 3 * MS

@@ -293,11 +293,11 @@ def test_bad_arguments():
 
 
 def test_op_callbacks_see_every_call_or_a_sample():
-    x, seen = gh.ones((3,)), []
-    with gh.add_op_callback(lambda call: seen.append((call.primitive.name, call.cost.flops))):
+    x, log = gh.ones((3,)), []
+    with gh.add_op_callback(lambda call: log.append((call.primitive.name, call.cost.flops))):
         x + x
     x * x
-    assert seen == [("add", 3)]
+    assert log == [("add", 3)]
     sampled = []
     with gh.add_op_callback(sampled.append, every=3):
         for _ in range(10):
@@ -488,12 +488,12 @@ def test_modules_behind_a_graph_break_are_the_same():
     def step(x):
         model(x).sum().backward()
 
-    found, x = [], gh.ones((2, 4))
+    results, x = [], gh.ones((2, 4))
     for run in (step, *[gh.optimize(step)] * 3):
         with gh.FlopCounter() as fc:
             run(x)
-        found.append({name: n for name, n in fc.by_module(column="executed").items() if n})
-    assert found[1:] == found[:1] * 3 and "Whole.inner.second" in found[0]
+        results.append({name: n for name, n in fc.by_module(column="executed").items() if n})
+    assert results[1:] == results[:1] * 3 and "Whole.inner.second" in results[0]
     for _ in range(2):
         with pytest.raises(ArithmeticError):
             gh.optimize(model)(x, True)
@@ -508,11 +508,11 @@ def test_gradients_that_nobody_asked_for_are_not_computed(backend):
         for _ in range(2):  # the second time some of it is recorded by C
             y = (model(x) ** 2).sum()
             with gh.FlopCounter() as fc:
-                (found,) = gh.autograd.grad(y, x, retain_graph=True)
+                (result,) = gh.autograd.grad(y, x, retain_graph=True)
             assert fc.total() == 2 * 64  # as many products as in the forward pass
             y.backward()
-        assert (found == x.grad / 2).all() and model[0].weight.grad is not None
+        assert (result == x.grad / 2).all() and model[0].weight.grad is not None
         model.zero_grad()
-        (found,) = gh.autograd.grad((model(x) ** 2).sum(), x, create_graph=True)
-        (found**2).sum().backward()  # of a gradient penalty, which does reach the weights
+        (result,) = gh.autograd.grad((model(x) ** 2).sum(), x, create_graph=True)
+        (result**2).sum().backward()  # of a gradient penalty, which does reach the weights
         assert all((p.grad != 0).any() for p in (model[0].weight, model[2].weight, model[2].bias))

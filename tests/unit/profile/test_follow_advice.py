@@ -212,18 +212,18 @@ def test_advice_that_is_followed_gains_half_of_its_promise(name):
         seconds_of_convs.cache_clear()  # each try measures again
         slow, mended = make()
         prof = profiled(SlowProgram(lambda step=slow: step, (cause,), needs_torch=needs_torch))
-        told = [x for x in advice(prof.trace) if x.cause == cause]
+        entry = [x for x in advice(prof.trace) if x.cause == cause]
         times = processor_ns(mended, slow)
         gained, best = 1 - times[0] / times[1], tuple(map(min, best, times))
-        is_told = is_told or bool(told)
-        if told and gained >= told[0].gain_ns / told[0].step_ns / 2:
+        is_told = is_told or bool(entry)
+        if entry and gained >= entry[0].gain_ns / entry[0].step_ns / 2:
             break
     if name in OF_SOME_PROCESSORS and not is_told:
         gained = 1 - best[0] / best[1]
         assert gained < SHARE, f"nothing was told, and {gained:.0%} is gained"
         pytest.skip(f"nothing is told, rightly: following it gains {gained:.0%} here")
-    assert told and not told[0].is_bound
-    assert gained >= told[0].gain_ns / told[0].step_ns / 2
+    assert entry and not entry[0].is_bound
+    assert gained >= entry[0].gain_ns / entry[0].step_ns / 2
 
 
 def test_a_pause_that_is_moved_out_gains_its_time():
@@ -238,10 +238,10 @@ def test_a_pause_that_is_moved_out_gains_its_time():
         time.sleep(SLEEP_S)
         return step(x).item() + loss
 
-    told = next(
+    entry = next(
         t for t in advice(profiled(SlowProgram(lambda: run, ())).trace) if "Python" in t.cause
     )
-    assert not told.is_bound and told.gain_ns / 2 <= SLEEP_S * 1e9
+    assert not entry.is_bound and entry.gain_ns / 2 <= SLEEP_S * 1e9
 
 
 def test_evaluation_without_gradients_needs_less_memory():
@@ -258,8 +258,8 @@ def test_evaluation_without_gradients_needs_less_memory():
             return model(x).argmax(1)
 
     (prof, slow), (_, least) = peak_of(lambda i: model(x).argmax(1)), peak_of(mended)
-    told = next(t for t in advice(prof.trace) if t.cause == "gradients noted in evaluation")
-    assert slow - least >= told.memory_bytes / 2 > 0
+    entry = next(t for t in advice(prof.trace) if t.cause == "gradients noted in evaluation")
+    assert slow - least >= entry.memory_bytes / 2 > 0
 
 
 def test_what_workers_gain_is_not_promised():
@@ -267,9 +267,9 @@ def test_what_workers_gain_is_not_promised():
     program = SlowProgram(
         lambda: (gh.data.DataLoader(Slow()), lambda x: x.sum().item()), (), loader=True
     )
-    told = next(x for x in advice(profiled(program).trace) if x.cause == "waiting for data")
-    assert told.is_bound and "at most" in told.gain and "Expect" not in told.text
-    assert 1e9 * SLEEP_S * 0.9 <= told.gain_ns == told.cost_ns <= told.step_ns
+    entry = next(x for x in advice(profiled(program).trace) if x.cause == "waiting for data")
+    assert entry.is_bound and "at most" in entry.gain and "Expect" not in entry.text
+    assert 1e9 * SLEEP_S * 0.9 <= entry.gain_ns == entry.cost_ns <= entry.step_ns
 
 
 DEEP = (1024, 64, 12)  # rows, width and layers of a program whose memory is results
@@ -314,21 +314,22 @@ def recorded_at_limit(size, captured):
 @pytest.mark.parametrize("change", [{"batches": 2}, {"blocks": 6}], ids=["batches", "checkpoints"])
 @pytest.mark.parametrize("captured", [True, False], ids=["captured", "lazy"])
 def test_a_peak_near_the_limit_falls_as_promised(captured, change):
-    prof, told = recorded_at_limit(DEEP, captured)
+    prof, entry = recorded_at_limit(DEEP, captured)
     mended = profiled(SlowProgram(lambda: trained(*DEEP, captured=captured, **change), ()))
     gained = prof.memory().peak_bytes - mended.memory().peak_bytes
-    assert gained >= told.memory_bytes / 2 > 0
+    assert gained >= entry.memory_bytes / 2 > 0
     assert (
-        not told.is_bound and f"{told.memory_bytes / told.peak_bytes:.0%} of the peak" in told.text
+        not entry.is_bound
+        and f"{entry.memory_bytes / entry.peak_bytes:.0%} of the peak" in entry.text
     )
 
 
 @pytest.mark.slow
 def test_no_gain_is_promised_where_parameters_fill_the_memory():
     """Half of the batch frees next to nothing there, and sums of gradients take more."""
-    _, told = recorded_at_limit(WIDE, True)
-    assert told.is_bound and not told.memory_bytes and "is not known" in told.text
-    assert "gh.distributed.zero" in told.change
+    _, entry = recorded_at_limit(WIDE, True)
+    assert entry.is_bound and not entry.memory_bytes and "is not known" in entry.text
+    assert "gh.distributed.zero" in entry.change
 
 
 def test_a_new_length_each_step_gains_its_compiling():
@@ -351,11 +352,11 @@ def test_a_new_length_each_step_gains_its_compiling():
         return profiled(SlowProgram(lambda: run, (), warmup=0, steps=steps)).trace
 
     slow, padded = program(False), program(True)
-    told = next(x for x in advice(slow) if x.cause == "recompilation")
+    entry = next(x for x in advice(slow) if x.cause == "recompilation")
     begin, end = padded.loop_steps()[1][1], padded.end_ns
     gained = Breakdown(slow).ns["compiling"]  # without what the profiler takes meanwhile
     assert padded.compile_ns_within(begin, end) == 0
-    assert gained / steps >= told.gain_ns / 2 > 0 and told.gain_ns < told.step_ns
+    assert gained / steps >= entry.gain_ns / 2 > 0 and entry.gain_ns < entry.step_ns
     assert len({run.program for run in slow.runs[1:]}) == steps
     assert len({run.program for run in padded.runs[1:]}) == 1
-    assert "dynamic" not in told.change  # Programs have sizes, whatever captures assume of them
+    assert "dynamic" not in entry.change  # Programs have sizes, whatever captures assume of them

@@ -93,12 +93,12 @@ def test_own_time_all_of_it_and_calls_are_those_of_the_median_step(recorded):
 
 
 def test_what_calls_no_operator_is_told_in_one_sentence(recorded):
-    found = recorded.functions()
-    assert found.without_operators_ns == pytest.approx(4 * MS)
-    assert found.sentence.endswith("call no operator take 4.000 ms of a median step (25.0%).")
-    assert data_of(recorded.trace)["functions"]["sentence"] == found.sentence
+    result = recorded.functions()
+    assert result.without_operators_ns == pytest.approx(4 * MS)
+    assert result.sentence.endswith("call no operator take 4.000 ms of a median step (25.0%).")
+    assert data_of(recorded.trace)["functions"]["sentence"] == result.sentence
     with gh.profile.text.within(80):
-        assert max(map(len, str(found).splitlines()[2:])) <= 80
+        assert max(map(len, str(result).splitlines()[2:])) <= 80
 
 
 def test_functions_are_read_back(recorded, tmp_path):

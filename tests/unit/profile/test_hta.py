@@ -86,14 +86,14 @@ def slices(path, *categories):
 
 def test_kernels_on_the_cpu_are_stream_7_and_have_launches(prof, tmp_path):  # noqa: F811
     path = prof.export_chrome_trace(tmp_path / "t.json", hta=True)
-    found = slices(path, "kernel", "gpu_memcpy", "cuda_runtime", "cpu_op", "user_annotation")
-    assert all(isinstance(r["ts"], int) and r["dur"] >= 0 for r in found)
+    result = slices(path, "kernel", "gpu_memcpy", "cuda_runtime", "cpu_op", "user_annotation")
+    assert all(isinstance(r["ts"], int) and r["dur"] >= 0 for r in result)
     device, launches = slices(path, "kernel", "gpu_memcpy"), slices(path, "cuda_runtime")
     correlations = [r["args"]["correlation"] for r in launches]
     assert sorted(r["args"]["correlation"] for r in device) == sorted(set(correlations))
     assert len(device) == len(prof.trace.steps.step)
     assert {(r["pid"], r["tid"]) for r in device} == {(0, hta.STREAM)}
-    assert sum(r["name"].startswith("ProfilerStep#") for r in found) == 3
+    assert sum(r["name"].startswith("ProfilerStep#") for r in result) == 3
     names = [r["args"].get("name", "") for r in chrome.read(path)["traceEvents"] if r["ph"] == "M"]
     assert any("kernels on the CPU" in name for name in names)
 
@@ -252,14 +252,14 @@ def test_hta_analyses_traces_of_devices(analysis, folder, monkeypatch, name, arg
     import plotly.graph_objects
 
     monkeypatch.setattr(plotly.graph_objects.Figure, "show", lambda *a, **k: None)
-    found = getattr(analysis, name)(*args)
+    result = getattr(analysis, name)(*args)
     if name.startswith("generate"):
         assert len(list(folder.iterdir())) == RANKS + 1
     elif name == "get_potential_stragglers":
-        assert found == [0]  # rank 1 began to wait earlier
+        assert result == [0]  # rank 1 began to wait earlier
     else:
-        first = found[0] if isinstance(found, tuple | list) else found
-        assert (len(first.nodes) if hasattr(first, "nodes") else len(found)) > 0
+        first = result[0] if isinstance(result, tuple | list) else result
+        assert (len(first.nodes) if hasattr(first, "nodes") else len(result)) > 0
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -267,8 +267,8 @@ def test_hta_finds_sequences_blocked_queues_stacks_and_no_fault(analysis, folder
     from hta.common.trace_call_graph import CallGraph
     from hta.utils.validate_trace import validate_trace_format
 
-    found = analysis.get_frequent_cuda_kernel_sequences("aten::program", str(tmp_path))
-    assert "kernel0|kernel1|kernel2" in found["pattern"][0]
+    result = analysis.get_frequent_cuda_kernel_sequences("aten::program", str(tmp_path))
+    assert "kernel0|kernel1|kernel2" in result["pattern"][0]
     queue = analysis.get_queue_length_time_series()
     assert len(analysis.get_queue_length_summary_from_time_series(queue))
     assert len(analysis.get_time_spent_blocked_on_full_queue(queue, 2))

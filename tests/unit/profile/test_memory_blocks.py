@@ -34,12 +34,12 @@ def test_a_block_is_there_from_its_allocation_to_its_end(clock):
         clock.pass_time(3)
         tell("alloc", 2, 40, small)  # where another one was
         clock.pass_time(4)
-    found = [
+    results = [
         (b.tag, b.nbytes, b.begin_ns / MS, b.end_ns / MS)
         for b in prof.memory_blocks()
         if b.tag in (large, small, kept)
     ]
-    assert found == [
+    assert results == [
         (large, 4_000, 1, 3),
         (kept, 500, 0, 10),
         (small, 40, 6, 10),

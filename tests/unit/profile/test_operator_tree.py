@@ -63,8 +63,8 @@ def rows_ms(tree):
 
 
 def test_times_nest_and_what_the_dispatcher_calls_again_is_one_row(recorded):
-    found = rows_ms(recorded.operator_tree())
-    assert found == {key: pytest.approx(row) for key, row in EXPECTED.items()}
+    result = rows_ms(recorded.operator_tree())
+    assert result == {key: pytest.approx(row) for key, row in EXPECTED.items()}
 
 
 def test_rows_follow_what_they_lie_in(recorded):

@@ -66,8 +66,8 @@ def test_the_cost_is_the_profilers_part_and_not_pythons():
         after["profiler"] - before.get("profiler", 0) == cost == before["Python"] - after["Python"]
     )
     assert sum(after.values()) == trace.wall_ns
-    found = Evidence(trace)
-    assert found.wall_ns == found.plain.wall_ns - found.ns("profiler")
+    result = Evidence(trace)
+    assert result.wall_ns == result.plain.wall_ns - result.ns("profiler")
     assert data_of(trace)["call_costs"] == {"": 50.0}
     assert f"recording costs {milliseconds(50)} a call" in Breakdown(trace).table()
 
@@ -87,10 +87,10 @@ def test_no_gain_is_more_than_a_step_without_the_profilers_own(cost_ns):
     assert set(trace.call_costs) == {"torch"} and trace.call_costs["torch"] > 0
     trace = trace.plain_copy()
     trace.call_costs = {"torch": cost_ns}
-    found = Evidence(trace)
-    calls = [g for g in found.groups if g.name == "aten::tanh"]
-    taken = sum(g.own_ns for g in found.groups) + sum(p.ns for p in found.pauses)
-    assert sum(g.kernel_ns for g in calls) <= taken <= found.wall_ns
+    result = Evidence(trace)
+    calls = [g for g in result.groups if g.name == "aten::tanh"]
+    taken = sum(g.own_ns for g in result.groups) + sum(p.ns for p in result.pauses)
+    assert sum(g.kernel_ns for g in calls) <= taken <= result.wall_ns
     if cost_ns == 1e9:
         assert all(g.own_ns == g.kernel_ns for g in calls)
-    assert all(told.gain_ns <= told.step_ns for told in advice(trace))
+    assert all(item.gain_ns <= item.step_ns for item in advice(trace))

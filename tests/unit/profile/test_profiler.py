@@ -197,8 +197,8 @@ def test_kernels_add_up_and_know_their_modules(prof):
     rows = prof.kernels()
     assert sum(r.time_ns for r in rows) == trace.kernel_ns == trace.steps.time_ns.sum()
     assert {r.runs for r in rows} == {3}
-    found = next(r for r in rows if r.name.startswith("conv") and r.phase == "forward")
-    assert found.module.startswith("Net") and found.kind == "onednn"
+    result = next(r for r in rows if r.name.startswith("conv") and r.phase == "forward")
+    assert result.module.startswith("Net") and result.kind == "onednn"
     shared = sum(r.kernel_ns for r in prof.key_averages())
     assert shared == pytest.approx(trace.kernel_ns, rel=0.02)
     tree = {(r.module, r.phase): r for r in prof.modules().rows()}
@@ -252,9 +252,9 @@ def test_annotations_and_passes_are_regions(prof):
 
 
 def test_memory_counters_are_those_of_the_manager(prof):
-    seen = []
+    log = []
     manager = gh.memory.current()
-    subscription = manager.subscribe(seen.append)
+    subscription = manager.subscribe(log.append)
     try:
         with gh.profile(profile_memory=True) as p:
             step = make_step()
@@ -262,8 +262,8 @@ def test_memory_counters_are_those_of_the_manager(prof):
     finally:
         subscription.remove()
     timeline = p.memory()
-    assert timeline.allocated[1:].tolist() == [e.allocated_bytes for e in seen]
-    assert timeline.reserved[1:].tolist() == [e.reserved_bytes for e in seen]
+    assert timeline.allocated[1:].tolist() == [e.allocated_bytes for e in log]
+    assert timeline.reserved[1:].tolist() == [e.reserved_bytes for e in log]
     assert timeline.peak_bytes == max(timeline.allocated)
     listed = sum(a.nbytes for a in timeline.alive)
     assert listed <= timeline.peak_bytes
@@ -458,11 +458,11 @@ def test_comparison_finds_what_became_slower():
         own = {"steady_ns": steps, "parts": [], "modules": [module], "kernels": []}
         return {"median_step": own}
 
-    found = Comparison(run(1.0), run(1.1))
-    assert found.low < 1.1 < found.high or abs(found.ratio - 1.1) < 0.02
-    assert found.is_slower(3) and not found.is_slower(20)
+    result = Comparison(run(1.0), run(1.1))
+    assert result.low < 1.1 < result.high or abs(result.ratio - 1.1) < 0.02
+    assert result.is_slower(3) and not result.is_slower(20)
     assert not Comparison(run(1.0), run(1.0)).is_slower(3)
-    assert found.modules[0].name == "Net forward" and "Net forward" in str(found)
+    assert result.modules[0].name == "Net forward" and "Net forward" in str(result)
     with pytest.raises(OptionError, match="a step or more"):
         Comparison({"median_step": {"steady_ns": []}}, run(1))
 
@@ -474,12 +474,12 @@ def test_comparison_names_the_line_that_became_slower(prof):
     rows = [
         row | {"ns": row["ns"] * (3 if row["line"] == slower else 1)} for row in before["kernels"]
     ]
-    found = Comparison({"median_step": before}, {"median_step": before | {"kernels": rows}})
+    result = Comparison({"median_step": before}, {"median_step": before | {"kernels": rows}})
     own = sum(row["ns"] for row in before["kernels"] if row["line"] == slower)
-    assert len(lines) > 1 and {x.name for x in found.lines} == lines
-    assert found.lines[0].name == slower and found.lines[0].gained_ns == pytest.approx(2 * own)
-    assert all(x.gained_ns == 0 for x in found.lines[1:])
-    assert "line, a step" in str(found)
+    assert len(lines) > 1 and {x.name for x in result.lines} == lines
+    assert result.lines[0].name == slower and result.lines[0].gained_ns == pytest.approx(2 * own)
+    assert all(x.gained_ns == 0 for x in result.lines[1:])
+    assert "line, a step" in str(result)
 
 
 def test_data_is_plain_json(prof, tmp_path):
@@ -629,6 +629,6 @@ def test_threads_are_told_apart_though_their_idents_come_again():
 def test_a_profile_of_nothing_has_tables():
     with gh.profile(profile_memory=True, with_stack=True) as p:
         pass
-    for made in (p.key_averages(), p.modules(), p.memory(), p):
-        assert str(made)
+    for result in (p.key_averages(), p.modules(), p.memory(), p):
+        assert str(result)
     assert p.events() == p.kernels() == []

@@ -157,9 +157,9 @@ def captured():
 
 
 def test_captured_kernels_say_module_pass_and_line(captured, tmp_path):
-    found = [r for r in captured.kernels() if r.module == "Net.conv"]
-    assert {r.phase for r in found} == {"forward", "backward"}
-    (place,) = {r.line for r in found}  # a gradient's line is that of its forward call
+    results = [r for r in captured.kernels() if r.module == "Net.conv"]
+    assert {r.phase for r in results} == {"forward", "backward"}
+    (place,) = {r.line for r in results}  # a gradient's line is that of its forward call
     file, _, line = place.rpartition(":")
     assert "self.conv(x)" in Path(file).read_text().splitlines()[int(line) - 1]
     update = next(r for r in captured.kernels() if r.phase == "optimizer")
@@ -184,11 +184,11 @@ def test_captured_calls_are_in_the_table_of_operators(captured):
 
 def test_breaks_and_recompiles_are_in_the_report(captured, tmp_path):
     own = [c for c in captured.trace.captures if "captured." in c["name"]]  # of this file
-    found = {c["name"].rpartition(".")[2]: c for c in own}
-    assert found["step"]["breaks"] == [] and found["step"]["graphs"] >= 1
-    (where, reason, hint), *_ = found["breaks"]["breaks"]
+    results = {c["name"].rpartition(".")[2]: c for c in own}
+    assert results["step"]["breaks"] == [] and results["step"]["graphs"] >= 1
+    (where, reason, hint), *_ = results["breaks"]["breaks"]
     assert where.startswith(__file__) and "branch" in reason and "gh.where" in hint
-    assert any("n == 2" in guard for _, guard, _, _ in found["breaks"]["recompiles"])
+    assert any("n == 2" in guard for _, guard, _, _ in results["breaks"]["recompiles"])
     if BROWSER is not None:
         text = dom(captured.report(tmp_path / "r.html"), "compiler")
         assert "Graph breaks" in text and "a branch on a tensor" in text and "Recompiles" in text

@@ -124,13 +124,13 @@ def kernel_times(trace):
 def test_time_of_kernels_is_shared_as_run_by_run(trace):
     kernel_ns, unseen = kernel_times(trace)
     assert np.allclose(trace.kernel_ns_of_events, kernel_ns, rtol=1e-12)
-    found = {}
+    results = {}
     for share, ns, runs in trace.unseen:
         key = share.program, share.place
-        found[key] = found.get(key, (0.0, 0))[0] + ns, runs
-    assert found.keys() == unseen.keys()
+        results[key] = results.get(key, (0.0, 0))[0] + ns, runs
+    assert results.keys() == unseen.keys()
     for key, (ns, runs) in unseen.items():
-        assert found[key] == (pytest.approx(ns), runs)
+        assert results[key] == (pytest.approx(ns), runs)
 
 
 def test_calls_computed_at_once_are_a_kernel_each(trace):

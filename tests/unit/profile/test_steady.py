@@ -139,13 +139,13 @@ def test_start_and_compiling_are_parts_of_the_recording_and_of_no_step(script):
 
 
 def test_advice_is_of_a_steady_step(script):
-    found = Evidence(script.trace)
-    steps = found.steps
-    own_ns = found.recording_ns.sum() / found.loop_steps
-    assert found.step_ns + own_ns == pytest.approx(steps.time_ns[steps.is_steady].mean())
-    assert found.loop_steps == steps.is_steady.sum() < len(steps)
-    waiting = next(told for told in advice(script.trace) if told.cause == "waiting for data")
-    assert 0.95e9 * SLEEP_S <= waiting.cost_ns <= waiting.step_ns == found.step_ns
+    result = Evidence(script.trace)
+    steps = result.steps
+    own_ns = result.recording_ns.sum() / result.loop_steps
+    assert result.step_ns + own_ns == pytest.approx(steps.time_ns[steps.is_steady].mean())
+    assert result.loop_steps == steps.is_steady.sum() < len(steps)
+    waiting = next(item for item in advice(script.trace) if item.cause == "waiting for data")
+    assert 0.95e9 * SLEEP_S <= waiting.cost_ns <= waiting.step_ns == result.step_ns
 
 
 def test_an_excerpt_of_all_steps_has_the_same_kernels():
@@ -182,8 +182,8 @@ def test_the_page_has_the_advice_of_the_trace(script, tmp_path):
     for recorded in (script, prof):
         page = recorded.report(tmp_path / "r.html").read_text(encoding="utf-8")
         data = json.loads(page.split("const D = ", 1)[1].split(";\nconst", 1)[0])
-        costs = {told.cause: told.cost_ns for told in advice(recorded.trace)}
-        assert {told["cause"]: told["cost_ns"] for told in data["advice"]} == costs
+        costs = {item.cause: item.cost_ns for item in advice(recorded.trace)}
+        assert {item["cause"]: item["cost_ns"] for item in data["advice"]} == costs
 
 
 def test_lasting_steps_begin_with_the_first_that_compiles_nothing():

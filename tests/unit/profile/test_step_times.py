@@ -80,32 +80,32 @@ def test_a_series_of_many_steps_is_thinned(clock):
 
 def test_the_input_pipeline_has_the_share_of_the_median_step(clock):
     prof = loop(clock)
-    found = prof.input_pipeline()
-    assert found.is_bound and found.share == pytest.approx(5 / 15)
-    assert (found.waits_ns / MS).tolist() == [*map(float, WAITS[1:])]
-    assert found.parts == {REST: 5 * MS} and found.copies_ns == pytest.approx(MS)
-    assert found.sentence == (
+    result = prof.input_pipeline()
+    assert result.is_bound and result.share == pytest.approx(5 / 15)
+    assert (result.waits_ns / MS).tolist() == [*map(float, WAITS[1:])]
+    assert result.parts == {REST: 5 * MS} and result.copies_ns == pytest.approx(MS)
+    assert result.sentence == (
         "The input pipeline takes 33.3% of a median step (5.000 ms of 15.000 ms): "
         "workers and the rest 5.000 ms."
     )
-    assert "copies to the device, beside the host: 1.000 ms" in found.table()
-    assert "waits of steady steps: 4.000 ms to 6.000 ms, median 5.000 ms" in found.table()
-    assert data_of(prof.trace)["input"]["sentence"] == found.sentence
+    assert "copies to the device, beside the host: 1.000 ms" in result.table()
+    assert "waits of steady steps: 4.000 ms to 6.000 ms, median 5.000 ms" in result.table()
+    assert data_of(prof.trace)["input"]["sentence"] == result.sentence
 
 
 @pytest.mark.parametrize(("wait", "is_bound"), [(10 * BOUND / (1 - BOUND), True), (0.4, False)])
 def test_a_twentieth_of_a_step_is_worth_a_look(clock, wait, is_bound):
-    found = loop(clock, [wait + 1e-4] * 4).input_pipeline()
-    assert found.is_bound == is_bound
-    assert found.sentence.startswith("The program is not input-bound: waiting") != is_bound
+    result = loop(clock, [wait + 1e-4] * 4).input_pipeline()
+    assert result.is_bound == is_bound
+    assert result.sentence.startswith("The program is not input-bound: waiting") != is_bound
 
 
 def test_a_recording_without_steps_or_data_has_an_input_pipeline(clock):
     with gh.profile() as prof:
         clock.pass_time(1)
-    found = prof.input_pipeline()
-    assert (found.ns, found.parts, len(prof.step_times())) == (0, {}, 0)
-    assert "not input-bound" in str(found) and str(prof.step_times())
+    result = prof.input_pipeline()
+    assert (result.ns, result.parts, len(prof.step_times())) == (0, {}, 0)
+    assert "not input-bound" in str(result) and str(prof.step_times())
 
 
 class Samples:
@@ -202,22 +202,24 @@ def test_workers_of_a_loader_tell_what_they_spend(kind):
     with gh.profile() as prof:
         for _ in loader:
             prof.step()
-    found = prof.input_pipeline()
+    result = prof.input_pipeline()
     steps = int(prof.step_times().steps.is_steady.sum())
     whole_ns = prof.step_times().steps.steady.total_ns
     names = [f"loader's worker {i}" for i in range(2)]
-    assert kind == "threads" or [*found.workers] == names
-    for times in found.workers.values():
+    assert kind == "threads" or [*result.workers] == names
+    for times in result.workers.values():
         assert sum(times.values()) == pytest.approx(whole_ns / steps)
-    done = {name: sum(x.get(name, 0) for x in found.workers.values()) / MS for name in LEAST}
+    done = {name: sum(x.get(name, 0) for x in result.workers.values()) / MS for name in LEAST}
     batches = {name: done[name] * steps / most for name, most in LEAST.items() if most}
     assert all(count >= 2 for count in batches.values()), batches  # some were read before
-    assert set(found.parts) <= {*LEAST, REST} and "transform" in found.parts
-    assert "transform" in found.table_of_workers() and found.to_dict()["workers"] == found.workers
-    told = next(x for x in advice(prof.trace) if x.cause == "waiting for data")
-    spent = sum((Counter(times) for times in found.workers.values()), Counter())
+    assert set(result.parts) <= {*LEAST, REST} and "transform" in result.parts
+    assert (
+        "transform" in result.table_of_workers() and result.to_dict()["workers"] == result.workers
+    )
+    item = next(x for x in advice(prof.trace) if x.cause == "waiting for data")
+    spent = sum((Counter(times) for times in result.workers.values()), Counter())
     most = max(spent, key=spent.__getitem__)  # to read samples, unless the machine is busy
-    assert f"2 workers spend the time on {most}" in told.text and "read samples" in told.text
+    assert f"2 workers spend the time on {most}" in item.text and "read samples" in item.text
 
 
 def test_workers_tell_nothing_where_nobody_watches(monkeypatch):

@@ -45,8 +45,8 @@ class OnDevice:
 PROGRAM, DEVICE_PROGRAM = AllKinds(), OnDevice()
 
 
-def shares(found, name):
-    lane = next(lane for lane in found.lanes if lane.name == name)
+def shares(result, name):
+    lane = next(lane for lane in result.lanes if lane.name == name)
     assert np.allclose(sum(lane.shares.values()), 1) and set(lane.shares) == set(KINDS)
     return {kind: x.tolist() for kind, x in lane.shares.items() if x.any()}
 
@@ -82,10 +82,10 @@ def recorded(clock):
 
 
 def test_each_thread_and_stream_has_its_shares(recorded):
-    found = recorded.utilisation(4)
-    assert found.edges_ns.tolist() == [0, 10 * MS, 20 * MS, 30 * MS, 40 * MS]
+    result = recorded.utilisation(4)
+    assert result.edges_ns.tolist() == [0, 10 * MS, 20 * MS, 30 * MS, 40 * MS]
     main = recorded.trace.threads[0]
-    assert shares(found, main) == {
+    assert shares(result, main) == {
         "compiling": [1, 0, 0, 0],
         "waiting for data": [0, 1, 0, 0],
         "kernels": [0, 0, 0.5, 0],
@@ -93,20 +93,23 @@ def test_each_thread_and_stream_has_its_shares(recorded):
         "communication": [0, 0, pytest.approx(0.2), 0],
         "Python": [0, 0, 0, 1],
     }
-    assert shares(found, "worker") == {
+    assert shares(result, "worker") == {
         "Python": [0, pytest.approx(0.3), 0, 0],
         "kernels": [0, pytest.approx(0.2), 0, 0],
         "idle": [1, 0.5, 1, 1],
     }
-    assert shares(found, "device 0 stream 7") == {
+    assert shares(result, "device 0 stream 7") == {
         "kernels": [0, 0, pytest.approx(0.4), 0],
         "idle": [1, 1, pytest.approx(0.6), 1],
     }
-    assert shares(found, "device 0 stream 13") == {
+    assert shares(result, "device 0 stream 13") == {
         "kernels": [0, 0, 0, pytest.approx(0.6)],
         "idle": [1, 1, 1, pytest.approx(0.4)],
     }
-    assert shares(found, "stages 0, 1") == {"communication": [0, 0, 0.5, 0], "idle": [1, 1, 0.5, 1]}
+    assert shares(result, "stages 0, 1") == {
+        "communication": [0, 0, 0.5, 0],
+        "idle": [1, 1, 0.5, 1],
+    }
 
 
 def test_the_table_has_all_lanes_and_fits_80_columns(recorded):
@@ -132,9 +135,9 @@ def test_steady_steps_alone(clock):
             clock.tell_region(COMPILING if not i else WAITING, 6)
             clock.pass_time(4)
             prof.step()
-    found = prof.utilisation(4, steady=True)
-    assert (found.edges_ns / MS).tolist() == [110, 120, 130, 140, 150]
-    assert shares(found, found.lanes[0].name) == {
+    result = prof.utilisation(4, steady=True)
+    assert (result.edges_ns / MS).tolist() == [110, 120, 130, 140, 150]
+    assert shares(result, result.lanes[0].name) == {
         "waiting for data": [pytest.approx(0.6)] * 4,
         "Python": [pytest.approx(0.4)] * 4,
     }

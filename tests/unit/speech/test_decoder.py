@@ -34,18 +34,18 @@ def read(path, silence):
 
 def full_search(x, silence=1, best=False):
     """{tokens: log of the sum, or the best, of all paths that read so}: the slow, clear twin."""
-    found = defaultdict(lambda: -math.inf)
+    results = defaultdict(lambda: -math.inf)
     for path in itertools.product(range(x.shape[1]), repeat=len(x)):
         score = sum(row[t] for row, t in zip(x, path))
         key = read(path, silence)
-        found[key] = max(found[key], score) if best else np.logaddexp(found[key], score)
-    return found
+        results[key] = max(results[key], score) if best else np.logaddexp(results[key], score)
+    return results
 
 
-def by_text(found, gain, tokens=TOKENS):
+def by_text(scores, gain, tokens=TOKENS):
     """[(text, score)] of the best tokens of each text, the best first."""
     rows = {}
-    for key, score in found.items():
+    for key, score in scores.items():
         text = " ".join("".join(tokens[t] for t in key).split())
         more = gain(text, key)
         if more > -1e20:
@@ -64,8 +64,8 @@ def compare(decoder, x, expected, count=6):
 def test_a_wide_beam_finds_what_the_full_search_finds(seed, merge):
     x = scores(5, 4, seed)
     decoder = speech.BeamDecoder(TOKENS, merge=merge, silence_score=0.3, **EVERYTHING)
-    found = full_search(x, best=merge == "max")
-    compare(decoder, x, by_text(found, lambda text, key: 0.3 * key.count(1)))
+    result = full_search(x, best=merge == "max")
+    compare(decoder, x, by_text(result, lambda text, key: 0.3 * key.count(1)))
 
 
 @pytest.mark.parametrize("blank", range(4))
@@ -77,8 +77,8 @@ def test_the_blank_may_be_any_token(blank):
     decoder = speech.BeamDecoder(
         [["", *tokens][i] for i in order], blank=blank, boundary=None, **EVERYTHING
     )
-    found = by_text(full_search(x, None), lambda text, key: 0.0, ["", *tokens])
-    compare(decoder, x[:, order], found, 30)
+    result = by_text(full_search(x, None), lambda text, key: 0.0, ["", *tokens])
+    compare(decoder, x[:, order], result, 30)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -113,9 +113,9 @@ def test_a_language_model_of_tokens(seed):
     tokens = ["", "c", "a", "b"]
     model = speech.train_ngrams([list("abc"), list("ab"), list("cab")], order=3)
     decoder = speech.BeamDecoder(tokens, model, boundary=None, lm_weight=0.5, **EVERYTHING)
-    found = full_search(x, None)
+    result = full_search(x, None)
     compare(
-        decoder, x, by_text(found, lambda text, key: 0.5 * model.score_text(list(text)), tokens)
+        decoder, x, by_text(result, lambda text, key: 0.5 * model.score_text(list(text)), tokens)
     )
 
 
@@ -213,8 +213,8 @@ def test_arrays_give_what_the_clear_twin_gives(kind, beam_size):
 def test_frames_say_where_tokens_enter():
     x = np.full((7, 4), -9.0)
     x[range(7), [0, 2, 2, 0, 1, 3, 3]] = 0.0
-    (found,) = speech.BeamDecoder(TOKENS).decode(x)
-    assert (found.text, found.tokens, found.frames) == ("a b", (2, 1, 3), (1, 4, 5))
+    (result,) = speech.BeamDecoder(TOKENS).decode(x)
+    assert (result.text, result.tokens, result.frames) == ("a b", (2, 1, 3), (1, 4, 5))
 
 
 def test_a_batch_is_cut_to_its_lengths():
@@ -232,8 +232,8 @@ def test_small_beams_and_limits_lose_a_little():
     best = {h.text: h.score for h in wide.decode(x, best=20)}
     for options in ({"beam_size": 20}, {"beam_threshold": 12.0}, {"token_limit": 3}):
         narrow = speech.BeamDecoder(TOKENS, MODEL, unknown_score=-5.0, **options)
-        found = narrow.decode(x)[0]
-        assert found.score <= best[found.text] + 1e-9
+        result = narrow.decode(x)[0]
+        assert result.score <= best[result.text] + 1e-9
 
 
 def test_rescoring_takes_any_models_log_probabilities():

@@ -63,15 +63,15 @@ def plain_filters(n_freqs, n_mels, rate, f_min, f_max, scale):
             return m * 200 / 3 if m < 15 else 1000 * np.exp(step * (m - 15))
 
     points = [back(m) for m in np.linspace(forth(f_min), forth(f_max), n_mels + 2)]
-    found = np.zeros((n_freqs, n_mels))
+    result = np.zeros((n_freqs, n_mels))
     for i, f in enumerate(np.linspace(0, rate / 2, n_freqs)):
         for j in range(n_mels):
             low, top, high = points[j : j + 3]
             if low < f <= top:
-                found[i, j] = (f - low) / (top - low)
+                result[i, j] = (f - low) / (top - low)
             elif top < f < high:
-                found[i, j] = (high - f) / (high - top)
-    return found, points
+                result[i, j] = (high - f) / (high - top)
+    return result, points
 
 
 @pytest.mark.parametrize("scale", ["htk", "slaney"])
@@ -188,11 +188,11 @@ def test_layers_are_differentiated_batched_and_captured(name):
         return (y * y).mean()
 
     slope = gh.grad(loss)(x)
-    found = (slope * direction).sum().item()
+    result = (slope * direction).sum().item()
     step = 1e-6
     expected = (loss(x + step * direction) - loss(x - step * direction)).item() / (2 * step)
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert gh.jvp(loss, (x,), (direction,))[1].item() == pytest.approx(found)
+    assert result == pytest.approx(expected, rel=1e-5)
+    assert gh.jvp(loss, (x,), (direction,))[1].item() == pytest.approx(result)
     np.testing.assert_allclose(gh.vmap(layer)(x).numpy(), layer(x).numpy(), atol=1e-12)
     captured = gh.optimize(lambda x: layer(x) * 1)
     for _ in range(3):

@@ -81,8 +81,8 @@ def test_a_hundred_training_steps_give_the_bits_of_the_program(tmp_path, kind, n
             assert loss.item() == program.run(*batch)[0]
     for key, value in model.state_dict().items():
         if value.dtype is gh.float32:
-            found = c_programs.state_of(program, f"model.{key}", value.shape)
-            np.testing.assert_array_equal(found, value.numpy())
+            result = c_programs.state_of(program, f"model.{key}", value.shape)
+            np.testing.assert_array_equal(result, value.numpy())
     program.close()
 
 
@@ -93,11 +93,13 @@ def test_inference_gives_the_bits_of_the_program_and_nearly_those_of_onednn(tmp_
     x, _ = next(batches(kind))
     gh.export_program(model, tmp_path, x)
     program = c_programs.loaded(tmp_path, "program")
-    (found,) = program.run(x)
+    (result,) = program.run(x)
     usual = model(gh.asarray(x)).detach().numpy()
     with c_programs.plainly(), c_programs.always(), gh.no_grad():
-        np.testing.assert_array_equal(found, gh.optimize(lambda y: model(y))(gh.asarray(x)).numpy())
-    np.testing.assert_allclose(found, usual, rtol=1e-5, atol=1e-5 * abs(usual).max())
+        np.testing.assert_array_equal(
+            result, gh.optimize(lambda y: model(y))(gh.asarray(x)).numpy()
+        )
+    np.testing.assert_allclose(result, usual, rtol=1e-5, atol=1e-5 * abs(usual).max())
     program.close()
     weights = gh.load(tmp_path / "program.safetensors")
     assert set(weights) <= set(model.state_dict())  # the names are the model's own
@@ -227,9 +229,9 @@ def test_what_has_no_form_in_c_is_refused_by_name(tmp_path):
         gh.export_program(lambda x: gh.linalg.svd(x)[1], tmp_path, x)
     with pytest.raises(CaptureError, match="item"):
         gh.export_program(lambda x: print(x.sum().item()), tmp_path, x)
-    seen = []
+    log = []
     with pytest.raises(CaptureError, match="append"):
-        gh.export_program(lambda x: seen.append(x * 2.0), tmp_path, x)
+        gh.export_program(lambda x: log.append(x * 2.0), tmp_path, x)
 
     class Counter:
         count = 0
@@ -252,8 +254,8 @@ def test_a_training_step_is_clean_under_the_sanitizers(tmp_path):
     exported_training(tmp_path, "cnn", OPTIMIZERS["adamw"])[-1].close()
     files = [str(tmp_path / "example.c"), *c_programs.sources_of(tmp_path)]
     c_programs.compile_c(tmp_path, *c_programs.SANITIZERS, *files, output="example")
-    found = subprocess.run([tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True)
-    assert found.returncode == 0 and found.stdout.startswith("output:"), found.stderr
+    process = subprocess.run([tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0 and process.stdout.startswith("output:"), process.stderr
 
 
 @pytest.mark.slow
@@ -268,10 +270,10 @@ def test_another_processor_gives_nearly_the_same(tmp_path):
     c_programs.compile_c(
         tmp_path, "-static", *files, compiler=["aarch64-linux-gnu-gcc"], output="example"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         ["qemu-aarch64", tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True
     )
-    np.testing.assert_allclose(float(found.stdout.split()[1]), wanted, rtol=1e-5)
+    np.testing.assert_allclose(float(process.stdout.split()[1]), wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -282,8 +284,8 @@ def test_the_digits_are_learnt_without_python(tmp_path):
     folder = tmp_path / "folder"
     (folder / "example.c").unlink()
     library = c_programs.compile_c(folder, "-O3", *c_programs.sources_of(folder), output="digits")
-    found = subprocess.run([library, folder, "8"], capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout + found.stderr  # 98 % of the held-out images
+    process = subprocess.run([library, folder, "8"], capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr  # 98 % of the held-out images
     assert library.stat().st_size < 1 << 20
     assert "model.0.weight" in gh.load(folder / "trained.safetensors")
 
@@ -296,13 +298,13 @@ def test_threads_with_a_context_each_give_what_one_gives(tmp_path):
 
     def losses(_=None):
         program = c_programs.loaded(tmp_path, "train", library)
-        found = [program.run(x, y)[0].item() for _ in range(200)]
+        results = [program.run(x, y)[0].item() for _ in range(200)]
         program.close()
-        return found
+        return results
 
     wanted = losses()
     with ThreadPoolExecutor(4) as pool:
-        assert all(found == wanted for found in pool.map(losses, range(4)))
+        assert all(results == wanted for results in pool.map(losses, range(4)))
 
 
 @pytest.mark.slow
@@ -313,8 +315,8 @@ def test_the_header_is_good_cpp_and_memory_may_be_the_callers(tmp_path):
     (tmp_path / "main.cpp").write_text(CPP)
     command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", tmp_path / "main.cpp", library]
     subprocess.run([*command, "-o", tmp_path / "main"], check=True)
-    found = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
-    assert found.stdout == "2 4 6 8 10 12 memory\n"
+    process = subprocess.run([tmp_path / "main"], capture_output=True, text=True)
+    assert process.stdout == "2 4 6 8 10 12 memory\n"
 
 
 CPP = r"""

@@ -19,9 +19,9 @@ def test_a_network_of_integers_gives_the_bits_of_its_program(tmp_path, scheme):
     gh.quantize(model, scheme, **more)
     gh.export_program(model, tmp_path, x)
     program = c_programs.loaded(tmp_path, "program")
-    (found,) = program.run(x)
+    (result,) = program.run(x)
     with c_programs.plainly(), c_programs.always(), gh.no_grad():
         expected = gh.optimize(lambda y: model(y))(gh.asarray(x)).numpy()
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
     program.close()
     assert gh.load(tmp_path / "program.safetensors")["4.codes"].dtype is gh.int8

@@ -47,10 +47,10 @@ def test_a_loaded_step_goes_on_bit_by_bit_and_is_saved_again(tmp_path):
             loaded.save(path)
             loaded = gh.load_step(path)
         inputs = batch()
-        wanted, found = step(*inputs), loaded(*inputs)
-        assert found["loss"].item() == wanted["loss"].item()
-        np.testing.assert_array_equal(found["pair"][0].numpy(), wanted["pair"][0].numpy())
-        assert found["pair"][1] == 3
+        wanted, result = step(*inputs), loaded(*inputs)
+        assert result["loss"].item() == wanted["loss"].item()
+        np.testing.assert_array_equal(result["pair"][0].numpy(), wanted["pair"][0].numpy())
+        assert result["pair"][1] == 3
 
 
 def test_a_rate_of_the_state_is_used(tmp_path):

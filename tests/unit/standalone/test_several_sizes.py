@@ -54,8 +54,8 @@ def test_a_training_step_of_two_sizes_has_one_state(tmp_path):
                 program = c_programs.loaded(tmp_path, "train", tmp_path / "libprograms.so")
                 program.load(tmp_path / "later.safetensors")
     for key, value in model.state_dict().items():
-        found = c_programs.state_of(program, f"model.{key}", value.shape)
-        np.testing.assert_array_equal(found, value.numpy())
+        result = c_programs.state_of(program, f"model.{key}", value.shape)
+        np.testing.assert_array_equal(result, value.numpy())
     program.close()
 
 
@@ -104,8 +104,10 @@ def test_the_examples_run_each_size_under_the_sanitizers(tmp_path, cpp):
     else:
         files.append(str(tmp_path / "example.c"))
         c_programs.compile_c(tmp_path, *c_programs.SANITIZERS, *files, output="example")
-    found = subprocess.run([tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True)
-    assert found.returncode == 0 and found.stdout.count("output") == len(BATCHES), found.stderr
+    process = subprocess.run([tmp_path / "example"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == 0 and process.stdout.count("output") == len(BATCHES), (
+        process.stderr
+    )
     lost = subprocess.run([tmp_path / "example", "no file"], capture_output=True, text=True)
     assert lost.returncode and "no file" in lost.stderr
 

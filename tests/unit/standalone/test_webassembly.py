@@ -68,9 +68,9 @@ def test_a_training_step_of_two_sizes_runs_in_node(tmp_path):
     files = [str(tmp_path / "example.c"), *c_programs.sources_of(tmp_path)]
     c_programs.compile_c(tmp_path, *files, compiler=CLANG, output="example.wasm")
     (tmp_path / "run.mjs").write_text(NODE)
-    found = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True)
-    losses = [float(x) for x in re.findall(r"output: (\S+)", found.stdout)]
-    np.testing.assert_allclose(losses, wanted, rtol=1e-5, err_msg=found.stderr)
+    process = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, text=True)
+    losses = [float(x) for x in re.findall(r"output: (\S+)", process.stdout)]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, err_msg=process.stderr)
 
 
 @pytest.mark.slow
@@ -138,13 +138,13 @@ def test_digits_that_are_drawn_in_a_page_are_read(tmp_path, monkeypatch):
     page = page_of(Path("page"), "try.html", tmp_path / "profile")
     results = re.search(r'<pre id="results">(.*?)</pre>', page, re.DOTALL)
     assert results, page[-2000:]
-    found = json.loads(results[1])
+    data = json.loads(results[1])
 
     run.model.eval()
     with gh.no_grad():
         wanted = run.model(gh.asarray(pictures)).numpy()
     largest = np.abs(wanted).max()
-    np.testing.assert_allclose(found["scores"], wanted, rtol=0, atol=1e-5 * largest)
-    assert (np.argmax(found["scores"], 1) == labels).mean() > 0.95
-    answers = found["answers"]  # of digits that are drawn: one may be read wrongly
+    np.testing.assert_allclose(data["scores"], wanted, rtol=0, atol=1e-5 * largest)
+    assert (np.argmax(data["scores"], 1) == labels).mean() > 0.95
+    answers = data["answers"]  # of digits that are drawn: one may be read wrongly
     assert len(answers) == 10 and sum(digit == read for digit, read in answers) >= 8, answers

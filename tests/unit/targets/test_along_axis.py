@@ -41,9 +41,9 @@ def numbers(shape, dtype: str, seed=0) -> np.ndarray:
 
 def check(cases: list) -> None:
     """The results of all (card, operand, attrs), computed at once, are those of the references."""
-    made = [listed(bind(primitives[name], (gh.asarray(x),), attrs)) for name, x, attrs in cases]
-    gh.eval(*(y for results in made for y in results))
-    for (name, x, attrs), results in zip(cases, made, strict=True):
+    outputs = [listed(bind(primitives[name], (gh.asarray(x),), attrs)) for name, x, attrs in cases]
+    gh.eval(*(y for results in outputs for y in results))
+    for (name, x, attrs), results in zip(cases, outputs, strict=True):
         for ours, theirs in zip(results, listed(primitives[name].ref(x, **attrs)), strict=True):
             ours, theirs = ours.numpy(), np.asarray(theirs)
             assert ours.dtype == theirs.dtype and ours.shape == theirs.shape

@@ -34,9 +34,9 @@ def whole(shape, seed=0, most=8) -> np.ndarray:
 def narrow(values: np.ndarray, across: bool = False) -> gh.Tensor:
     """In bfloat16, perhaps with columns in memory."""
     laid_out = operand(values, False) if not across else operand(values.swapaxes(-1, -2), False)
-    made = laid_out.astype("bfloat16")
-    gh.eval(made)
-    return made.mT if across else made
+    result = laid_out.astype("bfloat16")
+    gh.eval(result)
+    return result.mT if across else result
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

@@ -71,9 +71,9 @@ def product(x, w):
 
 def check_product(kind, rows, depth, columns):
     x, w = numbers(kind, (rows, depth)), numbers("int8", (columns, depth))
-    found, steps = result_of(product, x, w)
+    result, steps = result_of(product, x, w)
     assert "kernel over" not in steps  # nothing is widened
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.T.astype("int32"))
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.T.astype("int32"))
     return steps
 
 
@@ -84,12 +84,14 @@ def options(n, groups, *values):
 
 
 def check_windows(kind, case):
-    channels, made, size, kernel, groups, *values = case
+    channels, out_channels, size, kernel, groups, *values = case
     x = numbers(kind, (2, channels, *size))
-    w = numbers("int8", (made, channels // groups, *kernel))
+    w = numbers("int8", (out_channels, channels // groups, *kernel))
     attrs = options(len(size), groups, *values)
-    found, steps = result_of(lambda x, w: conv(x.astype("int32"), w.astype("int32"), **attrs), x, w)
-    np.testing.assert_array_equal(found, exact_windows(x, w, attrs))
+    result, steps = result_of(
+        lambda x, w: conv(x.astype("int32"), w.astype("int32"), **attrs), x, w
+    )
+    np.testing.assert_array_equal(result, exact_windows(x, w, attrs))
     return steps
 
 
@@ -101,9 +103,9 @@ def exact_windows(x, w, attrs):
     parts = zip(x.shape[2:], reach, attrs["stride"], strict=True)
     out = [(size - r) // s + 1 for size, r, s in parts]
     y = np.zeros((x.shape[0], w.shape[0], *out), "int32")
-    own, made = w.shape[1], w.shape[0] // groups
+    own, result = w.shape[1], w.shape[0] // groups
     for o in range(w.shape[0]):
-        group = x[:, o // made * own : (o // made + 1) * own]
+        group = x[:, o // result * own : (o // result + 1) * own]
         for at in np.ndindex(*out):
             window = tuple(
                 slice(p * s, p * s + r, d)
@@ -141,40 +143,40 @@ def test_kernels_of_ours_convolve_exactly(kind, case, without_onednn):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_that_lie_otherwise_are_left_to_onednn(kind):
     x, w = numbers(kind, (3, 100)), numbers("int8", (100, 9))
-    found, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
+    result, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
     assert steps.count("onednn matmul") == int(onednn_bytes.has_exact_sums())
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32"))
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.astype("int32"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_that_lie_otherwise_are_copied_by_ours(kind, without_onednn):
     x, w = numbers(kind, (3, 100)), numbers("int8", (100, 9))
-    found, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
+    result, steps = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
     assert steps.count("byte_sums matmul") == 1
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32"))
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.astype("int32"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stacks_of_products_are_exact(kind):
     x, w = numbers(kind, (2, 3, 20, 30)), numbers("int8", (2, 3, 30, 10))
-    found, _ = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32"))
+    result, _ = result_of(lambda x, w: x.astype("int32") @ w.astype("int32"), x, w)
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.astype("int32"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernels_of_ours_sum_stacks(kind, without_onednn):
     x, w = numbers(kind, (2, 3, 5, 30)), numbers("int8", (2, 3, 10, 30))
-    found, steps = result_of(product, x, w)
+    result, steps = result_of(product, x, w)
     assert steps.count("byte_sums matmul") == 1
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.astype("int32").mT)
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.astype("int32").mT)
 
 
 def test_the_flag_takes_the_composition(monkeypatch):
     monkeypatch.setattr(flags, "few_bits", False)
     x, w = numbers("int8", (3, 50)), numbers("int8", (7, 50))
-    found, steps = result_of(product, x, w)
+    result, steps = result_of(product, x, w)
     assert "byte_sums matmul" not in steps and "onednn" not in steps
-    np.testing.assert_array_equal(found, x.astype("int32") @ w.T.astype("int32"))
+    np.testing.assert_array_equal(result, x.astype("int32") @ w.T.astype("int32"))
 
 
 @pytest.mark.slow

@@ -46,25 +46,25 @@ def results(shape, dtype: str) -> dict[str, np.ndarray]:
     x, w, g = (gh.tensor(rng.standard_normal(s, np.float32), dtype=dtype) for s in shapes)
     bias = gh.tensor(rng.standard_normal((1, channels, 1, 1), np.float32), dtype=dtype)
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": channels}
-    made = {
+    outputs = {
         "conv": conv(x, w, **how),
         "conv + bias": conv(x, w, **how) + bias,
         "conv_data_grad": conv_data_grad(g, w, shape=size, **how),
         "conv_weight_grad": conv_weight_grad(x, g, shape=kernel, **how),
     }
-    return {name: value.numpy().astype(np.float32) for name, value in made.items()}
+    return {name: value.numpy().astype(np.float32) for name, value in outputs.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_results_are_those_of_the_references(everywhere, name, dtype):
-    found = results(SHAPES[name], dtype)
+    result = results(SHAPES[name], dtype)
     with gh.backends.use("numpy"):
         expected = results(SHAPES[name], dtype)
     tolerance = 1e-5 if dtype == "float32" else 2**-8
     for key, value in expected.items():
-        np.testing.assert_allclose(found[key], value, rtol=0, atol=tolerance * np.abs(value).max())
+        np.testing.assert_allclose(result[key], value, rtol=0, atol=tolerance * np.abs(value).max())
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(everywhere, monkeypatch):

@@ -20,8 +20,8 @@ def multiplied(x, w):
     gh.backends.current().evaluate()
     y = gh.asarray(x) @ gh.asarray(w).mT
     with program.plans_kept():
-        made = program.compiled(record.describe(record.recorder.pending))
-    return y.numpy(), describe_steps(made.plan)
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
+    return y.numpy(), describe_steps(kernel_program.plan)
 
 
 @pytest.mark.parametrize("columns", [7, 8, 63, 64, 65, 200])
@@ -45,8 +45,8 @@ def test_many_rows_few_terms_and_other_layouts_are_not_ours():
     gh.backends.current().evaluate()
     y = gh.asarray(ones[:1]) @ gh.asarray(ones)
     with program.plans_kept():
-        made = program.compiled(record.describe(record.recorder.pending))
-    assert "few_rows matmul" not in describe_steps(made.plan)
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
+    assert "few_rows matmul" not in describe_steps(kernel_program.plan)
     np.testing.assert_allclose(y.numpy(), ones[:1] @ ones)
 
 

@@ -101,9 +101,9 @@ def test_masked_positions_change_no_bits():
         with gh.deterministic("batch"):
             for more in (0, 16, 112, 4800):
                 masked = np.concatenate([x, np.full((3, more), -np.inf, np.float32)], axis=1)
-                found = bits(gh.asarray(F.softmax(gh.asarray(masked), axis=-1))[:, :length])
-                expected = found if expected is None else expected
-                assert found == expected, (length, more)
+                result = bits(gh.asarray(F.softmax(gh.asarray(masked), axis=-1))[:, :length])
+                expected = result if expected is None else expected
+                assert result == expected, (length, more)
 
 
 def test_the_mode_ends_with_its_scope_and_says_what_it_knows():
@@ -114,8 +114,8 @@ def test_the_mode_ends_with_its_scope_and_says_what_it_knows():
         gh.eval(x, w)
         y = x @ w
         with program.plans_kept():
-            made = program.compiled(record.describe(record.recorder.pending))
-        assert "row_by_row matmul" in describe_steps(made.plan)
+            kernel_program = program.compiled(record.describe(record.recorder.pending))
+        assert "row_by_row matmul" in describe_steps(kernel_program.plan)
         del y
     assert flags.deterministic == ""
     gh.deterministic("batch")

@@ -35,8 +35,8 @@ def in_a_loop(rows, w, turned: bool):
 
     _, ys = gh.scan(step, start, gh.asarray(rows))
     with program.plans_kept():
-        made = program.compiled(record.describe(record.recorder.pending))
-    return ys.numpy(), describe_steps(made.plan)
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
+    return ys.numpy(), describe_steps(kernel_program.plan)
 
 
 def expected(rows, w, turned: bool):
@@ -49,9 +49,9 @@ def expected(rows, w, turned: bool):
 @pytest.mark.parametrize("rows", [8, 13, 32, 48])
 def test_products_are_numpys(rows, depth, columns, turned):
     x, w = drawn(LENGTH, rows, depth), drawn(*(columns, depth) if turned else (depth, columns))
-    found, steps = in_a_loop(x, w, turned)
+    result, steps = in_a_loop(x, w, turned)
     assert steps.count("panels") == 2
-    np.testing.assert_allclose(found, expected(x, w, turned), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(result, expected(x, w, turned), rtol=1e-4, atol=1e-3)
 
 
 OTHERS = {
@@ -66,9 +66,9 @@ OTHERS = {
 def test_other_products_are_onednns(name):
     rows, depth, columns = OTHERS[name]
     x, w = drawn(LENGTH, rows, depth), drawn(depth, columns)
-    found, steps = in_a_loop(x, w, False)
+    result, steps = in_a_loop(x, w, False)
     assert "panels" not in steps
-    np.testing.assert_allclose(found, expected(x, w, False), rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(result, expected(x, w, False), rtol=1e-4, atol=1e-3)
 
 
 def test_a_matrix_that_changes_is_not_brought_into_panels():
@@ -79,7 +79,7 @@ def test_a_matrix_that_changes_is_not_brought_into_panels():
     x, w = drawn(LENGTH, 8, 512), drawn(512, 512)
     _, ys = gh.scan(step, gh.asarray(w), gh.asarray(x))
     with program.plans_kept():
-        made = program.compiled(record.describe(record.recorder.pending))
-    assert "panels" not in describe_steps(made.plan)
+        kernel_program = program.compiled(record.describe(record.recorder.pending))
+    assert "panels" not in describe_steps(kernel_program.plan)
     scales = 0.5 ** np.arange(LENGTH)[:, None, None]
     np.testing.assert_allclose(ys.numpy(), (x @ w) * scales, rtol=1e-4, atol=1e-3)

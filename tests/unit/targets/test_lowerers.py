@@ -231,8 +231,8 @@ def test_a_claim_in_the_wrong_order_is_told(fresh, rms):
 
     y = F.rms_norm(drawn(4, 8), (8,), drawn(8))
     recording = record.recorder.take()
-    told = pytest.raises(BackendError, match="rms norm: claims.*Sort nodes")
-    with told, gh.targets.use_lowerer(Shuffled()):
+    message = pytest.raises(BackendError, match="rms norm: claims.*Sort nodes")
+    with message, gh.targets.use_lowerer(Shuffled()):
         program.make_program(recording)
     assert y is not None
 
@@ -262,9 +262,9 @@ def test_a_pass_of_the_users_rewrites_graphs_inside(fresh, example):
     x = drawn(40, 30)
     plain = own.standardised(x).numpy()
     with gh.targets.use_pass(own.reciprocals_first):
-        found = own.standardised(x).numpy()
+        result = own.standardised(x).numpy()
     assert (own.standardised(x).numpy() == plain).all() and len(program.programs) == 2
-    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result, plain, rtol=0, atol=1e-6)
     with pytest.raises(OptionError, match="a function"), gh.targets.use_pass("mine"):
         pass
 
@@ -292,8 +292,8 @@ def test_a_target_computes_fused_kernels_with_the_same_bits(fresh, example):
 
     expected = make()
     with gh.targets.use_target(example("plain_c").PLAIN_C):
-        found = make()
-    assert all((y == z).all() for y, z in zip(found, expected, strict=True))
+        result = make()
+    assert all((y == z).all() for y, z in zip(result, expected, strict=True))
     plans = [e.program for key, e in program.programs.items() if "plain c" in repr(key)]
     texts = [kernel.text for p in plans for kernel in p.sources.values()]
     assert texts and not any("omp" in text for text in texts)
@@ -324,9 +324,9 @@ def test_a_targets_convolutions_are_those_of_the_references(fresh, example, name
     with gh.backends.use("numpy"):
         expected = make()
     with gh.targets.use_target(example("plain_c").PLAIN_C):
-        found = make()
+        result = make()
     assert kinds().count("plain convolution") == 3 and "host" not in kinds()
-    for y, z in zip(found, expected, strict=True):
+    for y, z in zip(result, expected, strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=1e-5 * np.abs(z).max())
 
 
@@ -335,9 +335,9 @@ def test_a_targets_products_are_those_of_the_references(fresh, example, dtype):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((3, 5, 7), (3, 7, 4)))
     with gh.targets.use_target(example("plain_c").PLAIN_C):
-        found = (gh.asarray(a) @ gh.asarray(b)).numpy()
+        result = (gh.asarray(a) @ gh.asarray(b)).numpy()
         turned = (gh.asarray(a[0]).T @ gh.asarray(a[1])).numpy()
-    np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(result, a @ b, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(turned, a[0].T @ a[1], rtol=1e-5, atol=1e-5)
     assert kinds().count("plain product") == 2
 

@@ -32,10 +32,10 @@ def steps() -> list:
     return [info for e in entries if e.program for info in e.program.step_infos()]
 
 
-def check(found) -> None:
+def check(result) -> None:
     with gh.backends.use("numpy"):
         expected = layers()
-    for y, z in zip(found, expected, strict=True):
+    for y, z in zip(result, expected, strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=1e-5 * np.abs(z).max())
 
 
@@ -82,9 +82,9 @@ def attention_like(n: int):
 
 
 def test_operands_are_read_where_they_lie(without_winograd):
-    found = attention_like(16).numpy()
+    result = attention_like(16).numpy()
     with gh.backends.use("numpy"):
-        np.testing.assert_allclose(found, attention_like(16).numpy(), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(result, attention_like(16).numpy(), rtol=1e-5, atol=1e-5)
     assert "permute" not in " ".join(info.name for info in steps())
 
 
@@ -106,8 +106,8 @@ def test_matrices_go_into_the_layout_of_a_large_product(without_bf16x6, rows, co
     """Where there are many rows, or the rows of the second fall into few sets of the cache."""
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (64, columns)))
-    found = (gh.tensor(a) @ gh.tensor(b)).numpy()
-    np.testing.assert_allclose(found, a @ b, rtol=1e-4, atol=1e-4)
+    result = (gh.tensor(a) @ gh.tensor(b)).numpy()
+    np.testing.assert_allclose(result, a @ b, rtol=1e-4, atol=1e-4)
     reordered &= onednn.library().chooses_panels
     assert any("reorder" in info.kind or "reorder" in info.name for info in steps()) == reordered
 
@@ -116,7 +116,7 @@ def test_matrices_go_into_the_layout_of_a_large_product(without_bf16x6, rows, co
 def test_a_matrix_that_lies_in_columns_is_copied_for_many_rows(without_bf16x6, rows, copied):
     rng = np.random.default_rng(2)
     a, b = (rng.standard_normal(s, np.float32) for s in ((rows, 64), (128, 64)))
-    found = (gh.tensor(a) @ gh.tensor(b).T).numpy()
-    np.testing.assert_allclose(found, a @ b.T, rtol=1e-4, atol=1e-4)
+    result = (gh.tensor(a) @ gh.tensor(b).T).numpy()
+    np.testing.assert_allclose(result, a @ b.T, rtol=1e-4, atol=1e-4)
     copied &= onednn.library().chooses_panels
     assert [info.name for info in steps()] == ["transpose"] * copied + ["matmul"]

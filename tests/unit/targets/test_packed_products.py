@@ -55,19 +55,19 @@ def result_of(layer, x):
 def test_few_rows_read_packed_weights(name, depth, rows):
     layer = layer_of(name, 11, depth)
     w, x = layer.weight.numpy(), gh.random.normal((rows, depth))
-    found, steps = result_of(layer, x)
+    result, steps = result_of(layer, x)
     assert steps.count("few_bits matmul") == 1
     assert "kernel over" not in steps  # nothing is unpacked beside
-    np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "depth"), FORMS)
 def test_many_rows_unpack_weights_by_a_kernel(name, depth):
     layer = layer_of(name, 11, depth)
     w, x = layer.weight.numpy(), gh.random.normal((MOST_ROWS + 1, depth))
-    found, steps = result_of(layer, x)
+    result, steps = result_of(layer, x)
     assert steps.count("few_bits reshape") == 1
-    np.testing.assert_allclose(found, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "depth"), FORMS)
@@ -98,9 +98,9 @@ def test_the_flag_takes_the_composition(monkeypatch):
     layer, x = layer_of("Q4_1", 11, 96), gh.random.normal((1, 96))
     expected, _ = result_of(layer, x)
     monkeypatch.setattr(flags, "few_bits", False)
-    found, steps = result_of(layer, x)
+    result, steps = result_of(layer, x)
     assert "few_bits" not in steps
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [1, 5])

@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_the_target_cpu(case, dtype):
     fn, *shapes = CASES[case]
     draws = np.random.default_rng(0)
     arrays = [draws.standard_normal(shape).astype(dtype) for shape in shapes]
-    found = values_and_gradients(PLAIN, fn, arrays)
+    result = values_and_gradients(PLAIN, fn, arrays)
     wanted = values_and_gradients(CPU, fn, [x.astype(np.float32) for x in arrays])
-    for x, y in zip(found, wanted, strict=True):
+    for x, y in zip(result, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * abs(y).max())

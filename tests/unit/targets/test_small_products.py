@@ -28,9 +28,9 @@ def test_products_are_numpys_and_run_as_kernels(rows, depth, columns, turns):
     captured = gh.optimize(lambda x, y: gh.matmul(turn_a(x), turn_b(y)) + 1.0, nopython=True)
     before = gh.backends.current().fallbacks["matmul"]
     for _ in range(2):
-        found = captured(gh.asarray(a), gh.asarray(b))
+        result = captured(gh.asarray(a), gh.asarray(b))
         np.testing.assert_allclose(
-            found.numpy(), turn_a(a) @ turn_b(b) + 1.0, rtol=1e-11, atol=1e-12
+            result.numpy(), turn_a(a) @ turn_b(b) + 1.0, rtol=1e-11, atol=1e-12
         )
     assert gh.backends.current().fallbacks["matmul"] == before
 

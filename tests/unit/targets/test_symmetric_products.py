@@ -73,7 +73,7 @@ def test_half_a_product_gives_what_the_whole_gives(name, dtype, monkeypatch):
     def result():
         return function(gh.asarray(array).astype(dtype)).astype("float64").numpy()
 
-    found = result()
+    outcome = result()
     products = [info for info in symmetric_steps() if info.sources]
     assert len(products) == PRODUCT_COUNTS.get(name, 1)
     monkeypatch.setattr(symmetric_products, "LEAST", 1 << 30)
@@ -84,7 +84,7 @@ def test_half_a_product_gives_what_the_whole_gives(name, dtype, monkeypatch):
         exact = function(gh.asarray(array.astype(np.float64))).numpy()
     size = np.abs(exact).max()
     error = np.abs(whole - exact).max()
-    for same in (found, found.swapaxes(-1, -2)):
+    for same in (outcome, outcome.swapaxes(-1, -2)):
         assert np.abs(same - exact).max() <= 2 * error + 1e-7 * size
 
 
@@ -99,11 +99,11 @@ def test_half_a_product_gives_what_the_whole_gives(name, dtype, monkeypatch):
 )
 def test_other_products_are_computed_whole(function):
     x = gh.asarray(values(40, 24))
-    found = function(x).numpy()
+    result = function(x).numpy()
     assert len([info for info in symmetric_steps() if info.sources]) <= 2
     with gh.backends.use("numpy"):
         expected = function(gh.asarray(x.numpy())).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_what_is_not_computed_is_not_counted():

@@ -25,8 +25,8 @@ def whole_numbers(rows: int, columns: int, across: bool):
     """A matrix whose products are exact in float32, perhaps with its columns in memory."""
     rng = np.random.default_rng(rows * columns)
     matrix = rng.integers(-8, 9, (rows, columns)).astype(np.float32)
-    given = gh.asarray(np.ascontiguousarray(matrix.T) if across else matrix)
-    return matrix, given.T if across else given
+    operand = gh.asarray(np.ascontiguousarray(matrix.T) if across else matrix)
+    return matrix, operand.T if across else operand
 
 
 def copies() -> int:

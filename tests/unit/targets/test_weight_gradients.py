@@ -46,16 +46,16 @@ def everywhere(fresh, monkeypatch):
 
 def gradient(shape, dtype: str = "float32", spoilt: bool = False) -> np.ndarray:
     """The gradient of a convolution's weights with the current backend; `spoilt`: one NaN in it."""
-    images, channels, made, size, kernel, stride, padding, dilation = shape
+    images, channels, out_channels, size, kernel, stride, padding, dilation = shape
     out = [
         (n + sum(pair) - (k - 1) * gap - 1) // step + 1
         for n, k, step, pair, gap in zip(size, kernel, stride, padding, dilation, strict=True)
     ]
     rng = np.random.default_rng(0)
     x = rng.standard_normal((images, channels, *size), np.float32)
-    g = rng.standard_normal((images, made, *out), np.float32)
+    g = rng.standard_normal((images, out_channels, *out), np.float32)
     if spoilt:
-        g[0, made - 1, -1, -1] = np.nan
+        g[0, out_channels - 1, -1, -1] = np.nan
     x, g = (gh.tensor(a, dtype=dtype) for a in (x, g))
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": 1}
     return conv_weight_grad(x, g, shape=kernel, **how).numpy().astype(np.float32)
@@ -63,10 +63,10 @@ def gradient(shape, dtype: str = "float32", spoilt: bool = False) -> np.ndarray:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_gradients_are_those_of_the_reference(everywhere, name):
-    found = gradient(SHAPES[name])
+    result = gradient(SHAPES[name])
     with gh.backends.use("numpy"):
         expected = gradient(SHAPES[name])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+    np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -85,31 +85,31 @@ def test_vectors_of_8_give_those_of_the_reference(everywhere, monkeypatch, name)
 
 @pytest.mark.parametrize("name", ["parts of panels", "kernels with steps"])
 def test_gradients_are_those_of_onednn(everywhere, monkeypatch, name):
-    found = gradient(SHAPES[name])
+    result = gradient(SHAPES[name])
     monkeypatch.setattr(weight_gradients, "is_faster", lambda node: False)
     monkeypatch.setattr(program, "programs", {})
     expected = gradient(SHAPES[name])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
+    np.testing.assert_allclose(result, expected, rtol=0, atol=TOLERANCE * np.abs(expected).max())
 
 
 def test_a_nan_spoils_the_weights_of_its_channel_alone(everywhere):
-    found = gradient(SHAPES["parts of panels"], spoilt=True)
-    assert np.isnan(found[-1]).all()
-    assert np.isfinite(found[:-1]).all()
+    result = gradient(SHAPES["parts of panels"], spoilt=True)
+    assert np.isnan(result[-1]).all()
+    assert np.isfinite(result[:-1]).all()
 
 
 @pytest.mark.parametrize("name", ["parts of panels", "kernels with steps", "few channels"])
 def test_bits_do_not_depend_on_the_number_of_threads(everywhere, monkeypatch, name):
     monkeypatch.setattr(weight_gradients, "CORES", 3)
     openmp = toolchain.share_openmp()
-    before, found = openmp.omp_get_max_threads(), []
+    before, results = openmp.omp_get_max_threads(), []
     try:
         for threads in (1, 2, 3):
             openmp.omp_set_num_threads(threads)
-            found.append(gradient(SHAPES[name]).tobytes())
+            results.append(gradient(SHAPES[name]).tobytes())
     finally:
         openmp.omp_set_num_threads(before)
-    assert found[0] == found[1] == found[2]
+    assert results[0] == results[1] == results[2]
 
 
 def kind_of(shape, dtype: str = "float32") -> str:

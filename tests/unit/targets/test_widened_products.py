@@ -146,8 +146,8 @@ def test_a_bias_is_added_before_the_result_is_rounded(without_narrow, dtype):
     def results(x, w, b, images, kernel, bias):
         return x @ w + b, F.conv2d(images, kernel, bias, stride=2)
 
-    given = results(*narrow)
-    gh.eval(*given)
+    outputs = results(*narrow)
+    gh.eval(*outputs)
     assert not [name for name in names() if name.startswith("add")]
-    for mine, wide in zip(given, results(*(t.astype("float32") for t in narrow)), strict=True):
+    for mine, wide in zip(outputs, results(*(t.astype("float32") for t in narrow)), strict=True):
         np.testing.assert_array_equal(mine.astype("float32").numpy(), rounded(wide, dtype))

@@ -61,10 +61,14 @@ def quickly(monkeypatch):
 
 def operands(shape, seed: int = 0):
     """(x, w, g) of a shape: data, weights and a gradient of the results."""
-    images, channels, made, height, width, padding = shape
+    images, channels, out_channels, height, width, padding = shape
     size = [n + sum(pair) - 2 for n, pair in zip((height, width), padding, strict=True)]
     rng = np.random.default_rng(seed)
-    shapes = ((images, channels, height, width), (made, channels, 3, 3), (images, made, *size))
+    shapes = (
+        (images, channels, height, width),
+        (out_channels, channels, 3, 3),
+        (images, out_channels, *size),
+    )
     return [rng.standard_normal(s, np.float32) for s in shapes]
 
 
@@ -83,8 +87,8 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
     """All passes are those of the references in double precision."""
     inputs = [a.astype(gh.asarray(0, dtype=dtype).dtype.np) for a in operands(shape, seed)]
     with flags.override(compile="always"), program.plans_kept():
-        found = passes(shape, *inputs)
-        backends.current().evaluate([y.payload for y in found.values()])
+        result = passes(shape, *inputs)
+        backends.current().evaluate([y.payload for y in result.values()])
     kinds = [
         step.lowerer.label
         for entry in program.programs.values()
@@ -94,7 +98,7 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
     with gh.backends.use("numpy"):
         expected = passes(shape, *(a.astype(np.float64) for a in inputs))
     for name in PASSES:
-        y, z = found[name].numpy(), expected[name].numpy()
+        y, z = result[name].numpy(), expected[name].numpy()
         error = TOLERANCE if dtype == "float32" else ROUNDING
         y = y.astype(np.float64)
         np.testing.assert_allclose(y, z, rtol=0, atol=error * np.abs(z).max(), err_msg=name)
@@ -128,18 +132,18 @@ def test_errors_are_those_of_short_sums(everywhere, channels, most):
     shape = (1, channels, 32, 16, 16, ((1, 1), (1, 1)))
     x, w, g = operands(shape)
     with flags.override(compile="always"):
-        found = passes(shape, x, w, g)["conv"].numpy()
+        result = passes(shape, x, w, g)["conv"].numpy()
     with gh.backends.use("numpy"):
         exact = passes(shape, *(a.astype(np.float64) for a in (x, w, g)))["conv"].numpy()
-    assert np.linalg.norm(found - exact) <= most * np.linalg.norm(exact)
+    assert np.linalg.norm(result - exact) <= most * np.linalg.norm(exact)
 
 
 def steps_of(shape) -> dict:
     """The planned step of each pass; nothing is compiled."""
-    made = passes(shape, *operands(shape))
+    result = passes(shape, *operands(shape))
     plan = ProgramPlan(program.rewritten(program.graph_of(record.recorder.take())))
     steps = {s.node.op: s for s in plan.schedule if s.lowerer.label == "winograd"}
-    assert steps.keys() == made.keys()
+    assert steps.keys() == result.keys()
     return steps
 
 
@@ -159,14 +163,14 @@ def compile_kernels(steps: dict, options=()) -> dict:
 def run_kernel(kernel, step, shape) -> list[np.ndarray]:
     """The buffers of a step, guards around them, after its kernel has run."""
     x, w, g = operands(shape)
-    given = {
+    options = {
         "conv": (last(x), w),
         "conv_data_grad": (last(g), w),
         "conv_weight_grad": (last(x), last(g)),
     }
     args = step.lowerer.emit(step).args
     buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in args]
-    for buffer, value in zip(buffers, given[step.node.op], strict=False):
+    for buffer, value in zip(buffers, options[step.node.op], strict=False):
         buffer[GUARD:-GUARD] = value.ravel()
     kernel((ctypes.c_void_p * len(buffers))(*(b[GUARD:].ctypes.data for b in buffers)))
     return buffers
@@ -200,14 +204,14 @@ def test_results_do_not_depend_on_the_number_of_threads(everywhere, name):
     steps = steps_of(SHAPES[name])
     kernels = compile_kernels(steps)
     for op, step in steps.items():
-        found = []
+        results = []
         for count in (1, 2, 3):
             openmp.omp_set_num_threads(count)
             try:
-                found.append(run_kernel(kernels[op], step, SHAPES[name])[2])
+                results.append(run_kernel(kernels[op], step, SHAPES[name])[2])
             finally:
                 openmp.omp_set_num_threads(threads)
-        assert all(np.array_equal(found[0], y, equal_nan=True) for y in found)
+        assert all(np.array_equal(results[0], y, equal_nan=True) for y in results)
 
 
 @pytest.mark.slow
@@ -221,16 +225,16 @@ def test_bias_and_relu_are_part_of_the_kernel(everywhere, biased):
         return relu(conv2d(gh.asarray(x), gh.asarray(w), bias, padding=1))
 
     with flags.override(compile="always"), program.plans_kept():
-        found = layer().numpy()
+        result = layer().numpy()
     (entry,) = program.programs.values()
     names = [info.name for info in entry.program.step_infos() if info.kind == "winograd"]
     assert len(names) == 1 and "where" in names[0]
     with gh.backends.use("numpy"):
         expected = layer().numpy()
     # A tile with a NaN in it may have more NaNs than the definition, none fewer.
-    assert np.isnan(found[np.isnan(expected)]).all() and not np.isnan(found[1]).any()
-    sound = ~np.isnan(found)
-    np.testing.assert_allclose(found[sound], expected[sound], rtol=0, atol=1e-4)
+    assert np.isnan(result[np.isnan(expected)]).all() and not np.isnan(result[1]).any()
+    sound = ~np.isnan(result)
+    np.testing.assert_allclose(result[sound], expected[sound], rtol=0, atol=1e-4)
 
 
 def trained():
@@ -260,7 +264,7 @@ def kinds_and_flops():
 def test_flag_turns_it_off(monkeypatch, on):
     monkeypatch.setattr(program, "programs", {})
     with flags.override(compile="always", winograd=on):
-        found = trained()
+        result = trained()
         kinds, flops, executed = kinds_and_flops()
     defined = 3 * 2 * prod((4, 48, 24, 24)) * 32 * 9
     others = {"onednn", "panels"} if weight_gradients.LANES >= 8 else {"onednn"}
@@ -268,7 +272,7 @@ def test_flag_turns_it_off(monkeypatch, on):
     assert flops == defined and executed == (defined // 4 if on else defined)
     with flags.override(compile="always", winograd=not on):
         twin = trained()
-    for y, z in zip(found, twin, strict=True):
+    for y, z in zip(result, twin, strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=TOLERANCE * np.abs(z).max())
 
 

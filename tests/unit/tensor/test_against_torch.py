@@ -94,9 +94,9 @@ def samples(name: str, dtype: str):
     count = 0
     for sample in op.sample_inputs("cpu", wanted, requires_grad=tracked):
         args = (sample.input, *sample.args)
-        given = tensors_in(args, torch.Tensor)
-        scalar = any(x.ndim == 0 for x in given) and ("dim" in sample.kwargs or len(args) > 1)
-        if not scalar and all(x.numel() <= LARGEST for x in given):
+        inputs = tensors_in(args, torch.Tensor)
+        scalar = any(x.ndim == 0 for x in inputs) and ("dim" in sample.kwargs or len(args) > 1)
+        if not scalar and all(x.numel() <= LARGEST for x in inputs):
             yield op, args, {k: v for k, v in sample.kwargs.items() if k != "device"}
             count += 1
         if count == SAMPLES[dtype]:
@@ -121,12 +121,12 @@ def compare(results, expected):
 def test_results_and_gradients(name, dtype):
     for op, args, named in samples(name, dtype):
         pairs = []
-        given = [ours(x, pairs) for x in args]
+        inputs = [ours(x, pairs) for x in args]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that torch gives up a function
             expected = tensors_in(op(*args, **named), torch.Tensor)
         named = {key: ours(x, pairs) for key, x in named.items()}
-        results = tensors_in(function_of(name)(*given, **named), gh.Tensor)
+        results = tensors_in(function_of(name)(*inputs, **named), gh.Tensor)
         compare(results, expected)
         if name in VALUES_ONLY:
             continue

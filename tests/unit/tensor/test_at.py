@@ -26,8 +26,8 @@ def test_updates_are_those_of_a_ufunc(name, kind):
     expected = x.copy()
     UFUNCS[name].at(expected, key, y)
     ours = gh.asarray(x)
-    found = getattr(ours.at[key], name)(gh.asarray(y))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+    result = getattr(ours.at[key], name)(gh.asarray(y))
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5)
     assert ours.tolist() == x.tolist()
 
 

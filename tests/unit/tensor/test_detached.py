@@ -142,9 +142,9 @@ def test_what_does_not_fit_changes_nothing(value, error, text):
 
 def test_a_copy_is_a_tensor_of_its_own():
     p = parameter()
-    for made in (copy.deepcopy(p.data), copy.copy(p.data), pickle.loads(pickle.dumps(p.data))):
-        assert type(made) is gh.Tensor
-        made.zero_()
+    for result in (copy.deepcopy(p.data), copy.copy(p.data), pickle.loads(pickle.dumps(p.data))):
+        assert type(result) is gh.Tensor
+        result.zero_()
     assert p.tolist() == START and repr(p.data) == repr(gh.asarray(START))
 
 

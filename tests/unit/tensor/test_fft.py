@@ -31,9 +31,9 @@ def test_values_are_those_of_pytorch(name, norm):
         x = signal(name, dtype)
         for sizes, axes in options(name):
             expected = getattr(torch.fft, name)(torch.tensor(x), sizes, axes, norm)
-            found = getattr(gh.fft, name)(gh.asarray(x), sizes, axes, norm).numpy()
-            assert found.dtype == x.real.dtype if "irfft" in name or name[0] == "h" else True
-            np.testing.assert_allclose(found, expected.resolve_conj().numpy(), atol=close)
+            result = getattr(gh.fft, name)(gh.asarray(x), sizes, axes, norm).numpy()
+            assert result.dtype == x.real.dtype if "irfft" in name or name[0] == "h" else True
+            np.testing.assert_allclose(result, expected.resolve_conj().numpy(), atol=close)
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if hasattr(np.fft, name)])

@@ -25,8 +25,8 @@ def slices(draw, n):
 
 def arrays(draw, shape, elements, dtype):
     size = math.prod(shape)
-    drawn = draw(st.lists(elements, min_size=size, max_size=size))
-    return np.array(drawn, dtype).reshape(shape)
+    samples = draw(st.lists(elements, min_size=size, max_size=size))
+    return np.array(samples, dtype).reshape(shape)
 
 
 @st.composite

@@ -179,10 +179,10 @@ OURS = {
 
 
 def module(name: str, text: str):
-    made = types.ModuleType(name)
-    sys.modules[name] = made  # dataclasses look their module up
-    exec(compile(text, name, "exec"), made.__dict__)
-    return made
+    instance = types.ModuleType(name)
+    sys.modules[name] = instance  # dataclasses look their module up
+    exec(compile(text, name, "exec"), instance.__dict__)
+    return instance
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +197,7 @@ def both():
 
 def pair(both, **options):
     torch.manual_seed(0)
-    theirs, ours = (made.Model(made.Config(**options)) for made in both)
+    theirs, ours = (result.Model(result.Config(**options)) for result in both)
     state = {k: v.numpy() for k, v in theirs.state_dict().items()}
     ours.load_state_dict({k: gh.asarray(v.copy()) for k, v in state.items()})
     return theirs, ours
@@ -252,5 +252,5 @@ def test_what_is_generated_is_what_the_model_is_sure_of(both):
     assert ours.generate(gh.asarray(idx), 4, top_k=1).tolist() == expected.tolist()
     expected = theirs.generate(torch.tensor(idx), 4, temperature=0.5)
     assert ours.generate(gh.asarray(idx), 4, temperature=0.5).tolist() == expected.tolist()
-    drawn = ours.generate(gh.asarray(idx), 3, temperature=0.8, top_k=5)
-    assert drawn.shape == (3, 9) and int(drawn.max()) < 11
+    samples = ours.generate(gh.asarray(idx), 3, temperature=0.8, top_k=5)
+    assert samples.shape == (3, 9) and int(samples.max()) < 11

@@ -53,9 +53,9 @@ def test_options_end_with_their_context():
 
 
 def test_values_inside_transforms_show_no_contents():
-    seen = []
-    gh.vmap(lambda x: seen.append(repr(x)) or x)(gh.ones((2, 3)))
-    assert seen == ["VmapTensor(shape=(3,), dtype=float32)"]
+    log = []
+    gh.vmap(lambda x: log.append(repr(x)) or x)(gh.ones((2, 3)))
+    assert log == ["VmapTensor(shape=(3,), dtype=float32)"]
 
 
 def test_format_of_a_number():

@@ -177,8 +177,8 @@ def test_random_tensors_have_their_moments(draw, mean, variance):
 
 def test_multinomial_without_replacement_draws_each_once():
     gh.manual_seed(0)
-    drawn = gh.multinomial(gh.asarray([[1.0, 2.0, 3.0, 0.0]] * 5), 3)
-    assert np.sort(drawn.numpy(), 1).tolist() == [[0, 1, 2]] * 5
+    samples = gh.multinomial(gh.asarray([[1.0, 2.0, 3.0, 0.0]] * 5), 3)
+    assert np.sort(samples.numpy(), 1).tolist() == [[0, 1, 2]] * 5
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def fixed_seed():
 )
 def test_distributions(draw, name, args):
     stats = pytest.importorskip("scipy.stats")
-    drawn = draw().numpy().astype(np.float64)
-    assert stats.kstest(drawn, getattr(stats, name)(*args).cdf).pvalue > 1e-3
+    samples = draw().numpy().astype(np.float64)
+    assert stats.kstest(samples, getattr(stats, name)(*args).cdf).pvalue > 1e-3
 
 
 @pytest.mark.slow
@@ -51,17 +51,17 @@ def test_integers_cover_their_range_evenly():
         (-128, 128, "int8"),
         (2**63 - 2, 2**63, "int64"),
     ):
-        drawn = R.randint(low, high, (2000,), dtype=dtype).numpy().astype(object)
-        assert low <= drawn.min() and drawn.max() < high
-        assert drawn.mean() == pytest.approx((low + high) / 2, abs=0.03 * (high - low))
+        samples = R.randint(low, high, (2000,), dtype=dtype).numpy().astype(object)
+        assert low <= samples.min() and samples.max() < high
+        assert samples.mean() == pytest.approx((low + high) / 2, abs=0.03 * (high - low))
         assert low <= R.randint(low, high, dtype=dtype).item() < high
     assert R.randint(200, 256, (50,), dtype=gh.uint8).dtype == gh.uint8
 
 
 def test_weighted_draws():
     p = np.array([0.1, 0.2, 0.7])
-    for drawn in (R.categorical(np.log(p), shape=(N,)), R.choice(3, (N,), p=p)):
-        np.testing.assert_allclose(np.bincount(drawn.numpy()) / N, p, atol=0.02)
+    for sample in (R.categorical(np.log(p), shape=(N,)), R.choice(3, (N,), p=p)):
+        np.testing.assert_allclose(np.bincount(sample.numpy()) / N, p, atol=0.02)
     assert R.bernoulli(0.3, (N,)).numpy().mean() == pytest.approx(0.3, abs=0.02)
     assert sorted(R.choice(5, (5,), replace=False).tolist()) == [0, 1, 2, 3, 4]
     assert R.choice(gh.asarray([[1, 2], [3, 4]]), (3,), axis=1).shape == (2, 3)
@@ -75,10 +75,10 @@ def test_permutations():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_uniform_stays_below_one(dtype):
-    drawn = R.uniform((N,), dtype=dtype)
-    assert drawn.dtype == dtype and bool((drawn < 1).all()) and bool((drawn >= 0).all())
-    drawn = R.uniform((N,), 1, 3, dtype=dtype)
-    assert bool((drawn < 3).all()) and bool((drawn >= 1).all())
+    samples = R.uniform((N,), dtype=dtype)
+    assert samples.dtype == dtype and bool((samples < 1).all()) and bool((samples >= 0).all())
+    samples = R.uniform((N,), 1, 3, dtype=dtype)
+    assert bool((samples < 3).all()) and bool((samples >= 1).all())
 
 
 def test_a_seed_fixes_the_draws_and_each_draw_differs():
@@ -94,9 +94,9 @@ def test_state_is_replayed():
     import json
 
     state = json.loads(json.dumps(R.default_generator().state()))
-    drawn = R.uniform((3,)).tolist()
+    samples = R.uniform((3,)).tolist()
     R.default_generator().set_state(state)
-    assert R.uniform((3,)).tolist() == drawn
+    assert R.uniform((3,)).tolist() == samples
     with pytest.raises(OptionError, match="state"):
         R.default_generator().set_state({"seed": 1})
 
@@ -126,16 +126,16 @@ def test_threads_never_share_a_key():
 
 
 def test_draws_pass_the_door():
-    seen = []
+    log = []
 
     class Names(gh.Mode):
         def process(self, primitive, args, attrs, below):
-            seen.append(primitive.name)
+            log.append(primitive.name)
             return below(primitive, args, attrs)
 
     with Names():
         R.normal((2,))
-    assert seen.count("random_bits") == 1
+    assert log.count("random_bits") == 1
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def test_topk():
     x = gh.asarray([[1.0, 5.0, 3.0], [4.0, 0.0, 4.0]])
     values, indices = gh.topk(x, 2)
     assert values.tolist() == [[5, 3], [4, 4]] and indices.tolist() == [[1, 2], [0, 2]]
-    found = gh.topk(x, 1, axis=0, largest=False)
-    assert found.values.tolist() == [[1, 0, 3]] and found.indices.tolist() == [[0, 1, 0]]
+    result = gh.topk(x, 1, axis=0, largest=False)
+    assert result.values.tolist() == [[1, 0, 3]] and result.indices.tolist() == [[0, 1, 0]]
     assert gh.topk(x, 0).values.shape == (2, 0)
     y = gh.tensor([1.0, 3.0, 2.0], requires_grad=True)
     gh.topk(y, 2).values.sum().backward()
@@ -43,19 +43,19 @@ def test_unique_gives_back_its_input(dtype):
     x = rng.integers(0, 4, (3, 5))
     x = x + 1j * rng.integers(0, 2, (3, 5)) if dtype == "complex64" else x
     x = x.astype(getattr(gh, dtype).np)
-    found = gh.unique_all(gh.asarray(x))
-    values = found.values.numpy()
-    np.testing.assert_array_equal(values[found.inverse_indices.numpy()], x)
-    np.testing.assert_array_equal(x.reshape(-1)[found.indices.numpy()], values)
-    assert found.counts.sum().item() == x.size
-    for value, first, count in zip(values, found.indices.numpy(), found.counts.numpy()):
+    result = gh.unique_all(gh.asarray(x))
+    values = result.values.numpy()
+    np.testing.assert_array_equal(values[result.inverse_indices.numpy()], x)
+    np.testing.assert_array_equal(x.reshape(-1)[result.indices.numpy()], values)
+    assert result.counts.sum().item() == x.size
+    for value, first, count in zip(values, result.indices.numpy(), result.counts.numpy()):
         places = np.flatnonzero(x == value)
         assert first == places[0] and count == len(places)
 
 
 def test_unique_of_special_values():
-    found = gh.unique_counts([nan, 0.0, -0.0, nan])
-    assert found.values.shape == (3,) and found.counts.tolist() == [2, 1, 1]
+    result = gh.unique_counts([nan, 0.0, -0.0, nan])
+    assert result.values.shape == (3,) and result.counts.tolist() == [2, 1, 1]
     assert gh.unique_values(gh.zeros((0, 2))).shape == (0,)
     assert gh.unique_inverse(gh.asarray(7)).inverse_indices.shape == ()
 

@@ -174,12 +174,12 @@ def test_a_write_to_a_part_with_a_name_is_told_once(write, captured):
     named_writes.clear()
     x = gh.zeros((2, 3))
     run = gh.optimize(write) if captured else write
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         for _ in range(3):
             run(x)
-    assert [(w.filename, w.category) for w in told] == [(__file__, UserWarning)]
-    assert "keeps its contents" in str(told[0].message) and x.tolist() == [[0.0] * 3] * 2
+    assert [(w.filename, w.category) for w in messages] == [(__file__, UserWarning)]
+    assert "keeps its contents" in str(messages[0].message) and x.tolist() == [[0.0] * 3] * 2
 
 
 def copied(x):

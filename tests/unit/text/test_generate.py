@@ -56,8 +56,8 @@ def rows_of(sizes=(3, 9, 17), seed=0):
 def theirs_of(torch, model, row, **options):
     """The new tokens of transformers' generate."""
     settings = {"max_new_tokens": NEW, "do_sample": False, "pad_token_id": 49, **options}
-    found = model.generate(torch.tensor([row]), **settings)[0].tolist()
-    return found[1:] if model.config.is_encoder_decoder else found[len(row) :]
+    result = model.generate(torch.tensor([row]), **settings)[0].tolist()
+    return result[1:] if model.config.is_encoder_decoder else result[len(row) :]
 
 
 def cut(tokens, end):
@@ -80,12 +80,12 @@ def test_greedy_text_of_an_encoder_and_decoder_is_transformers(transformers, nam
     rows, end = rows_of(), ours.end_token
     expected = [cut(theirs_of(torch, theirs, row), end) for row in rows]
     assert len({tuple(x) for x in expected}) > 1
-    found = ours.generate(rows, NEW)
+    result = ours.generate(rows, NEW)
     if name == "marian":  # transformers ends at the last place by force
-        assert [x[: NEW - 1] for x in found] == [x[: NEW - 1] for x in expected]
+        assert [x[: NEW - 1] for x in result] == [x[: NEW - 1] for x in expected]
     else:
-        assert found == expected
-    assert [ours.generate(row, NEW) for row in rows] == found
+        assert result == expected
+    assert [ours.generate(row, NEW) for row in rows] == result
 
 
 def test_greedy_text_of_whisper_is_transformers(transformers, tmp_path):
@@ -147,10 +147,10 @@ def test_a_prompt_in_chunks_is_a_prompt_at_once():
 def test_draws_are_those_of_the_row_alone():
     model, rows = small(), rows_of()
     options = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "min_p": 0.01}
-    found = model.generate(rows, NEW, seed=5, **options)
-    assert [model.generate(row, NEW, seed=5 + i, **options) for i, row in enumerate(rows)] == found
-    assert model.generate(rows, NEW, seed=[5, 6, 7], **options) == found
-    assert model.generate(rows, NEW, seed=6, **options) != found
+    result = model.generate(rows, NEW, seed=5, **options)
+    assert [model.generate(row, NEW, seed=5 + i, **options) for i, row in enumerate(rows)] == result
+    assert model.generate(rows, NEW, seed=[5, 6, 7], **options) == result
+    assert model.generate(rows, NEW, seed=6, **options) != result
 
 
 def test_a_model_in_training_mode_writes_as_in_evaluation_mode_and_stays_in_it():
@@ -167,13 +167,13 @@ def test_a_model_in_training_mode_writes_as_in_evaluation_mode_and_stays_in_it()
 @pytest.mark.slow
 def test_a_draft_changes_nothing_but_the_number_of_calls(monkeypatch):
     model, rows = small(), rows_of()
-    expected, told = model.generate(rows, 20, stop=[33]), []
+    expected, messages = model.generate(rows, 20, stop=[33]), []
     for draft in (model, small(num_hidden_layers=1)):
-        found = model.generate(
-            rows, 20, stop=[33], draft=draft, stream=lambda *pair: told.append(pair)
+        result = model.generate(
+            rows, 20, stop=[33], draft=draft, stream=lambda *pair: messages.append(pair)
         )
-        assert found == expected
-    assert len(told) == 2 * sum(map(len, expected))
+        assert result == expected
+    assert len(messages) == 2 * sum(map(len, expected))
 
 
 @pytest.mark.slow
@@ -210,9 +210,9 @@ def test_a_token_is_one_program_whatever_the_length():
 
     model, row = small(), rows_of((3,))[0]
     model.generate(row, 8, stop=[])
-    known = set(program.programs)
+    before = set(program.programs)
     model.generate(row, 56, stop=[])
-    assert not set(program.programs) - known
+    assert not set(program.programs) - before
     steps = gh.nn.generation.writer.steps.functions
     assert steps[(1, 1), (1, 1), (64, 64), None, ""].hits >= 50
 

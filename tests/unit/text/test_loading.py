@@ -399,17 +399,17 @@ def test_mutated_files_are_loaded_or_refused(tmp_path, tokenizer, load, count):
     )
     data = path.read_bytes()
     header = open_gguf(path).places["token_embd.weight"].start
-    found = []
+    results = []
     for _ in range(count):
         path.write_bytes(mutated(data, header, random))
-        found.append(outcome(load, path))
-    assert 0 < sum(found) < count
+        results.append(outcome(load, path))
+    assert 0 < sum(results) < count
 
 
 def test_mutated_safetensors_are_opened_or_refused(tmp_path):
     path, random = tmp_path / "t.safetensors", np.random.default_rng(2)
     save_safetensors(path, {"x": gh.ones((3, 4)), "y": gh.asarray([1 + 2j], dtype="complex128")})
-    data, found = path.read_bytes(), []
+    data, results = path.read_bytes(), []
 
     def load(path):
         for x in open_safetensors(path).values():
@@ -417,8 +417,8 @@ def test_mutated_safetensors_are_opened_or_refused(tmp_path):
 
     for _ in range(200):
         path.write_bytes(mutated(data, len(data) - 64, random))
-        found.append(outcome(load, path))
-    assert 0 < sum(found) < 200
+        results.append(outcome(load, path))
+    assert 0 < sum(results) < 200
 
 
 HEADERS = {

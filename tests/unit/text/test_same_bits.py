@@ -31,13 +31,13 @@ def scores_of(model, texts, slots, places, capacity, at=None):
         scores = writer.feed(rows)
         return [scores[place].tobytes() for place in places]
 
-    found = []
+    results = []
     if at is not None:
         feed([prompt[:at] for prompt, _ in texts], [9] * at)
-    found.append(feed([prompt[at:] for prompt, _ in texts], [3, 4]))
+    results.append(feed([prompt[at:] for prompt, _ in texts], [3, 4]))
     for step in range(len(texts[0][1])):
-        found.append(feed([[tokens[step]] for _, tokens in texts], [7]))
-    return [list(x) for x in zip(*found, strict=True)]
+        results.append(feed([[tokens[step]] for _, tokens in texts], [7]))
+    return [list(x) for x in zip(*results, strict=True)]
 
 
 def check(name, seed):

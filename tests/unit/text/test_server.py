@@ -314,10 +314,10 @@ def test_openais_package_gets_the_vectors_of_an_encoder(folder, sentence_client,
     answer = api.embeddings.create(model="tiny-bert", input=SENTENCES, encoding_format=form)
     model = gh.load(folder)
     expected = embed_sentences(model, model.tokenizer, SENTENCES, max_length=64)
-    found = [item.embedding for item in answer.data]
+    results = [item.embedding for item in answer.data]
     if form == "base64":
-        found = [np.frombuffer(base64.b64decode(x), "<f4") for x in found]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+        results = [np.frombuffer(base64.b64decode(x), "<f4") for x in results]
+    np.testing.assert_allclose(results, expected, atol=1e-6)
     assert answer.usage.prompt_tokens > 64
     (one,) = api.embeddings.create(model="tiny-bert", input=SENTENCES[0]).data
     np.testing.assert_allclose(one.embedding, expected[0], atol=1e-5)
@@ -362,6 +362,6 @@ def test_the_command_serves_a_folder_of_a_bert(folder, monkeypatch):
     assert done.exit_code == 0, done.output
     model = gh.load(folder)
     expected = embed_sentences(model, model.tokenizer, SENTENCES[:2])
-    found = [item["embedding"] for item in answers[0]["data"]]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    results = [item["embedding"] for item in answers[0]["data"]]
+    np.testing.assert_allclose(results, expected, atol=1e-6)
     assert answers[0]["model"] == folder.name

@@ -24,41 +24,41 @@ class Outcome:
         self.modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
 
 
-def assert_same(got, want, where="result", seen=None):
+def assert_same(got, want, where="result", visited=None):
     """Compare tensors with their gradients, modules, optimizers, containers and objects."""
-    seen = set() if seen is None else seen
-    if id(want) in seen:
+    visited = set() if visited is None else visited
+    if id(want) in visited:
         return
     if not isinstance(want, (int, float, str, bool, type(None))):
-        seen.add(id(want))
+        visited.add(id(want))
     assert type(got) is type(want), f"{where}: {type(got)} and {type(want)}"
     if isinstance(want, torch.Tensor):
         same = got.dtype == want.dtype and got.stride() == want.stride()
         assert same and got.requires_grad == want.requires_grad, where
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
         if want.is_leaf:
-            assert_same(got.grad, want.grad, f"{where}.grad", seen)
+            assert_same(got.grad, want.grad, f"{where}.grad", visited)
     elif isinstance(want, torch.nn.Module):
         names = [*want.state_dict(keep_vars=True)]
         assert names == [*got.state_dict(keep_vars=True)], where
         for name in names:
             mine, theirs = (m.state_dict(keep_vars=True)[name] for m in (got, want))
-            assert_same(mine, theirs, f"{where}.{name}", seen)
+            assert_same(mine, theirs, f"{where}.{name}", visited)
         assert [m.training for m in got.modules()] == [m.training for m in want.modules()]
     elif isinstance(want, torch.Generator):
         assert torch.equal(got.get_state(), want.get_state()), where
     elif isinstance(want, torch.optim.Optimizer):
-        assert_same(got.state_dict(), want.state_dict(), f"{where}.state_dict()", seen)
+        assert_same(got.state_dict(), want.state_dict(), f"{where}.state_dict()", visited)
     elif isinstance(want, dict):
         assert list(got) == list(want), where
         for key in want:
-            assert_same(got[key], want[key], f"{where}[{key!r}]", seen)
+            assert_same(got[key], want[key], f"{where}[{key!r}]", visited)
     elif isinstance(want, (list, tuple)):
         assert len(got) == len(want), where
         for i, (a, b) in enumerate(zip(got, want)):
-            assert_same(a, b, f"{where}[{i}]", seen)
+            assert_same(a, b, f"{where}[{i}]", visited)
     elif hasattr(want, "__dict__") and not callable(want):
-        assert_same(vars(got), vars(want), f"vars({where})", seen)
+        assert_same(vars(got), vars(want), f"vars({where})", visited)
     elif not callable(want):
         assert got == want or got != got, where
 
@@ -107,7 +107,7 @@ def same_story(make, calls=5, compiler="eager", reason=None):
     """Tell one story plainly and captured, and compare. `make()` gives a function, what makes the
     arguments of its call of a number, and what shows what else it did. `reason` is part of that of
     a break. Returns what captured."""
-    told = []
+    messages = []
     for is_captured in (False, True):
         torch.manual_seed(0)
         fn, arguments, others = make()
@@ -116,8 +116,8 @@ def same_story(make, calls=5, compiler="eager", reason=None):
         for number in range(calls):
             outcomes.append(Outcome(run, arguments(number)))
             outcomes[-1].others = copy.deepcopy(others())
-        told.append(outcomes)
-    for number, (want, got) in enumerate(zip(*told)):
+        messages.append(outcomes)
+    for number, (want, got) in enumerate(zip(*messages)):
         where = f"call {number}"
         if want.error is None and got.error is not None:
             raise got.error

@@ -122,10 +122,10 @@ def case(request):
 
 
 def test_predicts_what_is_measured_to_the_byte(case):
-    found = gh.analyze.step(*case, convention="torch")
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
-    assert max(moment.nbytes for moment in found.timeline) == found.peaks[-1]
-    assert [found.peaks[0], found.peak_bytes] == measured(*case)
+    costs = gh.analyze.step(*case, convention="torch")
+    assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
+    assert max(moment.nbytes for moment in costs.timeline) == costs.peaks[-1]
+    assert [costs.peaks[0], costs.peak_bytes] == measured(*case)
 
 
 @pytest.mark.parametrize("name", ["pictures", "recurrent"])
@@ -133,11 +133,11 @@ def test_counts_as_a_counter_around_the_real_step(name):
     make, loss, optimizer_of, inputs_of = CASES[name]
     model, inputs = make(), inputs_of()
     optimizer = optimizer_of(model.parameters())
-    found = gh.analyze.step(model, loss, optimizer, inputs, steps=1, convention="torch")
+    costs = gh.analyze.step(model, loss, optimizer, inputs, steps=1, convention="torch")
     with gh.FlopCounter(model) as counter:
         EagerStep(model, loss, optimizer, inputs, None).run(optimizer, inputs)
-    assert found.counter.by_phase("all") == counter.by_phase("all")
-    assert found.counter.by_module(None, "all") == counter.by_module(None, "all")
+    assert costs.counter.by_phase("all") == counter.by_phase("all")
+    assert costs.counter.by_module(None, "all") == counter.by_module(None, "all")
 
 
 def test_changes_nothing():
@@ -166,10 +166,10 @@ def test_a_model_on_the_meta_device_costs_the_same():
         model = Picture()
     options = {"convention": "torch"}
     adamw = torch.optim.AdamW
-    found = gh.analyze.step(model, F.cross_entropy, adamw(model.parameters()), inputs, **options)
+    costs = gh.analyze.step(model, F.cross_entropy, adamw(model.parameters()), inputs, **options)
     real = gh.analyze.step(Picture(), F.cross_entropy, adamw, inputs, **options)
-    assert found.peaks == real.peaks
-    assert found.to_dict()["memory"] == real.to_dict()["memory"]
+    assert costs.peaks == real.peaks
+    assert costs.to_dict()["memory"] == real.to_dict()["memory"]
     assert all(p.is_meta for p in model.parameters())
 
 
@@ -177,20 +177,20 @@ def test_kinds_and_tables():
     model = Picture()
     optimizer = torch.optim.AdamW(model.parameters())
     inputs = [((2, 3, 16, 16), "float32"), ((2,), "int64")]
-    found = gh.analyze.step(model, F.cross_entropy, optimizer, inputs, convention="torch")
+    costs = gh.analyze.step(model, F.cross_entropy, optimizer, inputs, convention="torch")
     parameters = sum(p.nbytes for p in model.parameters())
-    kinds = found.memory_by_kind
+    kinds = costs.memory_by_kind
     assert kinds["parameters"] == parameters
     assert kinds["buffers"] == sum(b.nbytes for b in model.buffers())
     assert kinds["optimizer state"] == 2 * parameters + 4 * len(list(model.parameters()))
     assert kinds["inputs"] == 2 * 3 * 16 * 16 * 4 + 2 * 8
-    assert found.peak_at.phase == "backward"
-    text = str(found)
+    assert costs.peak_at.phase == "backward"
+    text = str(costs)
     assert "PyTorch eager: peak" in text and "deep" in text and "optimizer state" in text
-    assert json.loads(json.dumps(found.to_dict()))["peak_bytes"] == found.peak_bytes
-    names = {kernel.name for kernel in found.kernels}
+    assert json.loads(json.dumps(costs.to_dict()))["peak_bytes"] == costs.peak_bytes
+    names = {kernel.name for kernel in costs.kernels}
     assert {"aten::convolution", "aten::convolution_backward"} <= names
-    assert found.predicted_ns > 0
+    assert costs.predicted_ns > 0
 
 
 def test_the_model_may_return_its_loss():
@@ -203,8 +203,8 @@ def test_the_model_may_return_its_loss():
             return self.inner(x).mean() * scale
 
     inputs = [{"x": ((8, 4), "float32"), "scale": 2.0}]
-    found = gh.analyze.step(Loss(), None, torch.optim.SGD, inputs, convention="torch")
-    assert found.counter.total() == 2 * (2 * 8 * 4)
+    costs = gh.analyze.step(Loss(), None, torch.optim.SGD, inputs, convention="torch")
+    assert costs.counter.total() == 2 * (2 * 8 * 4)
 
 
 def test_autocast_saves_memory():
@@ -309,9 +309,9 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     )
 
     def peak(n):
-        given = [((n, 16), "float32"), ((n,), "int64")]
-        found = gh.analyze.step(model, F.cross_entropy, torch.optim.SGD, given, **options)
-        return found.peak_bytes
+        arguments = [((n, 16), "float32"), ((n,), "int64")]
+        costs = gh.analyze.step(model, F.cross_entropy, torch.optim.SGD, arguments, **options)
+        return costs.peak_bytes
 
     assert peak(batch) <= 40_000 < peak(batch + 1)
 
@@ -335,16 +335,16 @@ def test_a_sweep_takes_other_optimizers_and_dtypes():
 def test_new_memory_is_told_with_its_time(convention):
     machine = replace(gh.analyze.MachineProfile.load("cpu2"), new_bytes_per_s=1e9)
     model = torch.nn.Linear(3072, 3072, device="meta")
-    given = [torch.empty(64, 3072, device="meta") for _ in range(2)]
+    inputs = [torch.empty(64, 3072, device="meta") for _ in range(2)]
     adam = torch.optim.AdamW(model.parameters())
     options = {"convention": convention, "machine": machine}
-    told = gh.analyze.step(model, torch.nn.functional.mse_loss, adam, given, **options)
-    assert told.new_bytes > 3072 * 3072 * 4  # AdamW makes a tensor of a weight's size and drops it
-    assert told.to_dict()["new_bytes"] == told.new_bytes
-    nanoseconds = told.new_bytes  # at 1 GB/s
-    assert f"new memory take {nanoseconds / 1e6:.3f} ms of that" in str(told)
+    costs = gh.analyze.step(model, torch.nn.functional.mse_loss, adam, inputs, **options)
+    assert costs.new_bytes > 3072 * 3072 * 4  # AdamW makes a tensor of a weight's size and drops it
+    assert costs.to_dict()["new_bytes"] == costs.new_bytes
+    nanoseconds = costs.new_bytes  # at 1 GB/s
+    assert f"new memory take {nanoseconds / 1e6:.3f} ms of that" in str(costs)
     without = replace(machine, new_bytes_per_s=0.0)
     same = gh.analyze.step(
-        model, torch.nn.functional.mse_loss, adam, given, **options | {"machine": without}
+        model, torch.nn.functional.mse_loss, adam, inputs, **options | {"machine": without}
     )
-    assert told.kernel_ns - same.kernel_ns == pytest.approx(nanoseconds, rel=1e-6)
+    assert costs.kernel_ns - same.kernel_ns == pytest.approx(nanoseconds, rel=1e-6)

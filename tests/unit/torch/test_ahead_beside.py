@@ -51,31 +51,31 @@ def check_lines(beside) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_kernel_of_both_passes_lies_beside_its_prediction(name):
-    given = case(name)
-    found = gh.analyze.step(*given)
-    beside = gh.analyze.compare(found, profiled(*given, steps=2))
+    inputs = case(name)
+    costs = gh.analyze.step(*inputs)
+    beside = gh.analyze.compare(costs, profiled(*inputs, steps=2))
     check_lines(beside)
     of_programs = [line for line in beside.kernels if line.kind != "operator"]
-    assert sum(line.predicted for line in beside.lines) == pytest.approx(found.kernel_ns)
+    assert sum(line.predicted for line in beside.lines) == pytest.approx(costs.kernel_ns)
     assert {line.phase for line in of_programs} == {"forward", "backward"}
     files = {line.line.rpartition("/")[2].partition(":")[0] for line in of_programs}
     assert files == ({""} if name == "perceptron" else {"test_ahead_compiled.py"})  # no own code
-    assert found.kernel_ns < found.predicted_ns == found.kernel_ns + found.host_ns
+    assert costs.kernel_ns < costs.predicted_ns == costs.kernel_ns + costs.host_ns
 
 
 @pytest.mark.parametrize("name", ["perceptron", "pictures", "words"])
 def test_each_operator_of_eager_lies_beside_its_prediction(name):
-    given = case(name)
-    found = gh.analyze.step(*given, convention="torch")
-    beside = gh.analyze.compare(found, profiled(*given, backend=None, steps=2))
+    inputs = case(name)
+    costs = gh.analyze.step(*inputs, convention="torch")
+    beside = gh.analyze.compare(costs, profiled(*inputs, backend=None, steps=2))
     check_lines(beside)
 
 
 def test_products_of_eager_run_at_the_rates_of_products():
     model = nn.Linear(512, 512)
     inputs = [((4096, 512), "float32"), ((4096, 512), "float32")]
-    found = gh.analyze.step(model, F.mse_loss, torch.optim.SGD, inputs, convention="torch")
-    (product,) = (k for k in found.kernels if k.name == "aten::addmm")
+    costs = gh.analyze.step(model, F.mse_loss, torch.optim.SGD, inputs, convention="torch")
+    (product,) = (k for k in costs.kernels if k.name == "aten::addmm")
     machine = gh.analyze.MachineProfile.load("cpu2")
     assert product.ns < 0.5e9 * product.flops / machine.elementwise
 
@@ -89,8 +89,8 @@ def test_operators_that_touch_nothing_move_nothing():
 
 
 def test_the_longest_lines_are_shown_and_the_others_in_one():
-    given = case("pictures")
-    beside = gh.analyze.compare(gh.analyze.step(*given), profiled(*given))
+    inputs = case("pictures")
+    beside = gh.analyze.compare(gh.analyze.step(*inputs), profiled(*inputs))
     *first, others, whole = beside.shown(3)
     assert first == beside.lines[:3]
     assert others.name == f"others ({len(beside.lines) - 3})"
@@ -101,13 +101,13 @@ def test_the_longest_lines_are_shown_and_the_others_in_one():
 
 @pytest.mark.slow
 def test_a_prediction_is_on_the_page(tmp_path):
-    given = case("pictures")
-    found, prof = gh.analyze.step(*given), profiled(*given)
-    page = prof.report(tmp_path / "r.html", predicted=found)
-    told = json.loads(json.dumps(found.beside(prof.trace).to_dict()))
-    assert {"time in kernels", "peak bytes"} <= {line["name"] for line in told["totals"]}
-    assert [line["name"] for line in told["last"]] == ["all"]
-    assert told["memory"]["parameters"] == sum(p.nbytes for p in given[0].parameters())
+    inputs = case("pictures")
+    costs, prof = gh.analyze.step(*inputs), profiled(*inputs)
+    page = prof.report(tmp_path / "r.html", predicted=costs)
+    data = json.loads(json.dumps(costs.beside(prof.trace).to_dict()))
+    assert {"time in kernels", "peak bytes"} <= {line["name"] for line in data["totals"]}
+    assert [line["name"] for line in data["last"]] == ["all"]
+    assert data["memory"]["parameters"] == sum(p.nbytes for p in inputs[0].parameters())
     if BROWSER is None:
         pytest.skip("no Chromium here")
     shown = dom(page, "prediction").split("</script>", 1)[0].split("<script>")[0]
@@ -129,14 +129,18 @@ def deep():
 
 @pytest.mark.slow
 def test_a_plan_keeps_the_peak_of_the_step_within_a_budget():
-    model, loss, optimizer, inputs = given = deep()
-    found = gh.analyze.plan(*given, "85%")
-    assert found.peak_bytes <= 0.85 * found.plain_bytes == 0.85 * gh.analyze.step(*given).peak_bytes
-    assert found.extra_ns > 0 and str(found.options["memory_budget"]) in found.code()
-    assert "more time predicted" in str(found)
-    with_plan = EagerStep(found.compile(), loss, optimizer, inputs, None)
-    peaks = measured_as_planned(with_plan, found.options)
-    assert max(peaks) == found.peak_bytes
+    model, loss, optimizer, inputs = arguments = deep()
+    choice = gh.analyze.plan(*arguments, "85%")
+    assert (
+        choice.peak_bytes
+        <= 0.85 * choice.plain_bytes
+        == 0.85 * gh.analyze.step(*arguments).peak_bytes
+    )
+    assert choice.extra_ns > 0 and str(choice.options["memory_budget"]) in choice.code()
+    assert "more time predicted" in str(choice)
+    with_plan = EagerStep(choice.compile(), loss, optimizer, inputs, None)
+    peaks = measured_as_planned(with_plan, choice.options)
+    assert max(peaks) == choice.peak_bytes
 
 
 def measured_as_planned(step, options) -> list[int]:
@@ -153,10 +157,10 @@ def measured_as_planned(step, options) -> list[int]:
 
 
 def test_a_plan_for_what_fits_changes_nothing():
-    found = gh.analyze.plan(*deep(), 1.0)
-    assert found.options is None and found.extra_ns == 0
-    assert found.code() == 'model = torch.compile(model, backend="glasshouse")\n'
-    assert "nothing is computed again" in str(found)
+    choice = gh.analyze.plan(*deep(), 1.0)
+    assert choice.options is None and choice.extra_ns == 0
+    assert choice.code() == 'model = torch.compile(model, backend="glasshouse")\n'
+    assert "nothing is computed again" in str(choice)
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ def captured(model, loss, optimizer, inputs, calls=3):
     return call
 
 
-def analysed(*given, **named):
-    return gh.analyze.step(*given, convention="captured", **named)
+def analysed(*inputs, **named):
+    return gh.analyze.step(*inputs, convention="captured", **named)
 
 
 def measured(model, loss, optimizer, inputs, steps=2, autocast=None):
@@ -69,27 +69,27 @@ def of_transformers(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predicts_what_a_captured_step_takes_to_the_byte(name):
-    given = case(name)
-    found = analysed(*given)
-    assert len(found.runs) == 3 and not found.breaks
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
-    assert max(moment.nbytes for moment in found.timeline) == found.peaks[-1]
-    assert found.peaks == measured(*given)
+    inputs = case(name)
+    result = analysed(*inputs)
+    assert len(result.runs) == 3 and not result.breaks
+    assert sum(row.nbytes for row in result.memory) == result.peaks[-1]
+    assert max(moment.nbytes for moment in result.timeline) == result.peaks[-1]
+    assert result.peaks == measured(*inputs)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_predicts_models_of_transformers_to_the_byte(name):
     pytest.importorskip("transformers")
-    given = of_transformers(name)
-    found = analysed(*given)
-    assert not found.breaks
-    assert found.peaks == measured(*given)
+    inputs = of_transformers(name)
+    result = analysed(*inputs)
+    assert not result.breaks
+    assert result.peaks == measured(*inputs)
 
 
 @pytest.mark.slow
 def test_autocast_is_predicted_to_the_byte():
-    given = case("perceptron")
-    assert analysed(*given, autocast="bfloat16").peaks == measured(*given, autocast="bfloat16")
+    inputs = case("perceptron")
+    assert analysed(*inputs, autocast="bfloat16").peaks == measured(*inputs, autocast="bfloat16")
 
 
 @pytest.mark.slow
@@ -98,27 +98,27 @@ def test_a_model_on_the_meta_device_costs_the_same():
     with torch.device("meta"):
         model = Picture()
     optimizer = torch.optim.AdamW(model.parameters())
-    found = analysed(model, F.cross_entropy, optimizer, inputs)
+    result = analysed(model, F.cross_entropy, optimizer, inputs)
     real = Picture()
     optimizer = torch.optim.AdamW(real.parameters())
     target = [torch.randn(4, 3, 32, 32), torch.tensor([1, 2, 3, 4])]
-    assert found.peaks == measured(real, F.cross_entropy, optimizer, target)
+    assert result.peaks == measured(real, F.cross_entropy, optimizer, target)
     assert all(p.is_meta for p in model.parameters())
 
 
 @pytest.mark.slow
 def test_counts_and_runs_what_the_real_step_does():
-    given = case("pictures")
-    found, call = analysed(*given), captured(*given)
-    with gh.FlopCounter(given[0]) as counter:
+    inputs = case("pictures")
+    result, call = analysed(*inputs), captured(*inputs)
+    with gh.FlopCounter(inputs[0]) as counter:
         call()
     with gh.profile() as prof:
         call()
     ran = [info.name for run in prof.trace.program_runs for info in run.program.step_infos()]
-    planned = [info.name for run in found.runs for info in run.plan.step_infos()]
-    assert found.counter.by_phase("all") == counter.by_phase("all")
+    planned = [info.name for run in result.runs for info in run.plan.step_infos()]
+    assert result.counter.by_phase("all") == counter.by_phase("all")
     assert ran == planned
-    assert found.predicted_ns > 0
+    assert result.predicted_ns > 0
 
 
 @pytest.mark.slow
@@ -149,10 +149,10 @@ def test_breaks_are_told_with_their_lines():
             return x * 2
 
     inputs = [((2, 2), "float32")] * 2
-    found = analysed(Asking(), F.mse_loss, torch.optim.SGD, inputs)
-    assert any("test_ahead_captured.py" in one.line for one in found.breaks)
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["convention"] == "captured" and told["breaks"]
+    result = analysed(Asking(), F.mse_loss, torch.optim.SGD, inputs)
+    assert any("test_ahead_captured.py" in one.line for one in result.breaks)
+    data = json.loads(json.dumps(result.to_dict()))
+    assert data["convention"] == "captured" and data["breaks"]
 
 
 def test_no_value_that_is_read_is_made_up():

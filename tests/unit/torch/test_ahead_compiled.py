@@ -128,17 +128,17 @@ def measured(model, loss, optimizer, inputs, steps=3, autocast=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predicts_what_a_compiled_step_takes_to_the_byte(name):
-    given = case(name)
-    found = gh.analyze.step(*given, steps=3)
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
-    assert max(moment.nbytes for moment in found.timeline) == found.peaks[-1]
-    assert found.peaks == measured(*given)
+    inputs = case(name)
+    costs = gh.analyze.step(*inputs, steps=3)
+    assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
+    assert max(moment.nbytes for moment in costs.timeline) == costs.peaks[-1]
+    assert costs.peaks == measured(*inputs)
 
 
 @pytest.mark.parametrize("name", ["perceptron", "pictures", "words"])
 def test_a_profile_of_the_step_has_the_predicted_peak(name, own_memory):
     model, loss_of, optimizer, inputs = case(name)
-    found = gh.analyze.step(model, loss_of, optimizer, inputs, steps=3)
+    costs = gh.analyze.step(model, loss_of, optimizer, inputs, steps=3)
     compiled = torch.compile(model, backend="glasshouse")
     x, *targets = inputs
 
@@ -154,15 +154,15 @@ def test_a_profile_of_the_step_has_the_predicted_peak(name, own_memory):
     with gh.profile(profile_memory=True) as prof:
         for _ in range(2):
             step()
-    assert prof.memory().peak_bytes == found.peaks[-1]
+    assert prof.memory().peak_bytes == costs.peaks[-1]
 
 
 @pytest.mark.parametrize("name", list(CASES)[:2])
 def test_predicts_backward_passes_in_segments_to_the_byte(name, monkeypatch):
     monkeypatch.setattr(segments, "SEGMENT_BYTES", 1 << 12)
-    given = case(name)
-    found = gh.analyze.step(*given, steps=3)
-    assert found.peaks == measured(*given)
+    inputs = case(name)
+    costs = gh.analyze.step(*inputs, steps=3)
+    assert costs.peaks == measured(*inputs)
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "BertForMaskedLM"])
@@ -172,52 +172,54 @@ def test_predicts_models_of_transformers_to_the_byte(name):
     small = {"vocab_size": 99, "hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2}
     config = getattr(transformers, name.split("LM")[0].split("For")[0] + "Config")(**small)
     model = getattr(transformers, name)(config)
-    given = [model, None, torch.optim.AdamW(model.parameters())]
+    arguments = [model, None, torch.optim.AdamW(model.parameters())]
     words = ids(8, 32)
     inputs = [{"input_ids": words, "labels": words}]
-    assert gh.analyze.step(*given, inputs, steps=2).peaks == measured(*given, inputs, steps=2)
+    assert gh.analyze.step(*arguments, inputs, steps=2).peaks == measured(
+        *arguments, inputs, steps=2
+    )
 
 
 def test_autocast_is_predicted_to_the_byte():
     model, loss, optimizer, inputs = case("perceptron")
-    found = gh.analyze.step(model, loss, optimizer, inputs, autocast="bfloat16")
-    assert found.peaks == measured(model, loss, optimizer, inputs, 2, "bfloat16")
+    costs = gh.analyze.step(model, loss, optimizer, inputs, autocast="bfloat16")
+    assert costs.peaks == measured(model, loss, optimizer, inputs, 2, "bfloat16")
 
 
 def test_counts_as_a_counter_around_the_real_step():
     model, loss, optimizer, inputs = case("pictures")
-    found = gh.analyze.step(model, loss, optimizer, inputs)
+    costs = gh.analyze.step(model, loss, optimizer, inputs)
     step = EagerStep(model, loss, optimizer, inputs, None)
     step.forward = torch.compile(model, backend="glasshouse")
     step.run(optimizer, inputs)
     with gh.FlopCounter(model) as counter:
         step.run(optimizer, inputs)
-    assert found.counter.total() > 0
-    assert found.counter.by_phase("all") == counter.by_phase("all")
-    assert found.counter.by_module(None, "all") == counter.by_module(None, "all")
+    assert costs.counter.total() > 0
+    assert costs.counter.by_phase("all") == counter.by_phase("all")
+    assert costs.counter.by_module(None, "all") == counter.by_module(None, "all")
 
 
 def test_the_kernels_are_those_that_run():
     model, loss, optimizer, inputs = case("pictures")
-    found = gh.analyze.step(model, loss, optimizer, inputs)
+    costs = gh.analyze.step(model, loss, optimizer, inputs)
     step = EagerStep(model, loss, optimizer, inputs, None)
     step.forward = torch.compile(model, backend="glasshouse")
     step.run(optimizer, inputs)
     with gh.profile() as prof:
         step.run(optimizer, inputs)
     ran = [info.name for run in prof.trace.program_runs for info in run.program.step_infos()]
-    planned = [info.name for run in found.runs for info in run.plan.step_infos()]
-    assert ran == planned and len(found.runs) == 2
-    assert {kernel.program for kernel in found.kernels} == {0, 1, 2}
-    assert found.predicted_ns > 0
+    planned = [info.name for run in costs.runs for info in run.plan.step_infos()]
+    assert ran == planned and len(costs.runs) == 2
+    assert {kernel.program for kernel in costs.kernels} == {0, 1, 2}
+    assert costs.predicted_ns > 0
 
 
 def test_gradients_that_are_there_go_before_the_step():
-    given = case("perceptron")
-    clean = gh.analyze.step(*given).peaks
-    model, loss, optimizer, inputs = given
+    arguments = case("perceptron")
+    clean = gh.analyze.step(*arguments).peaks
+    model, loss, optimizer, inputs = arguments
     loss(model(inputs[0]), inputs[1]).backward()
-    assert gh.analyze.step(*given).peaks == clean
+    assert gh.analyze.step(*arguments).peaks == clean
 
 
 @pytest.mark.slow
@@ -226,10 +228,10 @@ def test_a_model_on_the_meta_device_costs_the_same():
     with torch.device("meta"):
         model = Picture()
     optimizer = torch.optim.AdamW(model.parameters())
-    found = gh.analyze.step(model, F.cross_entropy, optimizer, inputs)
+    costs = gh.analyze.step(model, F.cross_entropy, optimizer, inputs)
     real = gh.analyze.step(Picture(), F.cross_entropy, torch.optim.AdamW, inputs)
-    assert found.peaks == real.peaks
-    assert found.memory == real.memory
+    assert costs.peaks == real.peaks
+    assert costs.memory == real.memory
     assert all(p.is_meta for p in model.parameters())
 
 
@@ -242,8 +244,8 @@ def test_changes_nothing_and_leaves_nothing():
     weights = {name: x.clone() for name, x in model.state_dict().items()}
     for _ in range(2):
         gh.analyze.step(model, loss, optimizer, inputs)
-        given = [((8, 64), "float32"), ((8, 10), "float32")]
-        gh.analyze.step(perceptron(), F.mse_loss, torch.optim.SGD, given)
+        arguments = [((8, 64), "float32"), ((8, 10), "float32")]
+        gh.analyze.step(perceptron(), F.mse_loss, torch.optim.SGD, arguments)
     assert not entries(nn.Sequential.forward.__code__)
     assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
     assert not optimizer.state and all(p.grad is None for p in model.parameters())
@@ -254,30 +256,30 @@ def test_changes_nothing_and_leaves_nothing():
 
 def test_kinds_and_tables():
     model, loss, optimizer, inputs = case("perceptron")
-    found = gh.analyze.step(model, loss, optimizer, inputs)
-    parameters, kinds = sum(p.nbytes for p in model.parameters()), found.memory_by_kind
+    costs = gh.analyze.step(model, loss, optimizer, inputs)
+    parameters, kinds = sum(p.nbytes for p in model.parameters()), costs.memory_by_kind
     assert kinds["parameters"] == parameters
     assert kinds["optimizer state"] == 2 * parameters + 4 * len(list(model.parameters()))
     assert kinds["inputs"] == 256 * 64 * 4 + 256 * 8
-    assert kinds["activations"] and found.arena_bytes > 0
-    text = str(found)
+    assert kinds["activations"] and costs.arena_bytes > 0
+    text = str(costs)
     assert "compiled by Glasshouse: peak" in text and "optimizer state" in text
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["convention"] == "exact" and told["arena_bytes"] == found.arena_bytes
+    data = json.loads(json.dumps(costs.to_dict()))
+    assert data["convention"] == "exact" and data["arena_bytes"] == costs.arena_bytes
 
 
 def test_a_compiled_model_is_taken_as_it_is():
     model, loss, optimizer, inputs = case("perceptron")
-    found = gh.analyze.step(torch.compile(model), loss, optimizer, inputs)
-    assert found.peaks == gh.analyze.step(model, loss, optimizer, inputs).peaks
+    costs = gh.analyze.step(torch.compile(model), loss, optimizer, inputs)
+    assert costs.peaks == gh.analyze.step(model, loss, optimizer, inputs).peaks
 
 
 @pytest.mark.slow
 def test_the_largest_batch_fits_and_the_next_does_not():
     model, inputs = perceptron(), [((2, 64), "float32"), ((2,), "int64")]
-    given = model, F.cross_entropy, torch.optim.SGD
-    batch = gh.analyze.max_batch(*given, inputs, 200_000, limit=64)
-    costs = gh.analyze.sweep(*given, lambda n: [((n, 64), "float32"), ((n,), "int64")])
+    arguments = model, F.cross_entropy, torch.optim.SGD
+    batch = gh.analyze.max_batch(*arguments, inputs, 200_000, limit=64)
+    costs = gh.analyze.sweep(*arguments, lambda n: [((n, 64), "float32"), ((n,), "int64")])
     assert costs(batch).peak_bytes <= 200_000 < costs(batch + 1).peak_bytes
 
 
@@ -314,14 +316,14 @@ def test_tensors_without_contents_run_through_a_compiled_function():
 
 def test_a_profile_lies_beside_the_prediction(own_memory):
     model, loss, optimizer, inputs = case("perceptron")
-    found = gh.analyze.step(model, loss, optimizer, inputs)
+    costs = gh.analyze.step(model, loss, optimizer, inputs)
     step = EagerStep(model, loss, optimizer, inputs, None)
     step.forward = torch.compile(model, backend="glasshouse")
     for _ in range(2):
         step.run(optimizer, inputs)
     with gh.profile(profile_memory=True) as prof:
         step.run(optimizer, inputs)
-    beside = gh.analyze.compare(found, prof)
+    beside = gh.analyze.compare(costs, prof)
     lines = {line.name: line for line in beside.totals}
     assert lines["FLOPs of kernels"].ratio == 1.0
     assert 0.9 < lines["peak bytes"].ratio < 1.1  # small results are in no manager's memory

@@ -60,7 +60,7 @@ def expected_paths(model) -> set[str]:
     for path, p in model.named_parameters(remove_duplicate=False):
         paths.setdefault(id(p), []).append(path)
     assert max(map(len, paths.values())) <= 2
-    return {" and ".join(found) for found in paths.values()}
+    return {" and ".join(result) for result in paths.values()}
 
 
 @functools.cache
@@ -82,24 +82,24 @@ CASES = [
 
 @pytest.mark.parametrize(("seed", "convention"), CASES)
 def test_what_models_and_optimizers_hold_has_its_paths(seed, convention):
-    model, found = analysed(seed, convention)
+    model, result = analysed(seed, convention)
     paths, names = expected_paths(model), {}
-    for row in found.memory:
+    for row in result.memory:
         names.setdefault(row.kind, set()).add(row.name)
     assert names["parameters"] == paths
     state = {"step", "exp_avg", "exp_avg_sq"}
     assert names["optimizer state"] == {f"{what} of {path}" for what in state for path in paths}
     assert names.get("gradients", set()) <= {f"gradient of {path}" for path in paths}
-    assert all(row.name for row in found.memory if row.kind != "unused arena")
-    assert sum(row.nbytes for row in found.memory) == found.peaks[-1]
-    assert any(path in found.table() for path in paths)
+    assert all(row.name for row in result.memory if row.kind != "unused arena")
+    assert sum(row.nbytes for row in result.memory) == result.peaks[-1]
+    assert any(path in result.table() for path in paths)
 
 
 @pytest.mark.parametrize(("seed", "convention"), CASES)
 def test_both_passes_belong_to_modules(seed, convention):
-    model, found = analysed(seed, convention)
+    model, result = analysed(seed, convention)
     modules = {"Net", *(name for name, _ in model.named_modules(remove_duplicate=False))}
-    for kernel in found.kernels:
+    for kernel in result.kernels:
         if kernel.phase in ("forward", "backward") and kernel.name != "aten::ones_like":
             assert kernel.module in modules - {""}, kernel
 
@@ -109,12 +109,12 @@ def test_both_passes_belong_to_modules(seed, convention):
 def test_sums_of_gradients_belong_to_the_same_modules_compiled_as_eager(seed):
     def adds(convention: str) -> dict[str, int]:
         counts = analysed(seed, convention)[1].counter.counts.items()
-        found: dict[str, int] = {}
+        results: dict[str, int] = {}
         for (call, origin), (times,) in counts:
             is_sum = call.name in ("add", "aten::add") and call.specs[0].shape == (ROWS, WIDE)
             if origin.phase == "backward" and is_sum:
-                found[origin.module] = found.get(origin.module, 0) + times
-        return found
+                results[origin.module] = results.get(origin.module, 0) + times
+        return results
 
     eager = adds("torch")
     assert eager and "" not in eager
@@ -132,8 +132,8 @@ def test_a_profile_names_shared_parameters_by_all_their_paths():
             model(torch.randn(ROWS, WIDE)).backward()
             optimizer.step()
             prof.step()
-    told = {t.tag.module for t in prof.memory().tensors if t.kind != "others"}
-    assert expected_paths(model) <= told
+    names = {t.tag.module for t in prof.memory().tensors if t.kind != "others"}
+    assert expected_paths(model) <= names
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
@@ -143,6 +143,6 @@ def test_the_state_of_a_root_modules_own_parameters_is_that_modules(loss, conven
     model = nn.Linear(WIDE, WIDE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = [torch.randn(ROWS, WIDE), torch.randn(ROWS, WIDE)]
-    found = gh.analyze.step(model, loss, optimizer, inputs, convention=convention)
-    rows = [row for row in found.memory if row.kind == "optimizer state" and " of " in row.name]
+    costs = gh.analyze.step(model, loss, optimizer, inputs, convention=convention)
+    rows = [row for row in costs.memory if row.kind == "optimizer state" and " of " in row.name]
     assert {row.module for row in rows} == {"Linear"}

@@ -33,10 +33,10 @@ def small_blocks(request, monkeypatch):
 
 
 def grads_of_torch(q, k, v, g, **options):
-    given = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
-    out = torch.nn.functional.scaled_dot_product_attention(*given, **options)
+    inputs = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(*inputs, **options)
     out.backward(torch.tensor(g))
-    return [out.detach().numpy(), *(x.grad.numpy() for x in given)]
+    return [out.detach().numpy(), *(x.grad.numpy() for x in inputs)]
 
 
 def grads_of_ours(q, k, v, g, dtype="float32", **options):
@@ -71,9 +71,9 @@ def test_masks(small_blocks, name, is_bool):
 
 @pytest.mark.parametrize("is_bool", [False, True])
 def test_queries_that_see_no_key(small_blocks, is_bool):
-    seen = drawn(QUERIES, KEYS, seed=4) > -0.5
-    seen[[0, 5, QUERIES - 1]] = False
-    check(HEADS, attn_mask=seen if is_bool else np.where(seen, 0.0, -np.inf).astype(np.float32))
+    mask = drawn(QUERIES, KEYS, seed=4) > -0.5
+    mask[[0, 5, QUERIES - 1]] = False
+    check(HEADS, attn_mask=mask if is_bool else np.where(mask, 0.0, -np.inf).astype(np.float32))
 
 
 def test_no_mask(small_blocks):

@@ -77,11 +77,11 @@ def test_a_training_step_is_that_of_eager():
 def test_pytorch_finds_the_backend_by_its_name():
     from importlib.metadata import entry_points
 
-    (found,) = entry_points(group="torch_dynamo_backends", name="glasshouse") or (None,)
-    if found is None:
+    (result,) = entry_points(group="torch_dynamo_backends", name="glasshouse") or (None,)
+    if result is None:
         pytest.skip("glasshouse is not installed here, only on the path")
-    assert found.value == "glasshouse.torch.backend.entry_point:glasshouse"
-    assert found.load().__name__ == "glasshouse"
+    assert result.value == "glasshouse.torch.backend.entry_point:glasshouse"
+    assert result.load().__name__ == "glasshouse"
 
 
 @pytest.mark.parametrize("mode", ["eval", "no_grad", "inference_mode"])
@@ -254,11 +254,11 @@ def test_parameters_may_be_replaced():
 
 def test_two_threads():
     function = compiled(lambda x: (x @ x).tanh())
-    found, inputs = {}, {i: torch.randn(20, 20) for i in range(4)}
+    results, inputs = {}, {i: torch.randn(20, 20) for i in range(4)}
     function(inputs[0])
 
     def work(i):
-        found[i] = [function(inputs[i]) for _ in range(20)][-1]
+        results[i] = [function(inputs[i]) for _ in range(20)][-1]
 
     threads = [threading.Thread(target=work, args=(i,)) for i in inputs]
     for thread in threads:
@@ -266,7 +266,7 @@ def test_two_threads():
     for thread in threads:
         thread.join()
     for i, x in inputs.items():
-        torch.testing.assert_close(found[i], (x @ x).tanh())
+        torch.testing.assert_close(results[i], (x @ x).tanh())
 
 
 def test_a_wrong_option_names_the_nearest():
@@ -367,11 +367,11 @@ def test_threads_are_those_that_pytorch_was_told():
     from glasshouse.compile.building import toolchain
     from glasshouse.torch.backend import runtime
 
-    before, seen = torch.get_num_threads(), []
+    before, log = torch.get_num_threads(), []
     original = runtime.CompiledVariant.run
 
     def run(self, args):
-        seen.append((self.threads, toolchain.count_threads()))
+        log.append((self.threads, toolchain.count_threads()))
         return original(self, args)
 
     runtime.CompiledVariant.run = run
@@ -384,14 +384,14 @@ def test_threads_are_those_that_pytorch_was_told():
     finally:
         torch.set_num_threads(before)
         runtime.CompiledVariant.run = original
-    assert seen == [(1, 1), (2, 2), (3, 3), (3, 3)]
+    assert log == [(1, 1), (2, 2), (3, 3), (3, 3)]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.float32])
-@pytest.mark.parametrize("given", [(0, 2.9), (0.9, 4.2, 1.5), (5.5, 0.5, -1.6), (0, 5, 1.9)])
-def test_ranges_between_numbers_that_are_no_integers(dtype, given):
+@pytest.mark.parametrize("inputs", [(0, 2.9), (0.9, 4.2, 1.5), (5.5, 0.5, -1.6), (0, 5, 1.9)])
+def test_ranges_between_numbers_that_are_no_integers(dtype, inputs):
     def function(x):
-        return x + torch.arange(*given, dtype=dtype)
+        return x + torch.arange(*inputs, dtype=dtype)
 
     x = torch.ones((), dtype=torch.float64)
     torch.testing.assert_close(compiled(function)(x), function(x))
@@ -404,13 +404,13 @@ def test_a_transposed_convolution_whose_result_is_padded_by_strides(padding, mor
     options = {"stride": 2, "padding": padding, "output_padding": more, "dilation": 4}
 
     def gradients(function):
-        given = [y.clone().requires_grad_() for y in (x, w, bias)]
-        y = function(*given)
+        inputs = [y.clone().requires_grad_() for y in (x, w, bias)]
+        y = function(*inputs)
         y.backward(torch.linspace(-1, 1, y.numel()).reshape(y.shape))
-        return [y, *(z.grad for z in given)]
+        return [y, *(z.grad for z in inputs)]
 
-    def convolve(*given):
-        return torch.nn.functional.conv_transpose1d(*given, **options)
+    def convolve(*inputs):
+        return torch.nn.functional.conv_transpose1d(*inputs, **options)
 
     ours = gradients(compiled(convolve, options={"strict": True}))
     for y, z in zip(ours, gradients(convolve), strict=True):
@@ -421,17 +421,17 @@ def test_a_transposed_convolution_whose_result_is_padded_by_strides(padding, mor
 def test_normalized_weights_are_ours_in_both_passes(axis):
     v, length = torch.randn(3, 4, 5), torch.rand(5 if axis else 3)
     length = length.reshape((1, 1, 5) if axis else (3, 1, 1))
-    found = []
+    results = []
     with flags.override(strict=True):  # no step is PyTorch's own
         for function in (
             torch._weight_norm,
             compiled(torch._weight_norm, options={"strict": True}),
         ):
-            given = [x.clone().requires_grad_() for x in (v, length)]
-            w = function(*given, axis)
+            inputs = [x.clone().requires_grad_() for x in (v, length)]
+            w = function(*inputs, axis)
             (w * w.detach().cos()).sum().backward()
-            found.append([w.detach(), *(x.grad for x in given)])
-    torch.testing.assert_close(found[1], found[0])
+            results.append([w.detach(), *(x.grad for x in inputs)])
+    torch.testing.assert_close(results[1], results[0])
 
 
 @pytest.mark.parametrize(
@@ -445,11 +445,11 @@ def test_normalized_weights_are_ours_in_both_passes(axis):
 )
 def test_where_a_function_has_a_corner_its_slope_is_eagers(name, points):
     function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
-    found = []
+    results = []
     with flags.override(compile="never"):
         for call in (function, compiled(function)):
             x = torch.tensor(points, requires_grad=True)
             y = call(x)
             y.sum().backward()
-            found.append([y.detach(), x.grad])
-    torch.testing.assert_close(found[1], found[0], equal_nan=True)
+            results.append([y.detach(), x.grad])
+    torch.testing.assert_close(results[1], results[0], equal_nan=True)

@@ -103,7 +103,7 @@ def test_what_strict_refuses_is_told_with_module_and_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "named, told",
+    "named, message",
     [
         ({"options": {"stict": True}}, "got 'stict'. Did you mean 'strict'?"),
         ({"options": {"strict": "yes"}}, "expected True or False; got 'yes'"),
@@ -114,8 +114,8 @@ def test_what_strict_refuses_is_told_with_module_and_line(monkeypatch):
         ({"mode": "max-autotunes"}, "Did you mean 'max-autotune'?"),
     ],
 )
-def test_a_wrong_option_is_told_with_what_to_write(named, told):
-    with pytest.raises(Exception, match=re.escape(told)):
+def test_a_wrong_option_is_told_with_what_to_write(named, message):
+    with pytest.raises(Exception, match=re.escape(message)):
         compiled(torch.relu, **named)(torch.ones(2))
 
 
@@ -457,7 +457,7 @@ def test_workers_of_a_data_loader_that_are_forked():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (lambda: gh.optimize("inducter"), "Did you mean 'inductor'"),
         (
@@ -467,6 +467,6 @@ def test_workers_of_a_data_loader_that_are_forked():
         (lambda: gh.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), "Glasshouse tensors"),
     ],
 )
-def test_first_mistakes_are_told_with_what_to_do(wrong, told):
-    with pytest.raises((OptionError, DTypeError), match=told):
+def test_first_mistakes_are_told_with_what_to_do(wrong, message):
+    with pytest.raises((OptionError, DTypeError), match=message):
         wrong()

@@ -183,10 +183,10 @@ def enumerations(x, y):
 
 
 def counters(x, y):
-    seen = collections.defaultdict(list)
+    values = collections.defaultdict(list)
     for i, row in enumerate(x):
-        seen[i % 2].append(row)
-    return dict(seen), torch.stack(seen[0])
+        values[i % 2].append(row)
+    return dict(values), torch.stack(values[0])
 
 
 def ordered_dicts(x, y):
@@ -538,9 +538,9 @@ def sorted_by_value(x, y):
 
 
 def deep_copies(x, y):
-    made = copy.deepcopy([x, {"a": y}])
-    made[0].add_(1)
-    return made, x
+    result = copy.deepcopy([x, {"a": y}])
+    result[0].add_(1)
+    return result, x
 
 
 def new_parameters(x, y):
@@ -665,8 +665,8 @@ def test_code_of_others_is_told_that_it_is_compiled():
 
     captured = gh.optimize("eager")(asks)
     for _ in range(3):
-        got, told = captured(X)
-        assert told is True
+        got, is_compiling = captured(X)
+        assert is_compiling is True
         torch.testing.assert_close(got, X + 1)
     assert asks(X)[1] is False and len(captured.capture.entries) == 1
     with gh.capture.config.override(is_compiling=False):

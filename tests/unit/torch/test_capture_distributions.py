@@ -55,12 +55,12 @@ def likelihood(make):
         optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 
         def step(x):
-            found = make(net(x))
+            result = make(net(x))
             with torch.no_grad():
-                sample = found.sample()
-            loss = -found.log_prob(sample).mean()
-            if found.has_rsample:
-                loss = loss + 0.1 * found.rsample().square().mean()
+                sample = result.sample()
+            loss = -result.log_prob(sample).mean()
+            if result.has_rsample:
+                loss = loss + 0.1 * result.rsample().square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

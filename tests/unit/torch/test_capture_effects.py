@@ -35,22 +35,22 @@ SAMPLES = (
 
 def drawing() -> dict:
     """The functions and methods of PyTorch's that draw by their schemas, and are nodes, by name."""
-    found = {}
+    results = {}
     for module in (torch, functional, torch.Tensor):
         for name, fn in vars(module).items():
             is_ours = isinstance(fn, types.FunctionType) and fn.__module__ not in names.NODE_MODULES
             if callable(fn) and not is_ours and not name.startswith("__") and effects.draws(fn):
-                found[f"{module.__name__}.{name}"] = fn
+                results[f"{module.__name__}.{name}"] = fn
     for name in ("rand.default", "randint.default", "bernoulli.p", "normal.float_float"):
         packet, overload = name.split(".")
-        found[f"torch.ops.aten.{name}"] = getattr(getattr(torch.ops.aten, packet), overload)
-    return found
+        results[f"torch.ops.aten.{name}"] = getattr(getattr(torch.ops.aten, packet), overload)
+    return results
 
 
 def read(fn, args) -> float:
     """A number that tells results apart."""
-    given = [x.clone() if isinstance(x, torch.Tensor) else x for x in args]
-    result = fn(*given)
+    inputs = [x.clone() if isinstance(x, torch.Tensor) else x for x in args]
+    result = fn(*inputs)
     while isinstance(result, (tuple, list)):
         result = result[0]
     values = result.double().abs().sqrt().flatten()

@@ -153,8 +153,8 @@ def loops(x, y):
 
 
 def objects(x, y):
-    made = Box(x) + Box(y)
-    return made.doubled, made.value
+    result = Box(x) + Box(y)
+    return result.doubled, result.value
 
 
 def records(x, y):

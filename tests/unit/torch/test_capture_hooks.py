@@ -223,7 +223,7 @@ def node_with_a_hook():
 
     def arguments(i):
         y = leaf(i) * 2
-        y.grad_fn.register_hook(lambda given, made: log.append(i))
+        y.grad_fn.register_hook(lambda inputs, results: log.append(i))
         return y, log
 
     def fn(y, log):

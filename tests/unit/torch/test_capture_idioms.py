@@ -301,9 +301,9 @@ def loss_of_another_file():
 def test_functions_that_lead_to_tensors_of_torch_are_captured(fn, makes):
     captured = gh.optimize("eager", nopython=True)(fn)
     for _ in range(3):
-        given = [] if makes is None else [makes()]
+        inputs = [] if makes is None else [makes()]
         again = [] if makes is None else [makes()]
-        assert_same(fn(*given), captured(*again))
+        assert_same(fn(*inputs), captured(*again))
 
 
 def test_functions_that_lead_to_each_other_end():
@@ -394,10 +394,10 @@ def test_breaks_where_nothing_is_learnt_any_more():
         return [type(x).__name__ for x in nodes]
 
     captured = gh.optimize("eager")(fn)
-    given = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    inputs = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     for _ in range(3):
         assert (
-            captured(*given) == fn(*given) == ["CloneBackward0", "CloneBackward0", "MulBackward0"]
+            captured(*inputs) == fn(*inputs) == ["CloneBackward0", "CloneBackward0", "MulBackward0"]
         )
 
 
@@ -479,9 +479,9 @@ def test_a_schedulers_step_is_captured_for_all_epochs():
 def test_warnings_of_a_schedulers_step_name_the_users_line():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=0.05)
     scheduler = ExponentialLR(optimizer, gamma=0.9)
-    with pytest.warns(UserWarning, match="before `optimizer.step") as told:
+    with pytest.warns(UserWarning, match="before `optimizer.step") as messages:
         gh.optimize("eager")(lambda: scheduler.step())()
-    assert {Path(x.filename).name for x in told} == {Path(__file__).name}
+    assert {Path(x.filename).name for x in messages} == {Path(__file__).name}
 
 
 TESTS = """
@@ -513,6 +513,6 @@ def test_the_judge_tells_breaks_from_other_ends(tmp_path):
     folder = tmp_path / "test" / "dynamo"
     folder.mkdir(parents=True)
     (folder / "test_small.py").write_text(TESTS)
-    found = judge.compare(str(tmp_path), "small")
-    kinds = {name.rpartition("_")[2]: kind for name, (kind, *_) in found.items()}
+    result = judge.compare(str(tmp_path), "small")
+    kinds = {name.rpartition("_")[2]: kind for name, (kind, *_) in result.items()}
     assert kinds == {"same": "same", "breaks": "breaks", "other": "other"}

@@ -420,7 +420,7 @@ def test_numbers_of_an_update_are_given_in_the_dtype_of_its_tensors(dtypes):
             call(0.1 / (i + 1))
         return parameters
 
-    found = trained(gh.optimize(compiler))
-    torch.testing.assert_close(found, trained(lambda step: step), rtol=1e-6, atol=0)
+    result = trained(gh.optimize(compiler))
+    torch.testing.assert_close(result, trained(lambda step: step), rtol=1e-6, atol=0)
     converts = [x for graph in graphs for x in graph.graph.nodes if x.target == "to"]
     assert bool(converts) == (len({*dtypes}) == 2)

@@ -193,10 +193,10 @@ def test_what_python_or_a_trace_has_is_not_dropped():
 def test_what_autograd_has_is_dropped():
     x = torch.ones(3, requires_grad=True)
     trace = Trace(Var(x * 2, node()))
-    (made,) = trace.heap.tracked.values()
-    result = made.value.square().sum()
-    reference = weakref.ref(made.value.untyped_storage())
-    del made
+    (output,) = trace.heap.tracked.values()
+    result = output.value.square().sum()
+    reference = weakref.ref(output.value.untyped_storage())
+    del output
     dead_values.drop_dead_values(trace)
     assert not trace.heap.tracked and reference() is not None  # autograd has it still
     result.backward()

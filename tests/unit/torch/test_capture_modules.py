@@ -147,10 +147,10 @@ def test_guards_on_inputs(x):
     torch.manual_seed(0)
     module, usual = Block(), torch.randn(3, 4)
     captured = gh.optimize("eager")(lambda m, x: (m(x), x.shape, x.stride(), x.requires_grad))
-    for given in (usual, usual, x, x, usual):
-        want, got = calling(module, given), captured(module, given)
+    for arguments in (usual, usual, x, x, usual):
+        want, got = calling(module, arguments), captured(module, arguments)
         torch.testing.assert_close(got[0], want)
-        assert got[1:] == (given.shape, given.stride(), given.requires_grad)
+        assert got[1:] == (arguments.shape, arguments.stride(), arguments.requires_grad)
 
 
 def test_guards_on_modes():
@@ -158,8 +158,8 @@ def test_guards_on_modes():
     captured = gh.optimize("eager")(lambda x: (x * 2, torch.is_grad_enabled()))
     for enabled in (True, False, True, False):
         with torch.set_grad_enabled(enabled):
-            y, seen = captured(x)
-        assert y.requires_grad is enabled and seen is enabled
+            y, value = captured(x)
+        assert y.requires_grad is enabled and value is enabled
     with torch.autocast("cpu", dtype=torch.bfloat16):
         product = gh.optimize("eager")(lambda a, b: a @ b)
         inside = product(torch.ones(2, 2), torch.ones(2, 2))

@@ -198,16 +198,16 @@ def test_a_module_that_was_compiled():
 
 
 def test_compilers_made_for_torch_compile():
-    seen = []
+    log = []
 
     def compiler(gm, example_inputs):
-        seen.append((type(gm).__mro__, [n.op for n in gm.graph.nodes], len(example_inputs)))
+        log.append((type(gm).__mro__, [n.op for n in gm.graph.nodes], len(example_inputs)))
         return gm.forward
 
     captured = gh.optimize(compiler)(lambda x, w: (x @ w).relu())
     for _ in range(3):
         torch.testing.assert_close(captured(X, W), (X @ W).relu())
-    ((kinds, ops, count),) = seen
+    ((kinds, ops, count),) = log
     assert torch.fx.GraphModule in kinds and count == 2
     assert sorted(ops) == ["call_function", "call_method", "output", "placeholder", "placeholder"]
 
@@ -215,15 +215,15 @@ def test_compilers_made_for_torch_compile():
 def test_a_compiler_that_says_so_gets_our_graph():
     from glasshouse.ir.graph_module import GraphModule
 
-    seen = []
+    log = []
 
     def compiler(graph_module: GraphModule, example_inputs):
-        seen.append(graph_module)
+        log.append(graph_module)
         return graph_module.forward
 
     captured = gh.optimize(compiler)(lambda x, w: x @ w)
     torch.testing.assert_close(captured(X, W), X @ W)
-    assert isinstance(seen[0], GraphModule)
+    assert isinstance(log[0], GraphModule)
 
 
 def test_a_compiler_that_raises_falls_back_with_one_warning():
@@ -274,8 +274,8 @@ def test_explain_and_counts():
         print(end="")
         return y + 1
 
-    told = str(gh.explain(function, X, W))
-    assert "call of print" in told
+    text = str(gh.explain(function, X, W))
+    assert "call of print" in text
     with pytest.raises(gh.CaptureError, match="print"):
         gh.optimize("eager", nopython=True)(function)(X, W)
 
@@ -358,14 +358,14 @@ def test_profilers_within_one_another(ours_outside):
 
 def test_a_failing_guard_is_told_and_captured_again():
     captured = gh.optimize("eager")(lambda x: x * 2)
-    given = [X, X.double(), X.t(), X[:2], X.clone().requires_grad_(), X.to("meta")]
-    for x in (*given, *given):
+    inputs = [X, X.double(), X.t(), X[:2], X.clone().requires_grad_(), X.to("meta")]
+    for x in (*inputs, *inputs):
         got = captured(x)
         want = x * 2
         assert (got.shape, got.dtype, got.stride(), got.device, got.requires_grad) == (
             want.shape, want.dtype, want.stride(), want.device, want.requires_grad
         )  # fmt: skip
-    assert len(captured.capture.entries) == captured.hits == len(given)
+    assert len(captured.capture.entries) == captured.hits == len(inputs)
     assert len(captured.capture.recompiles) >= 4
 
 

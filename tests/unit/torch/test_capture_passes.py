@@ -74,19 +74,19 @@ def detached_between():
 def differentiated_outside(go_back):
     """`go_back(losses, number)` differentiates some of the two losses that the call gave."""
     model = heads()
-    optimizer, given = decaying(model), []
+    optimizer, inputs = decaying(model), []
 
     def arguments(number):
-        if given:
+        if inputs:
             optimizer.zero_grad()
-            go_back(given.pop(), number)
+            go_back(inputs.pop(), number)
             optimizer.step()
         return data(number)
 
     def step(x, y):
         one = F.mse_loss(model["one"](model["body"](x).tanh()), y)
         two = F.mse_loss(model["two"](y @ model["two"].weight.detach()), y)
-        given.append((one, two, model["two"](y @ model["two"].weight.detach()).detach()))
+        inputs.append((one, two, model["two"](y @ model["two"].weight.detach()).detach()))
 
     return step, arguments, lambda: [model, optimizer, missing(model)]
 

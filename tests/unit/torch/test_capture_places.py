@@ -74,15 +74,15 @@ def flops_by_place(rows) -> dict:
 @pytest.mark.slow
 def test_modules_and_passes_are_those_of_torch_compile():
     model, step = training()
-    found = flops_by_place(profiled(step))
+    result = flops_by_place(profiled(step))
     _, compiled_step = training(captured=False)
     theirs = flops_by_place(profiled(compiled_step))
     alike = [(m, "forward") for m in ("first", "first.inner.0", "head")]
     alike += [("first.inner.0", "backward"), ("first.inner.1", "backward")]
     for place in alike:
-        assert found[place] == theirs[place] > 0
-    assert found["head", "backward"] > 0 and found["Model", "forward"] > 0
-    assert found["", "optimizer"] > 10 * sum(p.numel() for p in model.parameters())
+        assert result[place] == theirs[place] > 0
+    assert result["head", "backward"] > 0 and result["Model", "forward"] > 0
+    assert result["", "optimizer"] > 10 * sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.slow
@@ -106,10 +106,10 @@ def test_captured_steps_are_not_advised_to_be_captured():
     with gh.profile(with_stack=True) as prof:
         for _ in range(3):
             step()
-    found = Evidence(prof.trace)
-    assert not [*no_capture(found)]
-    assert any(group.in_graph for group in found.groups)
-    lines = {pause.after for pause in found.pauses} | {g.line for g in found.groups}
+    result = Evidence(prof.trace)
+    assert not [*no_capture(result)]
+    assert any(group.in_graph for group in result.groups)
+    lines = {pause.after for pause in result.pauses} | {g.line for g in result.groups}
     assert all(HERE.match(line) for line in lines if line), lines
 
 
@@ -132,9 +132,9 @@ def test_kernels_have_the_users_lines():
 @pytest.mark.slow
 def test_what_follows_a_break_belongs_to_its_module():
     model, step = training(gh.graph_break)
-    found = flops_by_place(profiled(step))
-    assert found["first.inner.0", "forward"] and found["first", "forward"]
-    assert found["head", "forward"] and found["head", "backward"]
+    result = flops_by_place(profiled(step))
+    assert result["first.inner.0", "forward"] and result["first", "forward"]
+    assert result["head", "forward"] and result["head", "backward"]
 
 
 def raising():

@@ -222,12 +222,12 @@ def test_08_generators_coroutines_and_class_bodies_pass_through():
         return x * 2
 
     with gh.optimize("eager"):
-        made = rows(X)
-        close(next(made), X)
-        close(made.send(X + 1), X + 1)
-        made = rows(X)
-        next(made)
-        close(made.throw(KeyError("k")), X * 3)
+        result = rows(X)
+        close(next(result), X)
+        close(result.send(X + 1), X + 1)
+        result = rows(X)
+        next(result)
+        close(result.throw(KeyError("k")), X * 3)
         close(asyncio.run(one(X)), X * 2)
 
         class Local:
@@ -342,8 +342,8 @@ def test_12_guards_mean_what_python_means():
     graded = gh.optimize("eager")(lambda w: (w * 2, torch.is_grad_enabled()))
     for enabled in (True, False, True, False):
         with torch.set_grad_enabled(enabled):
-            y, seen = graded(X.clone().requires_grad_())
-        assert seen is y.requires_grad is enabled
+            y, value = graded(X.clone().requires_grad_())
+        assert value is y.requires_grad is enabled
     cast = gh.optimize("eager")(lambda a: (a @ a, torch.ones(1)))
     square = torch.ones(3, 3)
     for number in range(6):

@@ -129,7 +129,7 @@ def test_the_gradient_of_scores_has_no_memory_beside_its_own():
 
     classes = torch.randint(0, 512, (64,))
     model = Scores()
-    found = gh.analyze.step(model, None, torch.optim.SGD(model.parameters()), [classes])
+    costs = gh.analyze.step(model, None, torch.optim.SGD(model.parameters()), [classes])
     size = 64 * 512 * 4
     # The parameter, the log-softmax kept for the backward pass, and the gradient.
-    assert 3 * size <= found.peak_bytes < 3.5 * size
+    assert 3 * size <= costs.peak_bytes < 3.5 * size

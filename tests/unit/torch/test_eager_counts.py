@@ -128,8 +128,8 @@ BY_HAND = {
 @pytest.mark.parametrize("name", BY_HAND)
 def test_products_count_as_by_hand(name):
     shapes, function, forward, backward = BY_HAND[name]
-    found = counted(trained(*(leaf(*shape) for shape in shapes), by=function))
-    assert (found["forward"], found.get("backward", 0)) == (forward, backward)
+    result = counted(trained(*(leaf(*shape) for shape in shapes), by=function))
+    assert (result["forward"], result.get("backward", 0)) == (forward, backward)
 
 
 def test_complex_numbers_count_as_the_real_ones_that_they_take():
@@ -140,8 +140,8 @@ def test_complex_numbers_count_as_the_real_ones_that_they_take():
 def test_a_frozen_weight_has_no_gradient_to_count():
     layer = nn.Linear(4, 5)
     layer.requires_grad_(False)
-    found = counted(trained(leaf(3, 4), by=layer))
-    assert found == {"forward": 2 * 3 * 4 * 5, "backward": 2 * 3 * 4 * 5}
+    result = counted(trained(leaf(3, 4), by=layer))
+    assert result == {"forward": 2 * 3 * 4 * 5, "backward": 2 * 3 * 4 * 5}
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -152,21 +152,21 @@ def test_an_lstm_counts_its_products_of_both_passes(bidirectional):
     rows, gates = steps * batch, 4 * hidden
     widths = (wide + hidden) + (ways * hidden + hidden)  # of both layers
     forward = ways * 2 * rows * gates * widths
-    found = counted(trained(leaf(steps, batch, wide), by=lstm))
-    assert found == {"forward": forward, "backward": 2 * forward}
+    result = counted(trained(leaf(steps, batch, wide), by=lstm))
+    assert result == {"forward": forward, "backward": 2 * forward}
 
 
 def test_a_gru_counts_its_products():
     gru = nn.GRU(4, 6)
-    found = counted(lambda: gru(torch.randn(5, 3, 4)))
-    assert found["forward"] == 2 * 5 * 3 * 18 * (4 + 6)
+    result = counted(lambda: gru(torch.randn(5, 3, 4)))
+    assert result["forward"] == 2 * 5 * 3 * 18 * (4 + 6)
 
 
 def test_attention_computes_its_scores_again_in_the_backward_pass():
     q, k, v = (leaf(2, 3, 5, 8) for _ in range(3))
-    found = counted(trained(q, k, v, by=F.scaled_dot_product_attention), "executed")
+    result = counted(trained(q, k, v, by=F.scaled_dot_product_attention), "executed")
     product = 2 * 2 * 3 * 5 * 5 * 8
-    assert found == {"forward": 2 * product, "backward": 4 * product, "recompute": product}
+    assert result == {"forward": 2 * product, "backward": 4 * product, "recompute": product}
 
 
 def test_elements_count_in_the_view_of_all():
@@ -473,11 +473,11 @@ def test_counters_nest_and_end_in_any_order():
 def test_a_mode_of_the_users_stays_where_it_is():
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen = []
+    log = []
 
     class Noting(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(str(func))
+            log.append(str(func))
             return func(*args, **(kwargs or {}))
 
     a, prof = torch.ones(4, 4), gh.profile()
@@ -485,7 +485,7 @@ def test_a_mode_of_the_users_stays_where_it_is():
     with Noting():
         prof.stop()
         a @ a
-    assert seen == ["aten.mm.default"]
+    assert log == ["aten.mm.default"]
     assert not torch._C._len_torch_dispatch_stack()
 
 

@@ -37,7 +37,7 @@ FUNCTIONS = [takes_a_row, factors_a_matrix, labels_behind_a_norm, looks_up_what_
 
 def story(function, grad: bool) -> list:
     """Return what calls give, raise and write; the second and the fourth are refused."""
-    told, norm = [], torch.nn.BatchNorm1d(3)
+    messages, norm = [], torch.nn.BatchNorm1d(3)
     with torch.set_grad_enabled(grad):
         for i in (1, -7, 2, 9, 1):
             x, result = torch.eye(3), None
@@ -45,9 +45,9 @@ def story(function, grad: bool) -> list:
                 result = function(x, torch.tensor([i]), norm)
             except Exception as error:
                 result = type(error), str(error)
-            told.append((result, x, dict(norm.state_dict())))
-            told[-1] = torch.utils._pytree.tree_map(copied, told[-1])
-    return told
+            messages.append((result, x, dict(norm.state_dict())))
+            messages[-1] = torch.utils._pytree.tree_map(copied, messages[-1])
+    return messages
 
 
 def assert_same(got: list, wanted: list) -> None:

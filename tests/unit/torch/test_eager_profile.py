@@ -139,9 +139,9 @@ def test_what_was_there_before_is_told_by_what_it_is():
 
 
 def test_tensors_at_the_peak_have_shapes_and_lines(recorded):
-    made = [t for t in recorded.memory().tensors if t.tag.primitive.startswith("aten::")]
-    assert all(t.spec for t in made)
-    assert any(t.line.startswith(__file__) and t.tag.module == "Block" for t in made)
+    results = [t for t in recorded.memory().tensors if t.tag.primitive.startswith("aten::")]
+    assert all(t.spec for t in results)
+    assert any(t.line.startswith(__file__) and t.tag.module == "Block" for t in results)
 
 
 def test_what_is_kept_for_the_backward_pass_has_a_shape_a_line_and_the_name_of_its_function():

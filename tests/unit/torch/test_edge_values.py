@@ -96,9 +96,9 @@ def test_ends_in_kernels():
     """All cases as one graph."""
 
     def every_case(*arguments):
-        given, results = list(arguments), []
+        inputs, results = list(arguments), []
         for function, make in CASES.values():
-            own, given = given[: counts[make]], given[counts[make] :]
+            own, inputs = inputs[: counts[make]], inputs[counts[make] :]
             result = function(*own)
             results += [result] if isinstance(result, torch.Tensor) else result
         return results
@@ -131,8 +131,8 @@ def test_arange_between_whole_numbers(dtype):
         return [torch.arange(*numbers, dtype=dtype) for numbers in wanted]
 
     with flags.override(strict=True):
-        found = torch.compile(make, backend=glasshouse)()
-    for numbers, x, eager in zip(wanted, found, make(), strict=True):
+        result = torch.compile(make, backend=glasshouse)()
+    for numbers, x, eager in zip(wanted, result, make(), strict=True):
         assert x.dtype == eager.dtype and x.tolist() == pytest.approx(eager.tolist()), numbers
 
 

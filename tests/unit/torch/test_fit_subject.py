@@ -82,13 +82,13 @@ def test_model_states_of_zero_are_the_published_ones():
     answer = gh.estimate.fits(
         model, MasterAdam, data, "32 GB", loss=mean_square, ranks=64, changes=True
     )
-    found = {change.name: change.by_kind for change in answer.changes} | {"": answer.by_kind}
+    result = {change.name: change.by_kind for change in answer.changes} | {"": answer.by_kind}
     one_gradient = 2 * width**2  # is whole until ranks have shared it out, which they do not count
     for name, published in PUBLISHED_STATES_GB.items():
-        states = sum(found[name][kind] for kind in ("parameters", "gradients", "optimizer state"))
+        states = sum(result[name][kind] for kind in ("parameters", "gradients", "optimizer state"))
         states -= one_gradient * name.startswith(("ZeRO 2", "ZeRO 3"))
         assert states / 1e9 == pytest.approx(published, abs=0.05), name
-    assert found["ZeRO 3 on 64 ranks"]["gathered parameters"] == 2 * one_gradient
+    assert result["ZeRO 3 on 64 ranks"]["gathered parameters"] == 2 * one_gradient
     assert not answer
 
 
@@ -117,8 +117,8 @@ def test_the_answer_is_the_analysis_of_the_step():
     model, data = mlp(), [((512, 64), "float32")] * 2
     optimizer, loss = torch.optim.AdamW(model.parameters()), nn.functional.mse_loss
     answer = gh.estimate.fits(model, optimizer, data, "1 KB", loss=loss)
-    found = gh.analyze.step(model, loss, optimizer, data, convention="torch")
-    assert answer.peak_bytes == found.peak_bytes == sum(answer.by_kind.values())
+    costs = gh.analyze.step(model, loss, optimizer, data, convention="torch")
+    assert answer.peak_bytes == costs.peak_bytes == sum(answer.by_kind.values())
     changes = {change.name: change for change in answer.changes}
     assert changes["checkpoints"].peak_bytes < answer.peak_bytes
     halved = sum(p.numel() * 2 for p in model.parameters())

@@ -26,9 +26,9 @@ def argument_of(parameter, seed):
 
 
 def arguments_of(overload):
-    given = [x for x in overload._schema.arguments if x.name != "alpha"]
-    given = [x for x in given if not x.has_default_value() or x.name == "value"]
-    return [argument_of(x, seed) for seed, x in enumerate(given)]
+    operands = [x for x in overload._schema.arguments if x.name != "alpha"]
+    operands = [x for x in operands if not x.has_default_value() or x.name == "value"]
+    return [argument_of(x, seed) for seed, x in enumerate(operands)]
 
 
 def strict(function):
@@ -41,13 +41,13 @@ def strict(function):
 @pytest.mark.parametrize("part", range(4))
 def test_each_operator(part):
     overloads = [x for x in foreach_rules() if "mm" not in str(x) and x not in SCALING]
-    given = [arguments_of(x) for x in overloads][part::4]
+    operands = [arguments_of(x) for x in overloads][part::4]
 
-    def all_of_them(given):
-        return [f(*args) for f, args in zip(overloads[part::4], given, strict=True)]
+    def all_of_them(operands):
+        return [f(*args) for f, args in zip(overloads[part::4], operands, strict=True)]
 
-    expected = all_of_them(given)
-    for overload, got, want in zip(overloads[part::4], strict(all_of_them)(given), expected):
+    expected = all_of_them(operands)
+    for overload, got, want in zip(overloads[part::4], strict(all_of_them)(operands), expected):
         torch.testing.assert_close(got, want, msg=lambda text, name=overload: f"{name}: {text}")
 
 
@@ -63,9 +63,9 @@ def test_gradients_are_unscaled(bad):
     if bad is not None:
         gradients[1][2] = bad
     gradients.append(gradients[0].bfloat16())
-    given = gradients, torch.tensor(0.0), torch.tensor(1 / 48)
+    operands = gradients, torch.tensor(0.0), torch.tensor(1 / 48)
     unscale = torch.ops.aten._amp_foreach_non_finite_check_and_unscale
-    got, want = strict(lambda *x: unscale(*x))(*given), unscale(*given)
+    got, want = strict(lambda *x: unscale(*x))(*operands), unscale(*operands)
     torch.testing.assert_close(got, want, equal_nan=True, rtol=0, atol=0)
 
 
@@ -74,9 +74,9 @@ def test_gradients_are_unscaled(bad):
 @pytest.mark.parametrize("scale", [3.0, 3e38])
 def test_a_scale_is_updated(scale, is_found, steps):
     state = torch.tensor(scale), torch.tensor(steps, dtype=torch.int32)
-    given = *state, torch.tensor(is_found), 2.1, 0.3, 4
+    operands = *state, torch.tensor(is_found), 2.1, 0.3, 4
     update = torch.ops.aten._amp_update_scale
-    got, want = strict(lambda *x: update(*x, *given[3:]))(*given[:3]), update(*given)
+    got, want = strict(lambda *x: update(*x, *operands[3:]))(*operands[:3]), update(*operands)
     torch.testing.assert_close(got, want, rtol=0, atol=0)
 
 
@@ -90,8 +90,8 @@ def test_gradients_are_clipped_in_the_graph(norm_type):
         torch.nn.utils.clip_grads_with_norm_(parameters, 0.1, norm)
         return norm, [x.grad for x in parameters]
 
-    given = tensors(0)
-    torch.testing.assert_close(strict(clipped)(given), clipped(given))
+    operands = tensors(0)
+    torch.testing.assert_close(strict(clipped)(operands), clipped(operands))
 
 
 def test_averages_in_place():

@@ -31,8 +31,8 @@ def compiled_anew(function, **options):
 
 def cache_hits() -> tuple[int, int]:
     """How many graphs came from the cache, and how many did not."""
-    found = counters["aot_autograd"]
-    return found["autograd_cache_hit"], found["autograd_cache_miss"]
+    result = counters["aot_autograd"]
+    return result["autograd_cache_hit"], result["autograd_cache_miss"]
 
 
 class Block(nn.Module):
@@ -70,13 +70,13 @@ def trained(model, x, **options) -> list[torch.Tensor]:
 def test_a_training_step_from_the_cache(options):
     model, x = Block(), torch.randn(2, 3, 5, 5)
     kept = int(not options)  # a budget is planned, and told of, each time
-    made = trained(model, x, options=options)
+    result = trained(model, x, options=options)
     assert cache_hits() == (0, kept)
-    found = trained(model, x, options=options)
+    outcome = trained(model, x, options=options)
     assert cache_hits() == (kept, 0)
-    assert made[1].stride() == found[1].stride()
+    assert result[1].stride() == outcome[1].stride()
     expected = step_of(model, model, x)
-    for a, b, c in zip(made, found, expected):
+    for a, b, c in zip(result, outcome, expected):
         assert torch.equal(a, b)
         torch.testing.assert_close(a, c)
 
@@ -159,8 +159,8 @@ def test_tools_name_modules_and_lines_of_a_graph_from_the_cache():
             with gh.profile() as prof:
                 call(x)
         names = {word for word in str(prof).split() if word[0].isalpha() and "FLOP" not in word}
-        (told,) = (text for text in str(prof).splitlines() if text.startswith("fallback"))
-        tables.append((names, told))
+        (message,) = (text for text in str(prof).splitlines() if text.startswith("fallback"))
+        tables.append((names, message))
     assert tables[0] == tables[1]
     assert {"conv", "norm", "head"} <= tables[0][0]
     assert "aten._linalg_det.default" in tables[0][1] and f"{__file__}:" in tables[0][1]
@@ -352,26 +352,26 @@ def captured_steps(make=Layers, dtype=torch.float32) -> list[torch.Tensor]:
 
 @pytest.mark.slow
 def test_a_captured_step_from_the_cache():
-    made = captured_steps()
+    result = captured_steps()
     hits, misses = cache_hits()
     assert hits == 0 and misses >= 2  # passes, and the update
-    found = captured_steps()
+    outcome = captured_steps()
     assert cache_hits() == (misses, 0)
-    assert all(map(torch.equal, made, found))
+    assert all(map(torch.equal, result, outcome))
     captured_steps(dtype=torch.float64)
     assert cache_hits()[0] == 0
 
 
 @pytest.mark.slow
 def test_a_captured_step_that_was_damaged_on_disk(tmp_path):
-    made = captured_steps()
+    result = captured_steps()
     files = [path for path in (tmp_path / "aotautograd").rglob("*") if path.is_file()]
     assert files
     for path in files:
         path.write_bytes(path.read_bytes()[:-100])
-    found = captured_steps()
+    outcome = captured_steps()
     assert cache_hits()[0] == 0
-    assert all(map(torch.equal, made, found))
+    assert all(map(torch.equal, result, outcome))
 
 
 def scaled(x, y, *words):

@@ -30,33 +30,33 @@ def seeded():
 @pytest.fixture
 def variants(monkeypatch):
     """The keys of sizes that are compiled."""
-    made = []
+    results = []
     compile_variant = runtime.TorchGraphProgram.compile_variant
 
     def noted(self, args):
-        made.append(runtime.key_of(args))
+        results.append(runtime.key_of(args))
         return compile_variant(self, args)
 
     monkeypatch.setattr(runtime.TorchGraphProgram, "compile_variant", noted)
     with flags.override(compile="auto"):
-        yield made
+        yield results
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_torch_compile_makes_a_few_programs(dynamic, variants):
-    found = loop(torch.compile(step, backend="glasshouse", dynamic=dynamic))
+    result = loop(torch.compile(step, backend="glasshouse", dynamic=dynamic))
     assert 1 <= len(variants) <= MOST
-    torch.testing.assert_close(found, loop(step), rtol=2e-4, atol=2e-5)
+    torch.testing.assert_close(result, loop(step), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.slow
 def test_optimize_makes_a_few_programs(variants):
     before = gh.capture.counters["captures"]
-    found = loop(gh.optimize(step))
+    result = loop(gh.optimize(step))
     assert len(variants) <= MOST
     assert gh.capture.counters["captures"] - before <= MOST
-    torch.testing.assert_close(found, loop(step), rtol=2e-4, atol=2e-5)
+    torch.testing.assert_close(result, loop(step), rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -86,9 +86,9 @@ def test_gradients_are_eagers_for_every_size(variants):
         x = torch.randn(n, 3, 8, 8, generator=seeded()).requires_grad_()
         for _ in range(5 if n > 4 else 1):
             value = compiled(x, weight)
-        found = torch.autograd.grad(value, (x, weight))
+        result = torch.autograd.grad(value, (x, weight))
         expected = torch.autograd.grad(loss(x, weight), (x, weight))
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -96,6 +96,6 @@ def test_gradients_are_eagers_for_every_size(variants):
 def test_options_that_only_programs_fulfil_compile_each_size(options, variants):
     compiled = torch.compile(step, backend="glasshouse", dynamic=True, options=options)
     for n in (2, 3, 4, 5):
-        found = compiled(torch.ones(n, 4), torch.ones(4, 4))
-        np.testing.assert_allclose(found, step(torch.ones(n, 4), torch.ones(4, 4)), rtol=1e-2)
+        result = compiled(torch.ones(n, 4), torch.ones(4, 4))
+        np.testing.assert_allclose(result, step(torch.ones(n, 4), torch.ones(4, 4)), rtol=1e-2)
     assert len(variants) == 4

@@ -82,10 +82,10 @@ AGAIN = (lowering.GraphLowering, "run"), (graph_cache, "unpack")
 @pytest.mark.slow
 def test_a_step_is_found_without_lowering_and_without_nodes(monkeypatch):
     model = Words()
-    made = step_of(model, WORDS)
+    result = step_of(model, WORDS)
     forbid(monkeypatch, *AGAIN)
-    found = step_of(model, WORDS)
-    for a, b in zip(made, found, strict=True):
+    outcome = step_of(model, WORDS)
+    for a, b in zip(result, outcome, strict=True):
         assert torch.equal(a, b)
 
 
@@ -93,9 +93,9 @@ def test_a_step_is_found_without_lowering_and_without_nodes(monkeypatch):
 def test_without_the_cache_the_step_is_the_same(monkeypatch):
     model = Words()
     step_of(model, WORDS)
-    found = step_of(model, WORDS)
+    result = step_of(model, WORDS)
     monkeypatch.setattr(runtime, "key_of_lowering", lambda *_: "")
-    for a, b in zip(step_of(model, WORDS), found, strict=True):
+    for a, b in zip(step_of(model, WORDS), result, strict=True):
         assert torch.equal(a, b)
 
 
@@ -103,22 +103,22 @@ def test_without_the_cache_the_step_is_the_same(monkeypatch):
 @pytest.mark.parametrize("what", [b"", b"no pickle", None])
 def test_a_damaged_entry_is_a_slower_start(own_cache, what):
     model = Words()
-    made = step_of(model, WORDS)
+    result = step_of(model, WORDS)
     for path in own_cache.glob("*.code"):
         if what is None:
             path.unlink()
         else:
             path.write_bytes(what)
-    for a, b in zip(made, step_of(model, WORDS), strict=True):
+    for a, b in zip(result, step_of(model, WORDS), strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.slow
 def test_code_that_is_gone_is_made_again(monkeypatch):
     model = Words()
-    made = step_of(model, WORDS)
+    result = step_of(model, WORDS)
     monkeypatch.setattr(program, "find_stored", lambda *_: None)
-    for a, b in zip(made, step_of(model, WORDS), strict=True):
+    for a, b in zip(result, step_of(model, WORDS), strict=True):
         assert torch.equal(a, b)
 
 
@@ -148,7 +148,7 @@ def test_sizes_options_and_the_table_tell_lowered_graphs_apart(monkeypatch):
 
 @pytest.mark.slow
 def test_tools_name_modules_of_a_lowered_graph_from_the_disk(monkeypatch):
-    model, told = Words().eval(), []
+    model, messages = Words().eval(), []
     for _ in range(2):
         with torch.no_grad():
             call = anew(model)
@@ -156,10 +156,10 @@ def test_tools_name_modules_of_a_lowered_graph_from_the_disk(monkeypatch):
             with gh.profile() as prof, gh.FlopCounter(model) as counter:
                 call(WORDS)
         names = {word for word in str(prof).split() if word[0].isalpha() and "FLOP" not in word}
-        told.append((names, counter.total(), str(counter)))
+        messages.append((names, counter.total(), str(counter)))
         forbid(monkeypatch, *AGAIN)
-    assert told[0] == told[1]
-    assert {"rows", "layers"} <= told[0][0]
+    assert messages[0] == messages[1]
+    assert {"rows", "layers"} <= messages[0][0]
 
 
 @pytest.mark.slow

@@ -125,9 +125,9 @@ def test_a_value_that_is_kept_twice_is_shared():
         y = torch.sin(x)
         return (torch.exp(y) * torch.cos(y.t() * w)).sum()
 
-    given = [torch.randn(5, 5, requires_grad=True) for _ in range(2)]
-    ours = torch.autograd.grad(torch.compile(function, backend="glasshouse")(*given), given)
-    for x, y in zip(ours, torch.autograd.grad(function(*given), given), strict=True):
+    inputs = [torch.randn(5, 5, requires_grad=True) for _ in range(2)]
+    ours = torch.autograd.grad(torch.compile(function, backend="glasshouse")(*inputs), inputs)
+    for x, y in zip(ours, torch.autograd.grad(function(*inputs), inputs), strict=True):
         torch.testing.assert_close(x, y)
 
 
@@ -151,15 +151,15 @@ def test_a_result_that_is_kept_too_is_one_tensor_as_in_eager(function, written):
     """Who writes to it before the backward pass is told, or has it copied."""
     x, ends = torch.linspace(-2, 2, 20).reshape(4, 5), []
     for call in (function, torch.compile(function, backend="glasshouse")):
-        given = x.clone().requires_grad_()
+        inputs = x.clone().requires_grad_()
         with gh.FlopCounter() as counter:
-            results = call(given)
+            results = call(inputs)
         results = results if isinstance(results, tuple) else (results,)
         if written:
             results[0].zero_()
         try:
             results[-1].sum().backward()
-            ends.append(given.grad)
+            ends.append(inputs.grad)
         except RuntimeError as error:
             assert written and "modified by an inplace operation" in str(error)
             ends.append(None)

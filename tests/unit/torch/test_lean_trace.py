@@ -46,7 +46,7 @@ def test_who_has_no_local_map_imports_none(monkeypatch):
 
 def test_the_latency_of_guards_is_measured_for_a_log(monkeypatch):
     asked = []
-    measured = lean_trace.GUARD_LATENCY._replace(original=lambda *given: asked.append(given))
+    measured = lean_trace.GUARD_LATENCY._replace(original=lambda *inputs: asked.append(inputs))
     monkeypatch.setattr(lean_trace, "GUARD_LATENCY", measured)
     monkeypatch.setattr(lean_trace.trace_log, "handlers", [])
     assert lean_trace.latency_if_logged(1, 2, 3) == 0
@@ -66,10 +66,10 @@ def test_functions_of_lines_are_looked_for_where_a_log_tells_them(monkeypatch):
 
 
 def test_all_is_there_while_a_program_is_traced_for_us_and_no_longer():
-    before, seen = pieces(), []
+    before, log = pieces(), []
 
     def look(module, inputs):
-        seen.append(pieces())
+        log.append(pieces())
         return module.forward
 
     x = torch.ones(3)
@@ -77,8 +77,8 @@ def test_all_is_there_while_a_program_is_traced_for_us_and_no_longer():
     torch.compile(torch.cos, backend=look)(x)
     look.traced_otherwise = True
     torch.compile(torch.tan, backend=look)(x)
-    assert seen[0] == before == pieces()
-    assert all(a != b for a, b in zip(seen[1], before, strict=True))
+    assert log[0] == before == pieces()
+    assert all(a != b for a, b in zip(log[1], before, strict=True))
 
 
 def test_a_setting_that_a_user_made_is_read():

@@ -167,13 +167,13 @@ def test_programs_for_many_sizes_are_bounded_and_advice_is_given(monkeypatch):
     monkeypatch.setattr(runtime, "MOST_VARIANTS", 3)
     monkeypatch.setattr("glasshouse.torch.backend.graph_cache.TorchGraphProgram", Kept)
     function = compiled(lambda x: x * 2 + 1, dynamic=True)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         for n in range(2, 9):
             x = torch.randn(n, 3)
             torch.testing.assert_close(function(x), x * 2 + 1)
     assert len(programs) == 1 and len(programs[0].variants) == 3
-    assert sum("Pad inputs" in str(warning.message) for warning in told) == 1
+    assert sum("Pad inputs" in str(warning.message) for warning in messages) == 1
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_a_traced_module_computes_what_the_model_does():
     model, x, ids = Branching(), torch.randn(2, 3, 4), torch.tensor([0, 1, 2, 0, 1, 2])
     gm = trace(model, {"x": x, "ids": ids}, {"times": 3})
     assert isinstance(gm, torch.fx.GraphModule)
-    found, expected = gm(x, ids), model(x, ids, times=3)
-    assert torch.equal(found["out"], expected["out"]) and found["size"] == 6
+    result, expected = gm(x, ids), model(x, ids, times=3)
+    assert torch.equal(result["out"], expected["out"]) and result["size"] == 6
     assert "flatten" in names(gm) and "masked_fill" in names(gm) and "arange" in names(gm)
     assert not {"getattr_1", "dim", "size"} & set(names(gm))
     assert all(p is q for p, q in zip(model.parameters(), gm.parameters(), strict=False))
@@ -161,9 +161,9 @@ def test_exact_flops_are_those_of_a_counter():
 
 
 def colossal(model, *shapes):
-    given = [(shape, "float32") for shape in shapes]
-    gm = trace(model, given)
-    return profile(gm, *given, convention="colossal")
+    inputs = [(shape, "float32") for shape in shapes]
+    gm = trace(model, inputs)
+    return profile(gm, *inputs, convention="colossal")
 
 
 def test_colossal_counts_by_its_formulas():

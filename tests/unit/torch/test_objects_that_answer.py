@@ -61,8 +61,8 @@ def outcome(fn, x, o):
         result = fn(x, o)
     except Exception as error:
         result = f"{type(error).__name__}: {error}".split(" at 0x")[0]
-    found = result if isinstance(result, tuple) else (result,)
-    shown = [y.tolist() if isinstance(y, torch.Tensor) else str(y) for y in found]
+    answer = result if isinstance(result, tuple) else (result,)
+    shown = [y.tolist() if isinstance(y, torch.Tensor) else str(y) for y in answer]
     return shown, list(LOG)
 
 

@@ -79,10 +79,10 @@ def results_and_gradients(call, layer, inputs, used=None) -> list:
     return [*results, *torch.autograd.grad(loss, leaves, allow_unused=True)]
 
 
-def assert_same(found: list, expected: list) -> None:
+def assert_same(result: list, expected: list) -> None:
     """Values are close, and lie in memory alike."""
-    assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected, strict=True):
+    assert len(result) == len(expected)
+    for mine, theirs in zip(result, expected, strict=True):
         if theirs is None:
             assert mine is None or not mine.any()
         else:
@@ -115,9 +115,9 @@ def in_dtype(value, dtype):
 
 
 @torch.no_grad()
-def errors(found: list, exact: list) -> list[float]:
+def errors(result: list, exact: list) -> list[float]:
     """How far values are from the exact ones, by their norms."""
-    pairs = [(x, y) for x, y in zip(found, exact, strict=True) if y is not None]
+    pairs = [(x, y) for x, y in zip(result, exact, strict=True) if y is not None]
     return [((x.double() - y).norm() / y.norm()).item() for x, y in pairs]
 
 
@@ -243,14 +243,14 @@ def test_training_steps_follow_eager_with_copies_and_loaded_states():
             return self.tags(self.lstm(self.words(words))[0])
 
     def losses(model, call) -> list:
-        optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.5), []
+        optimizer, log = torch.optim.SGD(model.parameters(), lr=0.5), []
         for _ in range(5):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(call(words).flatten(0, 1), tags.flatten())
             loss.backward()
             optimizer.step()
-            seen.append(loss.item())
-        return seen
+            log.append(loss.item())
+        return log
 
     words, tags = torch.randint(0, 20, (BATCH, STEPS)), torch.randint(0, 3, (BATCH, STEPS))
     mine = Tagger()
@@ -308,8 +308,8 @@ def test_layers_are_captured_behind_a_reset():
     for _ in range(3):
         torch._dynamo.reset()
         assert_same(flat(compiled(layer)(x)), flat(layer(x)))
-    told = callback_handler.start_callbacks.count(while_traced.trace_starts)
-    assert told == callback_handler.end_callbacks.count(while_traced.trace_ends) == 1
+    count = callback_handler.start_callbacks.count(while_traced.trace_starts)
+    assert count == callback_handler.end_callbacks.count(while_traced.trace_ends) == 1
 
 
 def test_loops_that_the_user_has_taken_apart_are():
@@ -339,10 +339,10 @@ def test_layers_of_the_operators_own_bodies_are_eagers(name):
     direction = recurrent.KERNELS[operator]
 
     def call(x, states):
-        given = states if isinstance(states, tuple) else (states,)
+        inputs = states if isinstance(states, tuple) else (states,)
         numbers = (layer.bias, layer.num_layers, layer.dropout, layer.training)
         numbers += (layer.bidirectional, layer.batch_first)
-        return recurrent.run_layers(direction, x, given, layer._flat_weights, *numbers)
+        return recurrent.run_layers(direction, x, inputs, layer._flat_weights, *numbers)
 
     mine = results_and_gradients(call, layer, [x, states])
     assert_same(mine, results_and_gradients(layer, layer, [x, states]))
@@ -368,6 +368,6 @@ def test_operators_say_of_tensors_without_contents_what_they_give():
         torch.randn(BATCH, 2),
         torch.randn(BATCH, WIDTH),
     )
-    given = gates, h, c, layer.weight_hh_l0.detach(), layer.weight_hr_l0.detach()
+    inputs = gates, h, c, layer.weight_hh_l0.detach(), layer.weight_hr_l0.detach()
     for reverse in (False, True):
-        torch.library.opcheck(recurrent.lstm_loop, (*given, reverse))
+        torch.library.opcheck(recurrent.lstm_loop, (*inputs, reverse))

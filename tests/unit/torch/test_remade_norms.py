@@ -132,8 +132,8 @@ def kept(monkeypatch):
     run = variant.CompiledVariant.run
 
     def told(self, args):
-        given = (x for x in args if isinstance(x, torch.Tensor) and x.ndim == 4)
-        shapes.extend(tuple(x.shape) for x in given if x.shape[:2] == (2, CHANNELS))
+        images = (x for x in args if isinstance(x, torch.Tensor) and x.ndim == 4)
+        shapes.extend(tuple(x.shape) for x in images if x.shape[:2] == (2, CHANNELS))
         return run(self, args)
 
     monkeypatch.setattr(variant.CompiledVariant, "run", told)

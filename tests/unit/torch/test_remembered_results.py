@@ -82,8 +82,8 @@ def test_layers_that_are_alike_are_worked_out_once(monkeypatch):
         loss = torch.nn.functional.mse_loss
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         asked.clear()
-        found = gh.analyze.step(model, loss, optimizer, data, convention="torch")
-        return len(asked), found.counter.total()
+        costs = gh.analyze.step(model, loss, optimizer, data, convention="torch")
+        return len(asked), costs.counter.total()
 
     (few, flops), (many, more) = calls_of(3), calls_of(9)
     assert more > 2 * flops and many - few < few

@@ -97,9 +97,9 @@ def test_every_operation_that_writes_does_so_as_to_eager_tensors(fn):
     compiled, tried = torch.compile(fn, **BACKEND), 0
     for overload, argument in operations():
         mine, theirs = compiled(x), fn(x)
-        found = outcome(overload, argument, mine[0], mine)
+        result = outcome(overload, argument, mine[0], mine)
         expected = outcome(overload, argument, theirs[0], theirs)
-        assert repr(found) == repr(expected), overload  # where nan is as nan
+        assert repr(result) == repr(expected), overload  # where nan is as nan
         tried += type(expected) is list
     assert tried > 300
 

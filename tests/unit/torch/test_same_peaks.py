@@ -98,8 +98,8 @@ def test_a_profile_has_the_predicted_peak(name, how, number, own_memory):
     torch._dynamo.reset()
     model, x = PROGRAMS[name]()
     optimizer = OPTIMIZERS[number](model.parameters())
-    given = model, loss_of, optimizer, [x]
-    found = gh.analyze.step(*given, steps=3, convention=CONVENTIONS[how])
+    arguments = model, loss_of, optimizer, [x]
+    costs = gh.analyze.step(*arguments, steps=3, convention=CONVENTIONS[how])
     run = torch.compile(model, backend="glasshouse") if how == "compiled" else model
 
     def step():
@@ -117,4 +117,4 @@ def test_a_profile_has_the_predicted_peak(name, how, number, own_memory):
         for _ in range(2):
             step()
             prof.step()
-    assert prof.memory().peak_bytes == found.peaks[-1]
+    assert prof.memory().peak_bytes == costs.peaks[-1]

@@ -107,9 +107,9 @@ def test_a_long_hole_at_the_end_goes_back_to_the_system():
 @pytest.mark.parametrize("sizes", [(3072, 3072, 64), (64, 3000, 3200)])
 def test_new_bytes_are_those_of_page_faults(sizes):
     """Weights are above what any threshold grows to, whatever the process did before."""
-    given = json.dumps([sizes, "AdamW"])
+    inputs = json.dumps([sizes, "AdamW"])
     run = subprocess.run(
-        [sys.executable, "-c", STEPS, given], capture_output=True, text=True, check=True
+        [sys.executable, "-c", STEPS, inputs], capture_output=True, text=True, check=True
     )
     predicted, measured = json.loads(run.stdout)
     assert predicted > 10 * MIB

@@ -13,8 +13,8 @@ TOOLS = Path(__file__).parents[3] / "tools" / "documents"
 
 
 def test_the_page_of_operators_is_made_from_the_table():
-    made = runpy.run_path(str(TOOLS / "make_torch_docs.py"))
-    assert made["PAGE"].read_text() == made["page"]()
+    tool = runpy.run_path(str(TOOLS / "make_torch_docs.py"))
+    assert tool["PAGE"].read_text() == tool["page"]()
 
 
 def test_entries_are_operators():
@@ -27,11 +27,11 @@ def test_entries_are_operators():
             continue
         if name.startswith("glasshouse."):
             packet, overload = name.removeprefix("glasshouse."), "default"
-            found = getattr(torch.ops.glasshouse, packet, None)
+            result = getattr(torch.ops.glasshouse, packet, None)
         else:
             packet, _, overload = name.partition(".")
-            found = getattr(torch.ops.aten, packet, None)
-        if found is None or overload not in found.overloads():
+            result = getattr(torch.ops.aten, packet, None)
+        if result is None or overload not in result.overloads():
             unknown.append(name)
     assert unknown == []
 

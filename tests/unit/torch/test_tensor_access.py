@@ -20,11 +20,11 @@ def access():
 
 def calls(inputs, outputs=()):
     """(the extension's call, its table), (the twin's, its table)."""
-    made = access()
+    result = access()
     c, python = (ctypes.c_int64 * 8)(), (ctypes.c_int64 * 8)()
     return (
-        (made.make_call(ctypes.addressof(c), inputs, list(outputs)), c),
-        (made.PythonTensorCall(ctypes.addressof(python), inputs, list(outputs)), python),
+        (result.make_call(ctypes.addressof(c), inputs, list(outputs)), c),
+        (result.PythonTensorCall(ctypes.addressof(python), inputs, list(outputs)), python),
     )
 
 
@@ -96,12 +96,12 @@ def test_results_lie_where_the_table_says_and_are_freed_with_the_tensor():
 
 
 def test_results_may_be_written_to_what_is_there():
-    for made in (torch.zeros(8, 3), torch.zeros(3, 8).T, torch.nn.Parameter(torch.zeros(8, 3))):
-        given = made[2:6] if type(made) is torch.Tensor else made
-        outputs = [(0, torch.float32, tuple(given.shape), (3, 1), given.nbytes)]
+    for value in (torch.zeros(8, 3), torch.zeros(3, 8).T, torch.nn.Parameter(torch.zeros(8, 3))):
+        inputs = value[2:6] if type(value) is torch.Tensor else value
+        outputs = [(0, torch.float32, tuple(inputs.shape), (3, 1), inputs.nbytes)]
         for call, table in calls([], outputs):
-            (result,) = call.results([given])
-            assert result is given and table[0] == given.data_ptr()
+            (result,) = call.results([inputs])
+            assert result is inputs and table[0] == inputs.data_ptr()
 
 
 def test_sharing_is_equal_only_where_the_slow_twin_is():

@@ -86,14 +86,14 @@ def test_saved_tensors_hooks_are_a_mode(native):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries have other names")
 def test_c_functions_tell_modes():
-    found = mode_readers.found_readers()
-    assert found.keys() == mode_readers.READERS.keys()
+    result = mode_readers.found_readers()
+    assert result.keys() == mode_readers.READERS.keys()
     for key, reader in mode_readers.READERS.items():
-        ask = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(found[key][0])
-        told = [ask(reader.argument) & reader.mask]
+        ask = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(result[key][0])
+        bits = [ask(reader.argument) & reader.mask]
         with reader.changed():
-            told.append(ask(reader.argument) & reader.mask)
-        assert told[0] != told[1], reader.symbol
+            bits.append(ask(reader.argument) & reader.mask)
+        assert bits[0] != bits[1], reader.symbol
 
 
 def test_a_c_function_that_tells_something_else_is_not_asked():

@@ -99,8 +99,8 @@ def test_steps_of_pytorch_are_named_in_traces_with_the_users_line(tmp_path):
     assert any("matmul" in str(name) for name in names)  # ours, in the same trace
     lines, first = inspect.getsourcelines(Net.forward)
     line = first + next(i for i, text in enumerate(lines) if "linalg" in text)
-    (told,) = (text for text in str(prof).splitlines() if text.startswith("fallback"))
-    assert "aten.linalg_qr.default" in told and f"{__file__}:{line}" in told
+    (message,) = (text for text in str(prof).splitlines() if text.startswith("fallback"))
+    assert "aten.linalg_qr.default" in message and f"{__file__}:{line}" in message
 
 
 def test_steps_name_the_modules_that_they_work_for():

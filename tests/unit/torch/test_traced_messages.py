@@ -132,8 +132,8 @@ def test_order_with_what_breaks_the_graph(messages):
         log.info("behind")
         return x.cos()
 
-    texts = [told[1] for told in messages.of(function, torch.ones(2))]
-    assert [told[1] for told in messages.of(compiled(function), torch.ones(2))] == texts
+    texts = [line[1] for line in messages.of(function, torch.ones(2))]
+    assert [line[1] for line in messages.of(compiled(function), torch.ones(2))] == texts
 
 
 def test_a_message_before_an_error(messages):

@@ -38,7 +38,7 @@ def array_function(name: str):
 def twins() -> dict:
     """Elementwise operators with an entry, which need tensors alone, with our functions of the same
     names."""
-    found = {}
+    results = {}
     for entry in sorted(TABLE):
         name, _, overload = entry.partition(".")
         packet = getattr(torch.ops.aten, name, None)
@@ -47,8 +47,8 @@ def twins() -> dict:
             continue
         needed = [x for x in op._schema.arguments if not x.has_default_value()]
         if all(str(x.type) == "Tensor" for x in needed) and len(needed) <= 2:
-            found[name] = op, len(needed), array_function(name)
-    return found
+            results[name] = op, len(needed), array_function(name)
+    return results
 
 
 TWINS = twins()
@@ -84,26 +84,26 @@ def operands(name: str, count: int, dtype) -> list[torch.Tensor]:
     return [x[fits], y[fits]]
 
 
-def eager(name: str, op, given) -> torch.Tensor:
+def eager(name: str, op, inputs) -> torch.Tensor:
     """The operator's result. Of gelu element by element: its vector kernels for AVX-512 make NaN of
     infinity, those for AVX2 and the scalar ones do not."""
-    return torch.stack([op(x) for x in given[0]]) if name == "gelu" else op(*given)
+    return torch.stack([op(x) for x in inputs[0]]) if name == "gelu" else op(*inputs)
 
 
 def calls_of(dtype) -> dict:
     """(operator, operands, what eager gives, our function) of the twins that take a dtype."""
     calls = {}
     for name, (op, count, function) in TWINS.items():
-        given = operands(name, count, dtype)
+        inputs = operands(name, count, dtype)
         try:
-            calls[name] = op, given, eager(name, op, given), function
+            calls[name] = op, inputs, eager(name, op, inputs), function
         except RuntimeError:  # eager does not take it
             continue
         if name == "div" and dtype is not torch.bool:
             for mode in ("floor", "trunc"):
                 call = partial(torch.div, rounding_mode=mode)
                 ours = partial(gh.div, rounding_mode=mode)
-                calls[f"div, {mode}"] = call, given, call(*given), ours
+                calls[f"div, {mode}"] = call, inputs, call(*inputs), ours
     return calls
 
 
@@ -129,9 +129,9 @@ def test_entries(dtype, compile):
     def every_call(operands):
         return {name: call(*operands[name]) for name, (call, *_) in calls.items()}
 
-    given = {name: given for name, (_, given, *_) in calls.items()}
+    inputs = {name: inputs for name, (_, inputs, *_) in calls.items()}
     with flags.override(compile=compile):
-        got = torch.compile(every_call, backend=glasshouse, dynamic=False)(given)
+        got = torch.compile(every_call, backend=glasshouse, dynamic=False)(inputs)
     for name, (_, _, want, _) in calls.items():
         assert got[name].dtype == want.dtype, name
         assert_same(name, got[name], want)
@@ -139,11 +139,11 @@ def test_entries(dtype, compile):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_array_functions(dtype):
-    for name, (_, given, want, function) in calls_of(dtype).items():
+    for name, (_, inputs, want, function) in calls_of(dtype).items():
         if name in OTHERWISE or name == "div, floor":  # which is `floor_divide`
             continue
         try:
-            got = function(*(gh.asarray(to_array(x)) for x in given)).numpy()
+            got = function(*(gh.asarray(to_array(x)) for x in inputs)).numpy()
         except DTypeError:  # the array function takes no such dtype
             continue
         assert_same(name, from_array(got.copy()).to(want.dtype), want)

@@ -38,8 +38,8 @@ def inputs_of(rows: int = 5) -> list:
 
 def gradients(call, use, rows: int = 5) -> list:
     """Those of the model's parameters."""
-    _, weight, bias, _ = given = inputs_of(rows)
-    use(*call(*given)).backward()
+    _, weight, bias, _ = inputs = inputs_of(rows)
+    use(*call(*inputs)).backward()
     return [weight.grad, bias.grad]
 
 

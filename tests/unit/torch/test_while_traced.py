@@ -25,13 +25,13 @@ pytestmark = [
 def collects_while_traced():
     """Whether garbage is collected in each trace; seen after our own callback."""
     torch._dynamo.reset()
-    seen = []
+    log = []
 
     def look(*_told):
-        seen.append(gc.isenabled())
+        log.append(gc.isenabled())
 
     callback_handler.register_start_callback(look)
-    yield seen
+    yield log
     callback_handler.remove_start_callback(look)
 
 
@@ -42,8 +42,8 @@ def program(x):
 @pytest.mark.parametrize("options", [{}, {"options": {"threads": 1}}])
 def test_garbage_waits_while_a_program_is_traced_for_us(collects_while_traced, options):
     x = torch.ones(3)
-    found = torch.compile(program, backend=glasshouse, **options)(x)
-    torch.testing.assert_close(found, program(x))
+    result = torch.compile(program, backend=glasshouse, **options)(x)
+    torch.testing.assert_close(result, program(x))
     assert collects_while_traced == [False]
     assert gc.isenabled()
 
@@ -82,14 +82,14 @@ def nothing_frozen():
 
 
 def test_what_survives_a_trace_counts_as_long_lived(nothing_frozen):
-    made = [[] for _ in range(3)]
+    results = [[] for _ in range(3)]
     gc.disable()
     try:
         while_traced.Heap().make_old()
         young = {id(x) for generation in (0, 1) for x in gc.get_objects(generation)}
     finally:
         gc.enable()
-    assert not young.intersection(map(id, made))
+    assert not young.intersection(map(id, results))
     assert gc.get_freeze_count() == 0
 
 

@@ -14,14 +14,14 @@ SIZE = 64, 65  # more than a result has that no manager hands out
 @pytest.fixture
 def in_place(monkeypatch):
     """How many outputs of each Program lie in inputs."""
-    found, original = [], CompiledVariant.find_in_place
+    results, original = [], CompiledVariant.find_in_place
 
     def find(self, inputs):
-        found.append(original(self, inputs))
-        return found[-1]
+        results.append(original(self, inputs))
+        return results[-1]
 
     monkeypatch.setattr(CompiledVariant, "find_in_place", find)
-    return found
+    return results
 
 
 def momentum(p, g, m, rate):
@@ -70,10 +70,10 @@ CASES = [
 def test_inputs_get_what_eager_gives_them(fn, count, expected, layout, in_place):
     def tensors():
         torch.manual_seed(0)
-        made = [torch.rand(2, 8, *SIZE) for _ in range(count)]
+        results = [torch.rand(2, 8, *SIZE) for _ in range(count)]
         if layout == "channels_last":
-            made = [x.contiguous(memory_format=torch.channels_last) for x in made]
-        return [x[..., 1:] if layout == "with gaps" else x for x in made]
+            results = [x.contiguous(memory_format=torch.channels_last) for x in results]
+        return [x[..., 1:] if layout == "with gaps" else x for x in results]
 
     mine, theirs = tensors(), tensors()
     compiled = torch.compile(fn, backend="glasshouse", options={"strict": True})

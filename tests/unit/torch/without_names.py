@@ -69,10 +69,10 @@ def ended(program, path: str) -> str:
             torch.testing.assert_close(a, b)
         return RAN
     except Exception as error:
-        seen, text = error, ""
-        while seen is not None and "MissingNameError" not in type(seen).__name__:
-            seen = getattr(seen, "inner_exception", None) or seen.__cause__ or seen.__context__
-        text = "" if seen is None else str(seen)
+        cause, text = error, ""
+        while cause is not None and "MissingNameError" not in type(cause).__name__:
+            cause = getattr(cause, "inner_exception", None) or cause.__cause__ or cause.__context__
+        text = "" if cause is None else str(cause)
         named = path.replace(":", ".") in text and torch.__version__ in text
         return REFUSED if named else traceback.format_exc()[-2000:]
 
@@ -91,8 +91,8 @@ def without(path: str) -> dict:
     names.is_there = is_there_but_one
     flags.debug, sys.stdout = 1, StringIO()
     ends = {x.__name__: ended(x, path) for x in (compiled_call, captured_step)}
-    told = f"has no {path.replace(':', '.')}," in sys.stdout.getvalue()
-    return {"path": path, "told": told, "found": names.NAMES[path].is_found, **ends}
+    is_named = f"has no {path.replace(':', '.')}," in sys.stdout.getvalue()
+    return {"path": path, "told": is_named, "found": names.NAMES[path].is_found, **ends}
 
 
 def in_fork(function, *args):

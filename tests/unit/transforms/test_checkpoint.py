@@ -61,12 +61,12 @@ def test_closed_over_tensors_get_gradients():
 def test_hooks_of_closed_over_tensors_run_once():
     """And see what comes from inside and outside together."""
     x, w = leaves()
-    seen = []
+    log = []
     product = x @ w
-    product.register_hook(lambda g: seen.append(g.numpy()))
+    product.register_hook(lambda g: log.append(g.numpy()))
     y = gh.checkpoint(lambda v: (product * v).exp())(gh.asarray(2.0, dtype=product.dtype)) + product
     y.sum().backward()
-    assert len(seen) == 1 and np.allclose(seen[0], 2 * np.exp(2 * product.numpy()) + 1)
+    assert len(log) == 1 and np.allclose(log[0], 2 * np.exp(2 * product.numpy()) + 1)
 
 
 def test_cotangents_are_added_in_the_order_without_a_region():

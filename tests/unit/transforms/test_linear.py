@@ -9,8 +9,8 @@ from glasshouse.base import Spec
 
 
 def test_eval_shape_computes_nothing_and_takes_specs():
-    found = gh.eval_shape(lambda x, w: {"y": x @ w}, Spec((2, 3), gh.float32), gh.zeros((3, 5)))
-    assert found == {"y": Spec((2, 5), gh.float32)}
+    result = gh.eval_shape(lambda x, w: {"y": x @ w}, Spec((2, 3), gh.float32), gh.zeros((3, 5)))
+    assert result == {"y": Spec((2, 5), gh.float32)}
 
 
 def test_a_linearized_function_is_the_derivative():

@@ -85,8 +85,8 @@ def test_branches_that_differ_are_refused():
 
 def test_switch_clamps_its_index():
     fns = [gh.sin, gh.square, gh.exp]
-    found = [gh.switch(gh.tensor(i), fns, gh.tensor(3.0)).item() for i in range(-1, 5)]
-    np.testing.assert_allclose(found, [np.sin(3)] * 2 + [9.0] + [np.exp(3)] * 3, rtol=1e-6)
+    results = [gh.switch(gh.tensor(i), fns, gh.tensor(3.0)).item() for i in range(-1, 5)]
+    np.testing.assert_allclose(results, [np.sin(3)] * 2 + [9.0] + [np.exp(3)] * 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("begin, steps", [(3, 6), (200, 0)])
@@ -98,8 +98,8 @@ def test_while_loop_ends_by_its_condition(begin, steps):
 
 
 def test_while_loop_under_vmap_stops_for_each_example():
-    found = gh.vmap(lambda x: gh.while_loop(lambda c: c < 100, lambda c: c * 2, x))
-    assert found(gh.tensor([1, 3, 200])).tolist() == [128, 192, 200]
+    result = gh.vmap(lambda x: gh.while_loop(lambda c: c < 100, lambda c: c * 2, x))
+    assert result(gh.tensor([1, 3, 200])).tolist() == [128, 192, 200]
 
 
 def test_while_loop_has_forward_mode_and_refuses_reverse_mode():
@@ -124,8 +124,8 @@ def test_random_numbers_differ_from_step_to_step():
     def step(c):
         return c[0] + 1, c[1].at[c[0]].set(gh.random.uniform(()))
 
-    _, drawn = gh.while_loop(lambda c: c[0] < 4, step, (gh.tensor(0), gh.zeros(4)))
-    assert len(set(drawn.tolist())) == 4
+    _, samples = gh.while_loop(lambda c: c[0] < 4, step, (gh.tensor(0), gh.zeros(4)))
+    assert len(set(samples.tolist())) == 4
 
 
 def test_loops_nest():
@@ -141,5 +141,7 @@ def test_a_loop_and_a_condition_are_one_program():
     with gh.backends.use("lazy"):
         x = gh.while_loop(lambda c: c < 50.0, lambda c: c * 1.5, gh.tensor(2.0))
         y = gh.cond(x > 60, gh.sin, gh.cos, x)
-        made = program.compiled(record.describe(record.with_ancestors([y.payload]), [y.payload]))
-    assert not made.hosts
+        kernel_program = program.compiled(
+            record.describe(record.with_ancestors([y.payload]), [y.payload])
+        )
+    assert not kernel_program.hosts

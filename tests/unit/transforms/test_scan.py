@@ -124,11 +124,11 @@ def test_results_are_those_of_a_loop(on, name, reverse):
 @each_step
 @pytest.mark.parametrize("recompute", [False, True])
 def test_gradients_are_those_of_a_loop(on, name, recompute):
-    total, *given = values_of(name)
+    total, *gradients = values_of(name)
     loop = functools.partial(gh.scan, recompute=recompute)
-    ours = gh.grad(functools.partial(total, loop), argnums=(0, 1, 2))(*given)
+    ours = gh.grad(functools.partial(total, loop), argnums=(0, 1, 2))(*gradients)
     twin = gh.grad(functools.partial(total, unrolled), argnums=(0, 1, 2))
-    same(ours, call_by_call(twin, *given))
+    same(ours, call_by_call(twin, *gradients))
 
 
 @on_both
@@ -178,8 +178,10 @@ def test_what_a_batch_does_not_reach_is_computed_once(directions):
 
     def along(loop, t):
         def last(h):
-            carry, seen = loop(lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1)
-            return gh.concat([carry, seen.sum(0)])
+            carry, value = loop(
+                lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1
+            )
+            return gh.concat([carry, value.sum(0)])
 
         return gh.jvp(last, (h,), (t,))[1]
 
@@ -197,8 +199,8 @@ def test_a_hessian_through_a_loop_computes_its_values_a_few_times_whatever_the_d
     w, h = gh.asarray(rng.normal(size=(4, 4))), gh.asarray(rng.normal(size=4))
 
     def total(loop, h):
-        carry, seen = loop(lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1)
-        return (carry**2).sum() + seen.sum()
+        carry, value = loop(lambda h, x: (gh.tanh(w @ h + x), h * x), h, gh.arange(LENGTH) * 0.1)
+        return (carry**2).sum() + value.sum()
 
     with gh.FlopCounter() as counter:
         ours = gh.hessian(functools.partial(total, gh.scan))(h)
@@ -215,8 +217,8 @@ def test_a_batch_reaches_what_is_carried_by_way_of_other_steps():
             return (a + b, b * 2 + c, c, d + x), (a * d, d)
 
         carry = gh.ones(3), gh.ones(3), c, gh.zeros(3)
-        (a, b, c, d), (seen, ds) = loop(step, carry, gh.ones((LENGTH, 3)))
-        return a * d + b + c, seen, ds
+        (a, b, c, d), (value, ds) = loop(step, carry, gh.ones((LENGTH, 3)))
+        return a * d + b + c, value, ds
 
     many = gh.asarray([[1.0, 2.0, 3.0], [0.5, -1.0, 0.0]])
     ours = gh.vmap(functools.partial(last, gh.scan))(many)
@@ -329,8 +331,8 @@ def test_random_numbers_differ_from_step_to_step(on):
         return gh.scan(draw, s, length=3)
 
     gh.random.seed(0)
-    drawn = gh.scan(outer, (), length=3)[1]
-    assert len(set(drawn.numpy().ravel().tolist())) == 36
+    samples = gh.scan(outer, (), length=3)[1]
+    assert len(set(samples.numpy().ravel().tolist())) == 36
 
 
 @on_both
@@ -374,7 +376,7 @@ def test_a_bad_step_is_refused(name):
         gh.scan(step, gh.ones(2), gh.ones((3, 2)))
 
 
-@pytest.mark.parametrize("given", [{}, {"xs": (gh.ones(2), gh.ones(3))}, {"xs": gh.asarray(1.0)}])
-def test_steps_have_to_have_one_number(given):
+@pytest.mark.parametrize("options", [{}, {"xs": (gh.ones(2), gh.ones(3))}, {"xs": gh.asarray(1.0)}])
+def test_steps_have_to_have_one_number(options):
     with pytest.raises(gh.ShapeError, match="one length along axis 0"):
-        gh.scan(lambda c, x: (c, x), gh.ones(2), **given)
+        gh.scan(lambda c, x: (c, x), gh.ones(2), **options)

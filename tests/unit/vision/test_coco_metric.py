@@ -46,7 +46,7 @@ def cocos(predictions, targets):
                 yield row | {k: float(entry[v][i]) for k, v in names if v in entry}
 
     names = (("score", "scores"), ("iscrowd", "crowd"))
-    truth, found = coco.COCO(), coco.COCO()
+    truth, result = coco.COCO(), coco.COCO()
     everything = [({**row, "id": i + 1}) for i, row in enumerate(rows(targets))]
     for row in everything:
         row["iscrowd"] = int(row["iscrowd"])
@@ -57,8 +57,8 @@ def cocos(predictions, targets):
     }
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
-        found = truth.loadRes([dict(row) for row in rows(predictions)])
-        judged = evaluation.COCOeval(truth, found, "bbox")
+        result = truth.loadRes([dict(row) for row in rows(predictions)])
+        judged = evaluation.COCOeval(truth, result, "bbox")
         judged.evaluate()
         judged.accumulate()
         judged.summarize()

@@ -91,11 +91,11 @@ def test_fcos_is_torchvisions(fcos, monkeypatch):
         outputs, anchors, counts = fcos_parts(network, torch.tensor(x))
         boxes = network.box_coder.decode(outputs["bbox_regression"], torch.stack(anchors))
         losses = network.compute_loss([tensors(t) for t in TARGETS], outputs, anchors, counts)
-    found = ours(gh.asarray(x))
-    np.testing.assert_allclose(found["cls_logits"].numpy(), outputs["cls_logits"], atol=1e-4)
-    np.testing.assert_allclose(found["bbox_ctrness"].numpy(), outputs["bbox_ctrness"], atol=1e-4)
-    np.testing.assert_allclose(found["boxes"].numpy(), boxes, atol=1e-3)  # of 128
-    own = ours.loss(found, ours.assign(TARGETS, SIZE))
+    result = ours(gh.asarray(x))
+    np.testing.assert_allclose(result["cls_logits"].numpy(), outputs["cls_logits"], atol=1e-4)
+    np.testing.assert_allclose(result["bbox_ctrness"].numpy(), outputs["bbox_ctrness"], atol=1e-4)
+    np.testing.assert_allclose(result["boxes"].numpy(), boxes, atol=1e-3)  # of 128
+    own = ours.loss(result, ours.assign(TARGETS, SIZE))
     assert {k: v.item() for k, v in own.items()} == pytest.approx(
         {k: v.item() for k, v in losses.items()}, rel=1e-4
     )
@@ -104,7 +104,7 @@ def test_fcos_is_torchvisions(fcos, monkeypatch):
     split = {k: list(v.split(counts, dim=1)) for k, v in outputs.items()}
     anchors = [list(a.split(counts)) for a in anchors]
     expected = network.postprocess_detections(split, anchors, [SIZE] * 2)
-    own = ours.detect(found, SIZE, score_thresh=0.0711)
+    own = ours.detect(result, SIZE, score_thresh=0.0711)
     for one, other in zip(own, expected, strict=True):
         assert len(one["boxes"]) == len(other["boxes"]) > 3
         np.testing.assert_array_equal(one["labels"], other["labels"])
@@ -144,10 +144,10 @@ def test_detr_is_transformers(detr):
     labels = [{"boxes": tensors(t)["boxes"], "class_labels": tensors(t)["labels"]} for t in targets]
     with torch.no_grad():
         expected = network(torch.tensor(x), torch.tensor(mask), labels=labels)
-    found = ours(gh.asarray(x), mask)
-    np.testing.assert_allclose(found["logits"].numpy(), expected.logits, atol=1e-4)
-    np.testing.assert_allclose(found["boxes"].numpy(), expected.pred_boxes, atol=1e-4)
-    own = ours.loss(found, ours.assign(found, targets))
+    result = ours(gh.asarray(x), mask)
+    np.testing.assert_allclose(result["logits"].numpy(), expected.logits, atol=1e-4)
+    np.testing.assert_allclose(result["boxes"].numpy(), expected.pred_boxes, atol=1e-4)
+    own = ours.loss(result, ours.assign(result, targets))
     weights = {"loss_ce": 1, "loss_bbox": 5, "loss_giou": 2}
     assert {k: v.item() for k, v in own.items()} == pytest.approx(
         {k: w * expected.loss_dict[k].item() for k, w in weights.items()}, rel=1e-4
@@ -191,8 +191,8 @@ def test_detr_learns_two_images():
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.6 * losses[0]
-    found = network.eval()
-    boxes = found.detect(found(x), [(64, 64)] * 2, threshold=0.0)
+    result = network.eval()
+    boxes = result.detect(result(x), [(64, 64)] * 2, threshold=0.0)
     assert [f["boxes"].shape for f in boxes] == [(6, 4)] * 2
 
 
@@ -213,9 +213,9 @@ def test_fcos_learns_an_image():
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    found = network.detect(network(x), size, score_thresh=0.05)
+    result = network.detect(network(x), size, score_thresh=0.05)
     metric = gh.metrics.MeanAveragePrecision([0.5])
-    metric.update(found, targets)
+    metric.update(result, targets)
     assert metric.value()["map"] > 0.9
 
 

@@ -129,12 +129,12 @@ def beside_exact(step, model, inputs: dict, weights: list, ours: Run, eager: Run
     double    how far ours in float64 are from eager's in float64, if they are captured alike
     further   how many times as far from that as eager's are ours in float32, at the worst tensor"""
     breaks = len(step.capture.breaks)
-    given = (widen(copy.deepcopy(model)), widened(inputs), [w.double() for w in weights])
-    exact = Run(train, *given)
-    found = max(compare(Run(step, *given), exact).values())
+    arguments = (widen(copy.deepcopy(model)), widened(inputs), [w.double() for w in weights])
+    exact = Run(train, *arguments)
+    result = max(compare(Run(step, *arguments), exact).values())
     others = (Run(train, model, inputs, weights).tensors() for _ in draws(model))
     return {
-        "double": found if len(step.capture.breaks) == breaks else float("inf"),
+        "double": result if len(step.capture.breaks) == breaks else float("inf"),
         "further": times_as_far(ours.tensors(), others, exact.tensors(), eager.allowed()),
     }
 
@@ -145,27 +145,27 @@ def examine(library: str, name: str, compiler: str) -> dict:
     weights = weights_of(model, inputs)
     eager = Run(train, model, inputs, weights)
     step = gh.optimize(compiler)(train)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         ours = Run(step, model, inputs, weights)
     apart = compare(ours, eager)
-    told = [str(w.message)[:300] for w in told if "capture" in str(w.message)]
+    messages = [str(w.message)[:300] for w in messages if "capture" in str(w.message)]
     capture = step.capture
     right = all(apart[part] <= most for part, most in ALLOWED.items())
-    found = {
-        "right": right and not told,
+    results = {
+        "right": right and not messages,
         "single": not capture.breaks,
         **apart,
         "graphs": len([x for x in capture.entries if x.graph is not None]),
         "breaks": [f"{where}: {reason}" for where, reason, _ in capture.breaks],
-        "warned": told,
+        "warned": messages,
         "first": ours.seconds[0],
         "step": ours.seconds[-1],
         "eager": eager.seconds[-1],
     }
     if not right and float("inf") not in apart.values():
-        found |= beside_exact(step, model, inputs, weights, ours, eager)
-    return found
+        results |= beside_exact(step, model, inputs, weights, ours, eager)
+    return results
 
 
 HEADER = (

@@ -20,14 +20,14 @@ def draws(model) -> Iterator[int]:
     try:
         for number in range(DRAWS):
             with torch.no_grad():
-                for p, given in parameters:
+                for p, inputs in parameters:
                     noise = torch.randn(p.shape, generator=generator) if number else 0
-                    p.copy_(given * (1 + EPSILON * noise))
+                    p.copy_(inputs * (1 + EPSILON * noise))
             yield number
     finally:
         with torch.no_grad():
-            for p, given in parameters:
-                p.copy_(given)
+            for p, inputs in parameters:
+                p.copy_(inputs)
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:
@@ -66,13 +66,13 @@ def times_as_far(
     these, an element that lies beside a relu's kink falls on the side where ours has it."""
     furthest = [0.0] * len(exact)
     differ: list[int] = []
-    for number, found in enumerate(eager):
+    for number, result in enumerate(eager):
         if number == 0:
-            pairs = zip(ours, found, allowed, strict=True)
+            pairs = zip(ours, result, allowed, strict=True)
             # what is not a number differs too
             differ = [i for i, (x, y, most) in enumerate(pairs) if not distance(x, y) <= most]
         for i in differ:
-            furthest[i] = max(furthest[i], distance(found[i], exact[i]))
+            furthest[i] = max(furthest[i], distance(result[i], exact[i]))
     quotients = [distance(ours[i], exact[i]) / max(furthest[i], 1e-30) for i in differ]
     return max((float("inf") if x != x else x for x in quotients), default=0.0)
 
