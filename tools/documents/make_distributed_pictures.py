@@ -253,13 +253,11 @@ def svg(picture: Picture, step: Step) -> str:
         y += high + 3
     sent, beside = overlap_of(tracks)
     share = f", {100 * beside / sent:.0f} % of it beside kernels" if sent else ""
-    title = f"{MODELS[picture.kind]}; a step of {whole / 1000:.1f} ms"
-    title += (
-        f"; {'sends' if picture.scheme.schedule else 'collectives'} {sent / 1000:.1f} ms{share}"
-    )
+    note = f"{MODELS[picture.kind]}; a step of {whole / 1000:.1f} ms"
+    note += f"; {'sends' if picture.scheme.schedule else 'collectives'} {sent / 1000:.1f} ms{share}"
     head = [
         text(12, 22, picture.title, "title"),
-        text(12, 40, title, "faint"),
+        text(12, 40, note, "faint"),
         *legend({bar.kind for track in tracks for bar in track.bars}),
     ]
     return "\n".join(

@@ -235,10 +235,10 @@ def kernels_of_many_sizes(results: dict) -> list[str]:
     parts = []
     for name, rows in results.items():
         if isinstance(rows, list):
-            table = [{"case": row["case"], "before": seconds(row["ns"][0] * 1e-9),
+            cells = [{"case": row["case"], "before": seconds(row["ns"][0] * 1e-9),
                      "now": seconds(row["ns"][1] * 1e-9), "ratio": three_digits(row["ratio"]),
                      "same bits": cell("", row["same_bits"])} for row in rows]  # fmt: skip
-            parts.append(f"**{name[:1].upper()}{name[1:]}**\n\n{table(table)}")
+            parts.append(f"**{name[:1].upper()}{name[1:]}**\n\n{table(cells)}")
         else:
             parts += tables({name: rows})
     return parts
@@ -317,14 +317,14 @@ def profiling(results: dict) -> list[str]:
     } for name, row in results["steps"].items()]  # fmt: skip
     long = results["long"]
     times = [{"of a profile": name, "time": seconds(x)} for name, x in long["seconds"].items()]
-    counts = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
+    answers = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
     return [
         "**Added by a tool to one call**\n\n" + table(added),
         "**Added to a step by the profiler**\n\n" + table(steps),
         "**FLOPs of a forward pass, and of a step**\n\n" + table(models),
         "**FLOPs of single calls, forward and both passes**\n\n" + table(calls),
         f"**A profile of {long['steps']:,} steps, {long['events']:,} events**\n\n" + table(times),
-        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(counts)}.",
+        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(answers)}.",
         dates_of(results),
     ]
 
