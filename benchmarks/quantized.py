@@ -40,10 +40,8 @@ def ours(kind: str, sizes: Any, x: np.ndarray, how: str) -> tuple[Callable[[], A
     """(a captured call, bytes of the model)."""
     gh.random.seed(0)
     layers: list[Any] = []
-    for taken, result in sizes:
-        layer = (
-            nn.Linear(taken, result) if kind == "linear" else nn.Conv2d(taken, result, 3, padding=1)
-        )
+    for n_in, n_out in sizes:
+        layer = nn.Linear(n_in, n_out) if kind == "linear" else nn.Conv2d(n_in, n_out, 3, padding=1)
         layers += [layer, nn.ReLU()]
     model, inputs = nn.Sequential(*layers).eval(), gh.asarray(x)
     if how == "bfloat16":
@@ -71,9 +69,9 @@ def theirs_of_pytorch(kind: str, sizes: Any, x: np.ndarray) -> dict[str, Callabl
 
     def network() -> Any:
         layers: list[Any] = []
-        for taken, result in sizes:
-            linear = torch.nn.Linear(taken, result) if kind == "linear" else None
-            layers += [linear or torch.nn.Conv2d(taken, result, 3, padding=1), torch.nn.ReLU()]
+        for n_in, n_out in sizes:
+            linear = torch.nn.Linear(n_in, n_out) if kind == "linear" else None
+            layers += [linear or torch.nn.Conv2d(n_in, n_out, 3, padding=1), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers).eval()
 
     def call(model: Any, inputs: Any) -> Callable[[], Any]:
@@ -105,9 +103,9 @@ def onnx_network(kind: str, sizes: Any, batch: int) -> Any:
 
     rng = np.random.default_rng(0)
     nodes, tensors, name = [], [], "x0"
-    for i, (taken, result) in enumerate(sizes):
-        shape = (taken, result) if kind == "linear" else (result, taken, 3, 3)
-        weight = rng.normal(size=shape).astype("f4") / np.float32(np.sqrt(taken))
+    for i, (n_in, n_out) in enumerate(sizes):
+        shape = (n_in, n_out) if kind == "linear" else (n_out, n_in, 3, 3)
+        weight = rng.normal(size=shape).astype("f4") / np.float32(np.sqrt(n_in))
         tensors.append(numpy_helper.from_array(weight, f"w{i}"))
         op, more = ("MatMul", {}) if kind == "linear" else ("Conv", {"pads": [1, 1, 1, 1]})
         nodes.append(helper.make_node(op, [name, f"w{i}"], [f"y{i}"], name=f"n{i}", **more))
