@@ -317,14 +317,14 @@ def profiling(results: dict) -> list[str]:
     } for name, row in results["steps"].items()]  # fmt: skip
     long = results["long"]
     times = [{"of a profile": name, "time": seconds(x)} for name, x in long["seconds"].items()]
-    answers = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
+    share = [f"{x['given']} of {x['calls']} ({kind})" for kind, x in results["traces"].items()]
     return [
         "**Added by a tool to one call**\n\n" + table(added),
         "**Added to a step by the profiler**\n\n" + table(steps),
         "**FLOPs of a forward pass, and of a step**\n\n" + table(models),
         "**FLOPs of single calls, forward and both passes**\n\n" + table(calls),
         f"**A profile of {long['steps']:,} steps, {long['events']:,} events**\n\n" + table(times),
-        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(answers)}.",
+        f"Analyses of HolisticTraceAnalysis that our traces give a result to: {', '.join(share)}.",
         dates_of(results),
     ]
 

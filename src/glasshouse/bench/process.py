@@ -44,7 +44,7 @@ class Worker:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for pipe in (self.process.stdin, self.process.stdout):
+        for pipe in filter(None, (self.process.stdin, self.process.stdout)):
             with contextlib.suppress(OSError):  # it has died, with a request unread
                 pipe.close()
         try:
@@ -57,7 +57,7 @@ class Worker:
     def ask(self, do: str, **request: Any) -> dict[Any, Any]:
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()
+            line = self.process.stdout.readline() if self.process.stdout else ""
         except BrokenPipeError:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}

@@ -247,7 +247,7 @@ class TorchModel:
         compiles = mode in ("inductor", OUR_MODE)
         self.call: Any = torch.compile(self.model, backend=mode) if compiles else self.model
         if mode == CAPTURED:
-            self.train = gh.optimize(self.train)
+            self.train = gh.optimize(self.train)  # type: ignore[method-assign]  # as users write
 
     def train(self) -> Any:
         """A training step, or a call without gradients: a number that depends on all of it."""

@@ -129,6 +129,10 @@ CASES = {
 class Trainer:
     """Base of trainers: the training step, which both frameworks spell alike."""
 
+    optimizer: Any
+    loss: Callable[[], Any]
+    compute_weights: Callable[[], None]
+
     def train(self) -> Any:
         self.optimizer.zero_grad()
         loss = self.loss()
@@ -150,7 +154,7 @@ class Ours(Trainer):
         self.inputs, *self.targets = map(gh.asarray, arrays)
         self.optimizer: SGD = SGD(self.model.parameters(), lr=LEARNING_RATE)
         if mode == "captured":
-            self.train = gh.optimize(self.train)
+            self.train = gh.optimize(self.train)  # type: ignore[method-assign]  # as users write
 
     def loss(self) -> Any:
         with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
@@ -186,7 +190,8 @@ class Torch(Trainer):
         options, arrays = CASES[model].sizes(smoke)
         layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
         self.autocast: Any = torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16")
-        self.model: Any = torch_twins.TWINS[model](**options).to(memory_format=layout)
+        make: Any = torch_twins.TWINS[model]
+        self.model: Any = make(**options).to(memory_format=layout)
         self.inputs: Any
         self.targets: list[Any]
         self.inputs, *self.targets = map(torch.from_numpy, arrays)
@@ -215,7 +220,7 @@ class Torch(Trainer):
         return lambda: a @ a
 
 
-FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch, "torch model": TorchModel}
+FRAMEWORKS: dict[str, Any] = {"glasshouse": Ours, "pytorch": Torch, "torch model": TorchModel}
 
 
 def peak_bytes() -> int:

@@ -137,7 +137,7 @@ def skip(fn: Any) -> Any:
     def wrapped(*args, **kwargs):
         return fn(*args, **kwargs)
 
-    wrapped.__gh_disabled__ = True
+    wrapped.__gh_disabled__ = True  # type: ignore[attr-defined]  # read by capture
     config.disabled[id(fn.__code__)] = fn.__code__
     return wrapped
 
@@ -146,7 +146,7 @@ def graph_break() -> None:
     """End the graph here; outside captured functions nothing happens."""
 
 
-graph_break.__gh_disabled__ = True
+graph_break.__gh_disabled__ = True  # type: ignore[attr-defined]  # read by capture
 
 
 def register(table: dict[Any, Any], fn: Any) -> Any:
@@ -178,7 +178,8 @@ def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
 def mark_dynamic(tensor: "Tensor", axis: Any) -> None:
     """Let the size of `axis` (or of each in a tuple) vary from the first capture on."""
     axes = axis if isinstance(axis, (tuple, list)) else (axis,)
-    tensor._gh_dynamic = frozenset(axes).union(getattr(tensor, "_gh_dynamic", ()))
+    before = getattr(tensor, "_gh_dynamic", ())
+    tensor._gh_dynamic = frozenset(axes).union(before)  # type: ignore[attr-defined]  # for guards
 
 
 def reset() -> None:

@@ -127,7 +127,7 @@ def innermost(fn: Any) -> Any:
     return fn
 
 
-def is_users(fn: types.FunctionType) -> bool:
+def is_users(fn: Any) -> bool:
     """Whether a function is the user's: not ours, nor of the standard library, nor installed."""
     name = fn.__module__ or ""
     file = fn.__code__.co_filename
@@ -195,7 +195,7 @@ class OptimizedModule:
     def __repr__(self) -> str:
         return f"optimized {self._module!r}"
 
-    @property
+    @property  # type: ignore[misc]  # for isinstance
     def __class__(self) -> type[Any]:
         return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
 

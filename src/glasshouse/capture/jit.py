@@ -97,7 +97,7 @@ class JitProgram:
         if self.arena is None:
             return program.run(arrays, [])
         with program.lock:
-            program.arena = self.arena
+            program.arena = self.arena  # type: ignore[assignment]  # as C reads it
             outputs = [np.empty(shape, dtype) for _, shape, dtype, _, _ in program.output_specs]
             try:
                 program.execute(arrays, outputs, [])
@@ -271,8 +271,10 @@ def jit(
     numbers = static_argnums if isinstance(static_argnums, Iterable) else (static_argnums,)
     names = [static_argnames] if isinstance(static_argnames, str) else static_argnames
     if fun is None:
-        options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
-        return functools.partial(jit, **options)
+        make: Any = jit
+        return functools.partial(
+            make, static_argnums=static_argnums, static_argnames=static_argnames
+        )
     if not callable(fun):
         raise OptionError("jit", "a function", repr(fun), "Pass one.")
     return JitFunction(fun, tuple(numbers), names_of(fun, tuple(numbers), names))

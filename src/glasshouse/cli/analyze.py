@@ -181,7 +181,10 @@ def analyze(
     if not (train or budget or device) and (not model.is_torch or convention == "colossal"):
         show_nodes(model, inputs, convention, sort, as_json)
         return
-    options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
+    options: dict[str, Any] = {
+        "autocast": None if dtype == "float32" else dtype,
+        "machine": machine,
+    }
     optimizer_object = model.optimizer_named(optimizer)
     if device is not None:
         show_fit(
@@ -189,9 +192,9 @@ def analyze(
         )
         return
     if budget is not None:
-        size = parse_budget("--budget", budget)
+        options["budget"] = parse_budget("--budget", budget)
         with progress(f"{name}: planning"):
-            step_plan = plan(model.model, model.loss, optimizer_object, inputs, size, **options)
+            step_plan = plan(model.model, model.loss, optimizer_object, inputs, **options)
         echo(step_plan.table)
         click.echo(step_plan.code())
         return
@@ -209,7 +212,7 @@ def analyze(
 )
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
-def calibrate_command(path: str | Path, smoke: Any) -> None:
+def calibrate_command(path: Path, smoke: Any) -> None:
     """Measure this machine for about half a minute, and write its profile to PATH."""
     with progress("measuring this machine"):
         machine_profile: MachineProfile = calibrate(path.stem, smoke)

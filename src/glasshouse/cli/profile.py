@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +50,21 @@ class ProfiledModel(Ours):
 
 def target_of(name: str, arguments: tuple[str, ...]) -> Path | Callable[[], object] | str:
     """A script, a function or a model; the options of one are an error beside the others."""
-    if name.endswith(ENDING):
-        context = click.get_current_context()
-        return OnnxCall(context.info_name, name, context.params["sizes"])
-    if ":" in name and not Path(name).exists():
-        return user_function(click.get_current_context().info_name, name)
     context = click.get_current_context()
+    command = str(context.info_name)
+    if name.endswith(ENDING):
+        return OnnxCall(command, name, context.params["sizes"])
+    if ":" in name and not Path(name).exists():
+        return user_function(command, name)
     if name.startswith("-"):
         raise click.NoSuchOption(name, ctx=context)
     if name in CASES or not names_file(name):
         what = "a script, module:function or the name of a model"
-        check_known(context.info_name, what, name, CASES)
+        check_known(command, what, name, CASES)
         if arguments:
             raise click.UsageError(f"A MODEL takes no {arguments[0]!r}.")
         return name
-    path = script_file(context.info_name, name)
+    path = script_file(command, name)
     source = context.get_parameter_source
     for option in ("steps", "batch", "dtype", "smoke"):
         if source(option) is ParameterSource.COMMANDLINE:
@@ -160,7 +161,9 @@ def profile(
     if merge:
         for name in (target, *arguments):
             existing_file("profile --merge", "a trace", name)
-        click.echo(f"trace: {gh.profile.merge([target, *arguments], trace or 'merged.json')}")
+        click.echo(
+            f"trace: {gh.profile.profile.merge([target, *arguments], trace or 'merged.json')}"
+        )
         return
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
@@ -169,12 +172,12 @@ def profile(
         if path:
             writable("profile", path, endings)
     if target.endswith(ENDINGS) and Path(target).is_file():
-        prof = gh.profile.read(target)
+        prof = gh.profile.profile.read(target)
         show(prof, depth, report, against, trace, hta, json_path)
         compare(before, prof, fail_above)
         return
     script_or_model = target_of(target, arguments)
-    prof = gh.profile(
+    prof = gh.profile.profile(
         profile_memory=True, record_shapes=True, with_stack=stack, with_functions=functions
     )
     try:
@@ -211,7 +214,7 @@ def show(
     if prof.trace.with_memory:
         echo(lambda: prof.memory().table(10))
     for number, tip in enumerate(advice(prof.trace), 1):
-        echo(lambda number=number, tip=tip: f"{number}. {tip}\n")
+        echo(partial("{}. {}\n".format, number, tip))
     if report:
         click.echo(f"report: {prof.report(report, against)}")
     if trace:

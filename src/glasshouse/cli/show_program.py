@@ -4,7 +4,7 @@ import runpy
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,16 @@ STAGES = ("recorded", *(name for name, _ in PASSES), "a pass of yours", "steps",
 
 
 @contextmanager
-def as_main(path: Path, arguments: tuple[str, ...]) -> Iterator[Callable[..., Any] | None]:
+def as_main(path: Path, arguments: Sequence[str]) -> Iterator[Callable[[], None]]:
     """Gives a function that runs the script as Python would, with these arguments; an exception
     is shown as Python shows it, and ends in SystemExit."""
 
-    def run():
+    def run() -> None:
         try:
             runpy.run_path(str(path), run_name="__main__")
         except Exception as error:
             trace = error.__traceback__
-            while trace.tb_next and trace.tb_frame.f_code.co_filename != str(path):
+            while trace and trace.tb_next and trace.tb_frame.f_code.co_filename != str(path):
                 trace = trace.tb_next
             traceback.print_exception(error.with_traceback(trace))
             sys.exit(1)
@@ -64,7 +64,7 @@ def run_script(path: Path, arguments: list[str], sizes: Iterable[str] = ()) -> l
 
 
 def text_of(program: Program, stage: str) -> tuple[str, str]:
-    if stage == "steps":
+    if stage == "steps" and program.plan is not None:
         return describe_steps(program.plan), "text"
     if stage == "c":
         return describe_c(program.sources, program.sizes), "c"
@@ -89,7 +89,7 @@ def show_programs(console: Console, programs: list[Program]) -> None:
     for number, (program, row) in enumerate(zip(programs, counts, strict=True)):
         table.add_row(
             str(number),
-            str(len(program.recorded.nodes)),
+            str(len(program.recorded.nodes if program.recorded else ())),
             str(program.count),
             *(str(row[kind]) for kind in kinds),
             f"{program.arena_bytes:,}",

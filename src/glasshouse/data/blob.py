@@ -169,7 +169,7 @@ def write_leaf(file: Any, leaf: Any, dtypes: list[str]) -> list[int]:
     """Write an array, and return its row of the index."""
     if isinstance(leaf, (str, bytes)):
         kind = TEXT if isinstance(leaf, str) else BYTES
-        data, shape = leaf.encode() if kind == TEXT else leaf, ()
+        data, shape = leaf.encode() if isinstance(leaf, str) else leaf, ()
     elif isinstance(leaf, (*SCALARS, np.ndarray, np.generic, Value)):
         array = np.asarray(leaf)
         if array.dtype.kind not in "biufc" or array.ndim > MOST_AXES:

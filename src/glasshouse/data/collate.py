@@ -75,7 +75,7 @@ class BatchArrays:
         return adopt(to_array(leaf, "collate")) if id(leaf) in self.by_id else as_value(leaf)
 
 
-def columns_of(samples: list[Any]) -> tuple[list[Any], object]:
+def columns_of(samples: Sequence[Any]) -> tuple[list[Any], Any]:
     """(the leaves of all samples, position by position, and the structure of each)."""
     if not isinstance(samples, (list, tuple)):
         fix = "Pass [sample] for one."
@@ -148,7 +148,7 @@ class Collate:
         arrays = BatchArrays()
         return arrays.tensors(self.stack(samples, arrays.empty))
 
-    def stack(self, samples: list[Any], empty: Any = np.empty) -> Any:
+    def stack(self, samples: Sequence[Any], empty: Any = np.empty) -> Any:
         """The batch as arrays."""
         columns, structure = columns_of(samples)
         return unflatten(structure, [self.stack_leaves(leaves, empty) for leaves in columns])
@@ -180,7 +180,7 @@ class PadCollate(Collate):
         self.multiple: int = check_integer("PadCollate", "multiple", multiple, 1)
         self.lengths: bool = bool(lengths)
 
-    def stack(self, samples: list[Any], empty: Callable[..., Any] = np.empty) -> Any:
+    def stack(self, samples: Sequence[Any], empty: Callable[..., Any] = np.empty) -> Any:
         batch = super().stack(samples, empty)
         if not self.lengths:
             return batch

@@ -250,7 +250,7 @@ class ResampleDataset(Dataset):
             raise DTypeError("resample", expected, f"{indices.dtype} of shape {indices.shape}", fix)
         for extreme in (indices.min(), indices.max()) if indices.size else ():
             check_index("resample", extreme, len(source))
-        self.indices = indices
+        self.indices: np.ndarray | range = indices
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -278,7 +278,7 @@ class ShuffleDataset(ResampleDataset):
 
     def reorder(self, epoch: int) -> None:
         """Draw the order of `epoch`, here only."""
-        self.indices: np.ndarray = random_order(len(self.sources[0]), self.seed, epoch)
+        self.indices = random_order(len(self.sources[0]), self.seed, epoch)
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
@@ -298,7 +298,7 @@ class SpanDataset(ResampleDataset):
             expected = f"0 <= start <= stop <= {len(source)}"
             fix = f"The data set has {len(source)} samples."
             raise IndexOutOfRangeError("span", expected, f"start={start}, stop={stop}", fix)
-        self.indices: range = range(self.start, self.stop)
+        self.indices = range(self.start, self.stop)
 
 
 class BatchDataset(Dataset):
@@ -324,7 +324,7 @@ class BatchDataset(Dataset):
                 expected = f"sizes that sum to {len(source)}"
                 fix = "Every sample belongs to a batch."
                 raise ShapeError("batch", expected, f"{sizes}, which sum to {sum(sizes)}", fix)
-            self.batch_size: list[int] = sizes
+            self.batch_size: Any = sizes
             self.ends: Any = np.cumsum([0, *sizes]).tolist()
         else:
             self.batch_size, self.ends = check_integer("batch", "batch_size", batch_size, 1), None

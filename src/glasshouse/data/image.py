@@ -104,14 +104,15 @@ def check_size(where: str, size: Any) -> tuple[int, int]:
     pair = size if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2:
         raise ShapeError(where, "a size or (height, width)", repr(size), "Pass e.g. 224.")
-    return tuple(check_integer(where, "size", side, 1) for side in pair)
+    height, width = (check_integer(where, "size", side, 1) for side in pair)
+    return height, width
 
 
 def check_bounds(
-    where: str, name: str, bounds: tuple[float, ...], least: float, most: float
+    where: str, name: str, bounds: Sequence[float], least: float, most: float
 ) -> tuple[float, float]:
     """(low, high) within least … most."""
-    pair = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
+    pair: Any = tuple(bounds) if isinstance(bounds, (tuple, list)) else ()
     is_pair = len(pair) == 2 and all(isinstance(x, numbers.Real) for x in pair)
     if not is_pair or not least <= pair[0] <= pair[1] <= most:
         fix = "Put low first."
@@ -159,12 +160,12 @@ class PlaceTransform(ImageTransform):
 
     def apply(self, image: Any, rng: Any) -> Any:
         picture = as_image(image)
-        place = self.place(*picture.size, rng)
+        place = self.place(picture.width, picture.height, rng)
         return image if place is None else self.pixels(picture, place)
 
     def apply_sample(self, sample: dict[str, Any], rng: Any) -> dict[str, Any]:
         picture = as_image(sample["image"])
-        place = self.place(*picture.size, rng)
+        place = self.place(picture.width, picture.height, rng)
         if place is None:
             return sample
         result = follow(sample, place.move, place.size, lambda mask: moved_mask(mask, place))
@@ -473,8 +474,8 @@ class ImageCollate(Collate):
         self.shift: Any = (mean / std).astype(np.float32)[:, None, None]
 
     def stack_leaves(self, leaves: tuple[Any, ...], empty: Callable[..., Any]) -> np.ndarray:
-        pixels = [pixels_of(leaf) for leaf in leaves]
-        if any(array is None for array in pixels):
+        pixels = [array for leaf in leaves if (array := pixels_of(leaf)) is not None]
+        if len(pixels) < len(leaves):
             return super().stack_leaves(leaves, empty)
         height, width, channels = pixels[0].shape
         if channels != len(self.scale) != 1:

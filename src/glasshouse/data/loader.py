@@ -177,7 +177,7 @@ class DataLoader:
             plan = order.read_from(start)
         else:
             plan = islice(iter(order), start, None)
-        self.sampler_state = order.state_dict() if hasattr(order, "state_dict") else {}
+        self.sampler_state: Any = order.state_dict() if hasattr(order, "state_dict") else {}
         return plan
 
     def __len__(self) -> Any:
@@ -206,7 +206,7 @@ class DataLoader:
         self.position: int = 0
         self.turn: int = 0
         self.reads, self.states = [0] * streams, [None] * streams
-        self.sampler_state: dict[Any, Any] = {}
+        self.sampler_state = {}
 
     def count(self, batches: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
         for position, batch in enumerate(batches, start + 1):
@@ -249,7 +249,7 @@ class DataLoader:
         """Yield (worker, batch, state) of a data set that is only iterated over."""
         starts = starts_of(counts, states, self.batch_size or 1)
         if self.num_workers == 0:
-            fetch = self.make_fetch()
+            fetch: Any = self.make_fetch()  # a StreamFetch
             fetch.begin(epoch, *starts[0])
             while (batch := fetch.tensors(self.batch_size)) is not END:
                 yield 0, batch, fetch.state()
@@ -259,7 +259,7 @@ class DataLoader:
             yield from read_in_turn(pool, self.batch_size, list(counts), turn, self.timeout_s)
 
     @contextmanager
-    def workers(self) -> Iterator[WorkerPool | None]:
+    def workers(self) -> Iterator[WorkerPool]:
         """Processes for one loop: those kept, unless another loop has them."""
         pool = self.pool
         if pool is None or pool.in_use:
@@ -306,7 +306,7 @@ class DataLoader:
         if not self.in_order and self.num_workers and self.position:
             fix = "Save between epochs, or in order."
             raise CheckpointError(WHERE, "batches in order", "in_order=False", fix)
-        state = {"seed": self.seed, "epoch": self.epoch, "position": self.position}
+        state: dict[Any, Any] = {"seed": self.seed, "epoch": self.epoch, "position": self.position}
         if self.sampler_state:
             state["sampler"] = self.sampler_state
         if self.iterable:

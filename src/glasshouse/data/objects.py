@@ -254,6 +254,6 @@ class BoxCollate(ImageCollate):
     Raises: ShapeError for images of different sizes.
     """
 
-    def stack(self, samples: list[Any], empty: Any = np.empty) -> Any:
+    def stack(self, samples: Sequence[Any], empty: Any = np.empty) -> Any:
         images, rest = separated(samples)
         return super().stack(images, empty), rest

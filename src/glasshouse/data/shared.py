@@ -29,7 +29,7 @@ class Block:
     def __init__(self, fd: int | None = None) -> None:
         self.fd: int = anonymous_file() if fd is None else fd
         self.nbytes: int = 0
-        self.mapping: mmap.mmap | None = None
+        self.mapping: mmap.mmap | bytes = b""
 
     def reserve(self, nbytes: int) -> None:
         """Make it `nbytes` long at least. Memory is taken here, so that a lack of it is an error
@@ -57,7 +57,7 @@ class Block:
         """Forget the memory; arrays on it stay valid."""
         if self.fd >= 0:
             os.close(self.fd)
-        self.fd, self.mapping = -1, None
+        self.fd, self.mapping = -1, b""
 
     def __reduce__(self) -> Any:
         return block_of, (DupFd(self.fd),)
@@ -95,7 +95,7 @@ class BlockWriter:
     needs no copy."""
 
     def __init__(self) -> None:
-        self.block: Block | None = None
+        self.block: Block
         self.used_bytes: int = 0
         self.offsets: dict[int, tuple[np.ndarray, int]] = {}
         self.last: tuple[Any, bytes] = (None, b"")
@@ -110,11 +110,11 @@ class BlockWriter:
         """An array in the block, its contents not set."""
         dtype = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        array = self.bytes(nbytes).view(dtype).reshape(shape)
+        array = self.room(nbytes).view(dtype).reshape(shape)
         self.offsets[id(array)] = array, self.used_bytes - nbytes
         return array
 
-    def bytes(self, nbytes: int) -> np.ndarray:
+    def room(self, nbytes: int) -> np.ndarray:
         start = self.used_bytes + -self.used_bytes % ALIGNMENT
         self.used_bytes = start + nbytes
         self.block.reserve(self.used_bytes)
@@ -131,7 +131,7 @@ class BlockWriter:
         return self.write_bytes(self.last[1])
 
     def write_bytes(self, data: bytes) -> tuple[int, int]:
-        self.bytes(len(data))[:] = np.frombuffer(data, np.uint8)
+        self.room(len(data))[:] = np.frombuffer(data, np.uint8)
         return self.used_bytes - len(data), len(data)
 
     def place(self, leaf: Any, as_tensors: bool) -> Any:

@@ -275,10 +275,10 @@ class PartStream(IterableDataset):
         self.num_shards = num_shards
         self.index = index
         if num_shards is not None or index is not None:
-            check_integer("shard", "num_shards", num_shards, 1)
-            if check_integer("shard", "index", index, 0) >= num_shards:
+            count = check_integer("shard", "num_shards", num_shards, 1)
+            if check_integer("shard", "index", index, 0) >= count:
                 fix = "Count from 0."
-                raise OptionError("shard", f"an index from 0 to {num_shards - 1}", index, fix)
+                raise OptionError("shard", f"an index from 0 to {count - 1}", index, fix)
 
     def read_from(self, start: Any) -> Iterator[Any]:
         count, index = self.num_shards, self.index

@@ -196,7 +196,7 @@ def bare_copy(model: Module, optimizer: Any, dtype: str | None) -> tuple[Any, ..
     memo: dict[int, Any] = {}
     for x in (*model.parameters(), *model.buffers()):
         spec = narrowed(x.spec, dtype) if dtype else x.spec
-        new = type(x).__new__(type(x), zeros(spec.shape, spec.dtype))
+        new: Any = type(x).__new__(type(x), zeros(spec.shape, spec.dtype))
         memo[id(x)] = new.requires_grad_(x.requires_grad)
     copied = deepcopy(model, memo)
     if makes_optimizer(optimizer):

@@ -1,7 +1,7 @@
 """Networks as estimators of scikit-learn, which has to be installed: for pipelines, searches and
 cross-validation. Import them by name: `from glasshouse.fit.estimator import Classifier`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
@@ -32,7 +32,7 @@ def perceptron(features: int, outputs: int) -> Module:
 class NetworkEstimator(BaseEstimator):
     """Base of classifiers and regressors: the network, its training, and its outputs."""
 
-    default_loss = None
+    default_loss: ClassVar[Any] = None
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class NetworkEstimator(BaseEstimator):
             fix = "Write module=lambda features, outputs: …, for fit makes a new one."
             raise DTypeError(type(self).__name__, expected, type_name(make_module), fix)
         with self.own_draws():
-            self.module_: object | Module = make_module(x.shape[1], outputs)
+            self.module_: Module = make_module(x.shape[1], outputs)
         make = self.optimizer or (lambda parameters: Adam(parameters, lr=self.lr))
         self.optimizer_: Any = make(self.module_.parameters())
         self.history_: list[Any] = []
@@ -136,7 +136,7 @@ class Classifier(ClassifierMixin, NetworkEstimator):
 
     classes_: np.ndarray
 
-    default_loss: Any = staticmethod(cross_entropy)
+    default_loss: ClassVar[Any] = staticmethod(cross_entropy)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train a new network on samples X and their classes y; the estimator itself."""
@@ -204,7 +204,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         True
     """
 
-    default_loss: ClassVar[Callable[..., Any]] = staticmethod(mse_loss)
+    default_loss: ClassVar[Any] = staticmethod(mse_loss)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

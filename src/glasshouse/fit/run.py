@@ -51,7 +51,7 @@ class History(list[Any]):
         ([0.5, 0.25], 2)
     """
 
-    def __getitem__(self, key: int | str) -> Any:
+    def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return super().__getitem__(key)
         return [number_of(row, key, "history") for row in self]
@@ -183,7 +183,7 @@ class FitRun:
             if not (callback.on_first_rank and process.rank):
                 getattr(callback, method.__name__)(self)
 
-    def groups(self) -> Iterator[list[tuple[tuple[Any, ...], Tensor, None]] | None]:
+    def groups(self) -> Iterator[list[tuple[Any, Any, BatchShare | None]]]:
         """The batches of this epoch that are still to come, in groups of one step each; with the
         share of this rank where there are several."""
         skipped = 0 if hasattr(self.data, "load_state_dict") else self.place

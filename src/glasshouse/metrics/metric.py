@@ -22,6 +22,7 @@ class Metric:
     if TYPE_CHECKING:  # states of subclasses are attributes
 
         def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self) -> None:
         self.reset()

@@ -182,8 +182,8 @@ class BLEU(Metric):
             raise OptionError("BLEU", "sacrebleu to be installed", "none", fix) from None
         if tokenize is not None:
             check_option("BLEU", "tokenize", tokenize, scorer.TOKENIZERS)
-        options = {} if tokenize is None else {"tokenize": tokenize}
-        self.scorer: BLEU = scorer(lowercase=lowercase, **options)
+        options: dict[str, Any] = {} if tokenize is None else {"tokenize": tokenize}
+        self.scorer: Any = scorer(lowercase=lowercase, **options)
         super().__init__()
 
     def update(self, predicted: Any, targets: Any) -> None:

@@ -84,7 +84,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.cutoffs, self.div_value, self.head_bias = [*cutoffs, n_classes], div_value, head_bias
         self.shortlist_size, self.n_clusters = cutoffs[0], len(cutoffs)
         self.head_size: int = self.shortlist_size + self.n_clusters
-        placed = {"device": device, "dtype": dtype}
+        placed: dict[str, Any] = {"device": device, "dtype": dtype}
         self.head: Linear = Linear(in_features, self.head_size, bias=head_bias, **placed)
         self.tail: ModuleList = ModuleList()
         for i, (low, high) in enumerate(pairwise(self.cutoffs)):

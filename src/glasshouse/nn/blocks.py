@@ -19,7 +19,7 @@ from glasshouse.tensor import Tensor
 __all__ = ["AsymmetricConv1d", "Residual", "SeparableConv1d", "SeparableConv2d", "SeparableConv3d",
            "SqueezeExcitation"]  # fmt: skip
 
-CONVS = {1: Conv1d, 2: Conv2d, 3: Conv3d}
+CONVS: dict[int, Callable[..., Any]] = {1: Conv1d, 2: Conv2d, 3: Conv3d}
 
 
 class Residual(Sequential):

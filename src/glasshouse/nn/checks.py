@@ -66,7 +66,7 @@ def int_tuple(where: str, name: str, value: Any, n: int, low: int = 0) -> tuple[
     """`value` (an integer, or a sequence of n) as a tuple of n integers of at least `low`."""
     sizes = (value,) * n if isinstance(value, Integral) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
-    if not fits or not all(isinstance(s, Integral) and s >= low for s in sizes):
+    if not fits or not all(isinstance(s, Integral) and int(s) >= low for s in sizes):
         expected = f"{name} to be an integer of at least {low}, or {n} of them"
         raise OptionError(where, expected, repr(value), f"Change {name}.")
     return tuple(map(int, sizes))
@@ -126,11 +126,11 @@ def flags_of(cls: type[Any]) -> dict[str, int | None]:
     return flags
 
 
-def check_flags(cls: type[Any], args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
+def check_flags(cls: Any, args: tuple[Any, ...], kwargs: dict[Any, Any]) -> None:
     """Raise OptionError for a flag of one of our layers that is neither true nor false."""
     for name, place in flags_of(cls).items():
         by_place = place is not None and place < len(args)
-        value = args[place] if by_place else kwargs.get(name, False)
+        value = args[place or 0] if by_place else kwargs.get(name, False)
         if not isinstance(value, (Integral, np.bool_)) or value not in (0, 1):
             got, fix = repr(value), "Pass True or False."
             if isinstance(value, Value):

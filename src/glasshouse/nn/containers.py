@@ -51,7 +51,8 @@ class Indexed(Module):
         return list(self)[self._position(index)]
 
     def _like(self, values):
-        return type(self)(values)
+        make: Any = type(self)
+        return make(values)
 
     def __setitem__(self, index: int, value: Module) -> None:
         setattr(self, list(self._members())[self._position(index)], value)
@@ -177,7 +178,7 @@ class NamedMembers(Module):
     def _members(self) -> dict[Any, Any]:
         return self._modules
 
-    def update(self, members: dict[str, Any]) -> None:
+    def update(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Add the members of a dict or of (name, member) pairs, replacing those of equal name."""
         for name, member in dict(members).items():
             self[name] = member
@@ -252,7 +253,7 @@ class ParameterDict(NamedMembers):
         """A ParameterDict with `default` under each of the names."""
         return type(self)(dict.fromkeys(names, default))
 
-    def __or__(self, other: Module) -> Module:
+    def __or__(self, other: Any) -> Self:
         return type(self)({**self._parameters, **dict(other.items())})
 
     def __ior__(self, other: Any) -> Self:

@@ -58,7 +58,7 @@ class EmbeddingBag(Embedding):
         self.include_last_offset = include_last_offset
 
     @classmethod
-    def from_pretrained(
+    def from_pretrained(  # type: ignore[override]  # in PyTorch's order
         cls,
         embeddings: ArrayLike,
         freeze: bool = True,
@@ -76,7 +76,8 @@ class EmbeddingBag(Embedding):
             where = "EmbeddingBag.from_pretrained"
             raise ShapeError(where, "a table (V, D)", table.shape, "Reshape it.")
         options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse, table)
-        bag = cls(*table.shape, *options, include_last_offset, padding_idx)
+        rows, size = table.shape
+        bag = cls(rows, size, *options, include_last_offset, padding_idx)
         bag.weight.requires_grad_(not freeze)
         return bag
 

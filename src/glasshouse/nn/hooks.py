@@ -36,7 +36,7 @@ call_hooks: OrderedDict[Any, Any] = (
 class CallHook(NamedTuple):
     """A hook of forward or backward with its options."""
 
-    function: object
+    function: Callable[..., Any]
     with_kwargs: bool = False
     always_call: bool = False
 

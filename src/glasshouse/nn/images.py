@@ -147,7 +147,7 @@ class Resizing(Layer):
 
 
 class Upsample(
-    layer(
+    layer(  # type: ignore[misc]  # layer makes a class
         "Upsample",
         functional.interpolate,
         "size scale_factor mode align_corners recompute_scale_factor",
@@ -162,7 +162,9 @@ class Upsample(
 
 
 class UpsamplingNearest2d(
-    layer("UpsamplingNearest2d", functional.interpolate, "size scale_factor", base=Resizing)
+    layer(  # type: ignore[misc]  # layer makes a class
+        "UpsamplingNearest2d", functional.interpolate, "size scale_factor", base=Resizing
+    )
 ):
     """`functional.interpolate` of images by mode "nearest".
 
@@ -172,7 +174,9 @@ class UpsamplingNearest2d(
 
 
 class UpsamplingBilinear2d(
-    layer("UpsamplingBilinear2d", functional.interpolate, "size scale_factor", base=Resizing)
+    layer(  # type: ignore[misc]  # layer makes a class
+        "UpsamplingBilinear2d", functional.interpolate, "size scale_factor", base=Resizing
+    )
 ):
     """`functional.interpolate` of images by mode "bilinear" with aligned corners.
 

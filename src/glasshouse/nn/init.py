@@ -154,7 +154,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
         raise ShapeError("dirac_", "the weight of a convolution, 3 to 5 axes", tensor.shape, fix)
     check_divides("dirac_", "output channels", tensor.shape[0], "groups", groups)
     outputs, inputs, *kernel = tensor.shape
-    array = np.zeros(tensor.shape)
+    array: Any = np.zeros(tensor.shape)
     each = np.arange(min(outputs // groups, inputs))
     middle = tuple(size // 2 for size in kernel)
     for first in range(0, outputs, outputs // groups):

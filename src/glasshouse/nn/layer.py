@@ -69,9 +69,9 @@ def layer(
         base.__init__(self, bound.arguments)
 
     self_parameter = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = Signature([self_parameter, *parameters])
+    __init__.__signature__ = Signature([self_parameter, *parameters])  # type: ignore[attr-defined]
     summary = (function.__doc__ or "").strip().partition("\n")[0]
-    about = {
+    about: dict[str, Any] = {
         "__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
         "__module__": "glasshouse.nn",
         "__init__": __init__,

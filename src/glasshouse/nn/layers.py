@@ -58,7 +58,7 @@ Tanhshrink: type[Any] = layer("Tanhshrink", functional.tanhshrink)
 Threshold: type[Any] = layer("Threshold", functional.threshold)
 
 
-class GELU(layer("GELU", functional.gelu)):
+class GELU(layer("GELU", functional.gelu)):  # type: ignore[misc]  # layer makes a class
     """x · Φ(x), exact or by tanh; see `functional.gelu`."""
 
     def __init__(self, approximate: str = "none") -> None:
@@ -130,7 +130,7 @@ AlphaDropout: type[Any] = dropping("AlphaDropout", functional.alpha_dropout)
 FeatureAlphaDropout: type[Any] = dropping("FeatureAlphaDropout", functional.feature_alpha_dropout)
 
 
-class DropPath(layer("DropPath", functional.drop_path, "p mode")):
+class DropPath(layer("DropPath", functional.drop_path, "p mode")):  # type: ignore[misc]  # layer makes a class
     """`functional.drop_path` as a layer: stochastic depth, by sample or by batch.
 
     Shapes: (N, ...) -> the same.

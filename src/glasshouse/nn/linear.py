@@ -247,7 +247,8 @@ class Embedding(Module):
         if table.ndim != 2:
             raise ShapeError("Embedding.from_pretrained", "a table (V, D)", table.shape, "Reshape.")
         options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
-        return cls(*table.shape, *options, _weight=table, _freeze=freeze)
+        rows, size = table.shape
+        return cls(rows, size, *options, _weight=table, _freeze=freeze)
 
     def reset_parameters(self) -> None:
         """Draw the initial values again."""

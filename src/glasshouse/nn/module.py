@@ -51,6 +51,8 @@ class ModuleBuffer(Tensor):
         ['scale']
     """
 
+    persistent: bool
+
     def __new__(cls, data: Any = None, *, persistent: bool = True) -> Self:
         tensor = Tensor.__new__(cls, as_value(data))
         tensor.tape_entry = None
@@ -138,7 +140,8 @@ class Module(Hooked, Stateful):
             >>> layer(gh.ones((1, 2))).shape
             (1, 3)
         """
-        self.forward = hooks.optimize(*args, **kwargs)(self.forward)
+        forward = hooks.optimize(*args, **kwargs)(self.forward)
+        self.forward = forward  # type: ignore[method-assign]  # of this module alone
 
     def _is_hooked(self) -> bool:
         before = self._forward_pre_hooks or self._backward_pre_hooks
@@ -460,9 +463,9 @@ def indented(text: str) -> str:
 
 
 @contextmanager
-def swap_tensors(module: Module, tensors: dict[Any, Any]) -> Iterator[None]:
+def swap_tensors(module: Module, tensors: Mapping[str, Any]) -> Iterator[None]:
     """Inside, `module` has the given tensors in place of its parameters and buffers."""
-    places = {}
+    places: dict[str, tuple[Any, str]] = {}
     for path, part in module.named_modules(remove_duplicate=False):
         for members in (part._parameters, part._buffers):
             for name in members:

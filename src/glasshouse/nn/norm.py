@@ -123,9 +123,9 @@ class BatchNorm(RunningNorm):
         tracked, momentum = self.track_running_stats, self.momentum
         if self.training and tracked and momentum is None:
             momentum = 1 / (self.num_batches_tracked.item() + 1)
-        running = (self.running_mean, self.running_var) if tracked else (None, None)
+        mean, variance = (self.running_mean, self.running_var) if tracked else (None, None)
         training = self.training or self.running_mean is None
-        y = self.normalized(x, *running, training, momentum)
+        y = self.normalized(x, mean, variance, training, momentum)
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
@@ -133,15 +133,15 @@ class BatchNorm(RunningNorm):
     def normalized(
         self,
         x: Any,
-        running_mean: Tensor,
-        running_var: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
         training: bool,
         momentum: Any,
     ) -> Tensor:
         """The result, by statistics of this batch or the running ones."""
-        running = (running_mean, running_var)
-        options = (self.weight, self.bias, training, momentum, self.eps)
-        return functional.batch_norm(x, *running, *options, _where=type(self).__name__)
+        tensors = (x, running_mean, running_var, self.weight, self.bias)
+        name = type(self).__name__
+        return functional.batch_norm(*tensors, training, momentum, self.eps, _where=name)
 
 
 BatchNorm3d: type[Any]
@@ -164,7 +164,7 @@ class SyncBatchNorm(BatchNorm):
         self,
         num_features: int,
         eps: Any = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         process_group: int | None = None,
@@ -182,7 +182,7 @@ class SyncBatchNorm(BatchNorm):
         self.process_group = process_group
 
     def normalized(
-        self, x: Tensor, running_mean: Tensor, running_var: Tensor, training: bool, momentum: Any
+        self, x: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any
     ) -> Tensor:
         group = process.world if self.process_group is None else self.process_group
         if not training or group.size == 1 or not self.training:
@@ -220,7 +220,7 @@ class InstanceNorm(RunningNorm):
         self,
         num_features: int,
         eps: float = 1e-5,
-        momentum: float = 0.1,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
         device: str | None = None,
@@ -236,7 +236,7 @@ class InstanceNorm(RunningNorm):
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
         batch = x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x
         tensors = (self.running_mean, self.running_var, self.weight, self.bias)
-        options = (self.training or not self.track_running_stats, self.momentum, self.eps)
+        options = (self.training or not self.track_running_stats, self.momentum or 0.0, self.eps)
         name = type(self).__name__
         return functional.instance_norm(batch, *tensors, *options, _where=name).reshape(x.shape)
 

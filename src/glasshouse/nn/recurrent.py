@@ -64,7 +64,7 @@ class RNNBase(Module):
         for layer in range(num_layers):
             size = input_size if layer == 0 else out * (1 + bidirectional)
             for end in self.ends:
-                shapes = [(gates, size), (gates, out)]
+                shapes: list[tuple[int, ...]] = [(gates, size), (gates, out)]
                 shapes += [(gates,), (gates,)] if bias else []
                 names = [f"{n}_l{layer}{end}" for n in HIDDEN[: len(shapes)]]
                 named_shapes = dict(zip(names, shapes, strict=True))
@@ -105,7 +105,7 @@ class RNNBase(Module):
         """Nothing: weights are brought into their products' layout once a loop in any case."""
 
     def weights_of(self, layer: int, end: str) -> Weights:
-        named = {n: getattr(self, f"{n}_l{layer}{end}", None) for n in HIDDEN}
+        named: dict[str, Any] = {n: getattr(self, f"{n}_l{layer}{end}", None) for n in HIDDEN}
         return Weights(*named.values())
 
     def forward(self, input: Tensor, hx: ArrayLike | None = None) -> Any:
@@ -175,7 +175,12 @@ class RNNBase(Module):
         return x, tuple(stack(list(parts)) for parts in zip(*last, strict=True))
 
     def extra_repr(self) -> str:
-        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False}
+        usual: dict[str, Any] = {
+            "proj_size": 0,
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+        }
         usual |= {"dropout": 0.0, "bidirectional": False}
         return with_unusual(f"{self.input_size}, {self.hidden_size}", vars(self), usual)
 
@@ -266,7 +271,8 @@ class RNNCellBase(Module):
         self.bias = bias
         self.mode = mode
         gates = GATES[mode] * hidden_size
-        shapes = {"weight_ih": (gates, input_size), "weight_hh": (gates, hidden_size)}
+        shapes: dict[str, Any] = {"weight_ih": (gates, input_size)}
+        shapes["weight_hh"] = (gates, hidden_size)
         shapes |= dict.fromkeys(("bias_ih", "bias_hh"), (gates,) if bias else None)
         add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()

@@ -1,6 +1,6 @@
 """The state of modules: what `state_dict` collects, and how `load_state_dict` puts it back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +34,12 @@ class IncompatibleKeys(NamedTuple):
 
 class Stateful:
     """Saving and loading, for Module."""
+
+    _modules: dict[Any, Any]
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _non_persistent_buffers_set: set[str]
+    named_modules: Callable[..., Any]
 
     def share_memory(self) -> Any:
         """Not possible: values never change, so processes have nothing to share.

@@ -37,7 +37,8 @@ class Uninitialized(Tensor):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        copy = type(self)(dtype=self.dtype, device=self.device)
+        make: Any = type(self)
+        copy = make(dtype=self.dtype, device=self.device)
         memo[id(self)] = copy
         return copy.requires_grad_(self.requires_grad)
 

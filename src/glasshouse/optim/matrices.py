@@ -196,7 +196,7 @@ def steps_at_once(x: Any, coefficients: Any, count: int) -> Any:
         whole = factor if whole is None else factor.after(whole)
         if remaining:
             gram = factor.times(factor.times(gram))
-    return whole.times(x)
+    return x if whole is None else whole.times(x)
 
 
 class Factor(NamedTuple):

@@ -117,7 +117,7 @@ class Optimizer(OptimizerHooks):
             value, pair = options[name], name in self.pairs
             value = value.item() if isinstance(value, Tensor) and value.ndim == 0 else value
             values = tuple(value) if pair and isinstance(value, (tuple, list)) else (value,)
-            allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
+            allowed = all(isinstance(v, numbers.Real) and low <= float(v) < high for v in values)
             if not allowed or len(values) != (2 if pair else 1):
                 kind = "two numbers" if pair else "a number"
                 expected = f"{name} to be {kind} in [{low}, {high})"
@@ -213,7 +213,7 @@ class Optimizer(OptimizerHooks):
             "load_state_dict_pre", dict(state_dict) if is_dict else state_dict
         )
         groups = self.checked_groups(state_dict)
-        state = defaultdict(dict)
+        state: defaultdict[Any, dict[Any, Any]] = defaultdict(dict)
         params = dict(enumerate(self.parameters()))
         for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key

@@ -111,7 +111,7 @@ class Sophia(Optimizer):
         if estimates is None and all(p.grad is None for p in params):
             fix = "Call backward() before."
             raise GradError("update_hessian", "gradients of sampled labels", "none", fix)
-        if estimates is None:
+        if batch_size is not None:
             grads = [p.grad for p in params]
             estimates = [None if g is None else g * g * float(batch_size) for g in grads]
         if len(estimates) != len(params):

@@ -157,8 +157,8 @@ def mel_filters(
     if not 0 <= f_min < f_max <= sample_rate / 2:
         expected = f"0 <= f_min < f_max <= {sample_rate / 2}"
         raise OptionError(where, expected, f"{f_min} and {f_max}", "Change them.")
-    ends = to_mel([f_min, f_max], mel_scale)
-    corners = to_hertz(np.linspace(*ends, n_mels + 2), mel_scale)
+    first, last = to_mel([f_min, f_max], mel_scale)
+    corners = to_hertz(np.linspace(first, last, n_mels + 2), mel_scale)
     frequencies = np.linspace(0, sample_rate / 2, n_freqs)
     low, top, high = corners[:-2], corners[1:-1], corners[2:]
     rising = (frequencies[:, None] - low) / (top - low)

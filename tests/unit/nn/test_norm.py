@@ -40,7 +40,8 @@ def test_batch_norm_of_vectors(twin):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize("options", [{}, {"affine": True}, {"track_running_stats": True}])
+@pytest.mark.parametrize("options", [{}, {"affine": True}, {"track_running_stats": True},
+                                     {"track_running_stats": True, "momentum": None}])  # fmt: skip
 @pytest.mark.parametrize("training", [True, False])
 def test_instance_norm_equals_pytorchs(twin, n, options, training):
     ours, theirs = (getattr(lib, f"InstanceNorm{n}d")(6, **options) for lib in (nn, twin.torch.nn))

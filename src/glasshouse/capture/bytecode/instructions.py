@@ -184,7 +184,7 @@ def decode(code: types.CodeType) -> tuple[list[Instruction], dict[int, int]]:
     """The instructions without caches and prefixes, and {offset: number}."""
     raw = code.co_code
     lines = line_numbers(code, len(raw))
-    rows, at, first, extended = [], {}, -1, 0
+    rows, at, first, extended = list[Any](), dict[int, int](), -1, 0
     for offset in range(0, len(raw), 2):
         name, arg = NAMES[raw[offset]], raw[offset + 1] | extended
         if name == "CACHE":

@@ -45,7 +45,7 @@ class RecordedGraph:
     graph writes to are restored."""
 
     def __init__(self, module: GraphModule, inputs: tuple[Any, ...]) -> None:
-        backend = backends.load("lazy")
+        backend: Any = backends.load("lazy")
         members = [*module.parameters(), *module.buffers()]
         members += [x for x in module.__dict__.values() if isinstance(x, Tensor)]
         tensors = unique_objects([*members, *(x for x in inputs if isinstance(x, Tensor))])
@@ -131,7 +131,7 @@ class RecordedGraph:
 
 def ancestors_of(node: Node) -> list[Node]:
     """The ancestors within NEAR_STEPS of a node: terms that cancel may have been added there."""
-    ancestors, level = [], [node]
+    ancestors, level = list[Node](), [node]
     for _ in range(NEAR_STEPS):
         level = [x for y in level for x in y.inputs]
         ancestors += level

@@ -135,7 +135,7 @@ class CheckedCall:
 
             return run
 
-        fresh = Capture(check, self.front)
+        fresh: Any = Capture(check, self.front)
         fresh.checked = capture_with(fresh, self.spare.fn)  # its entries live as long as it does
         with generators_kept():
             outcome = self.spare.run(fresh.checked)

@@ -19,7 +19,6 @@ from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import CannotRebuild, ValueSource, Var, discarded
 
 if TYPE_CHECKING:
-    from glasshouse.capture.emit.replacement import ReplacementEmitter
     from glasshouse.capture.values.var import Break
 
 
@@ -31,7 +30,7 @@ def entry_of(frame: CaptureFrame) -> tuple[Any, ...] | None:
 class ContinuationEmitter(ValueEmitter):
     """Writes the statements after the graph of a replacement."""
 
-    resumer: object
+    resumer: Any
     holds: bool  # whether signals wait until the graph and Python have written
     inlined: tuple[Any, ...] = ()  # traceback entries of the open frames inside the outermost
 
@@ -209,7 +208,7 @@ class ContinuationEmitter(ValueEmitter):
         return f"{text}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
-def call_of_break(emitter: "ReplacementEmitter", k: int, graph_break: "Break") -> str:
+def call_of_break(emitter: Any, k: int, graph_break: "Break") -> str:
     """The call, in frame `k`, that broke the graph."""
     words = [emitter.name(x) for x in graph_break.args_]
     words += [f"{n}={emitter.name(v)}" for n, v in graph_break.kwargs.items()]

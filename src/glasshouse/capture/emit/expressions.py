@@ -471,7 +471,8 @@ def last_writes(log: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def alike(error: BaseException) -> BaseException:
     """An exception with the arguments and attributes of another, made without its __init__."""
     clone = BaseException.__new__(type(error), *error_part(error, "args"))
-    own_dict(clone).update(own_dict(error))
+    attributes: Any = own_dict(clone)
+    attributes.update(own_dict(error))
     return clone
 
 

@@ -71,7 +71,7 @@ class ReplacementEmitter(ContinuationEmitter):
         self.names["__name__"] = fn.__globals__.get("__name__")
         self.text = text
         exec(compile(text, root.co_filename, "exec"), self.names)
-        replacement = self.names.pop("replacement")
+        replacement: Any = self.names.pop("replacement")
         code = on_one_line(replacement.__code__, line or root.co_firstlineno)
         replacement.__code__ = code.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return replacement
@@ -153,7 +153,7 @@ class ReplacementEmitter(ContinuationEmitter):
         `meta["replaced"]` has the numbers of those containers among the `holders`."""
         places = {}
         for owner in self.tracer.effects.written:
-            for kind, *parts in owner.log:
+            for kind, *parts in owner.log or ():
                 anywhere = kind == "item" and self.tracer.varies(parts[0])
                 if kind in ("item", "attr") and not anywhere:
                     key = parts[0].value if kind == "item" else parts[0]

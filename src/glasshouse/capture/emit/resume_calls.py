@@ -34,7 +34,8 @@ def resume_call(
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     # Classes stay alive, since others list them, and generators, since their end runs code.
     needed, kinds = frame.code.live_at(at), (type, CapturedGenerator, types.GeneratorType)
-    live = frozenset(i for i in bound if i in needed or isinstance(frame.locals[i].value, kinds))
+    values: list[Any] = frame.locals
+    live = frozenset(i for i in bound if i in needed or isinstance(values[i].value, kinds))
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     if not captured:
         slots = [x for x in slots if x is not None]
@@ -65,10 +66,10 @@ def resume_function(
 ) -> types.FunctionType:
     """A function that resumes a frame at an offset of its original code."""
     try:
-        code = make_resume(code, offset, tuple(x is NULL for x in stack), live, captured)
+        resumed: Any = make_resume(code, offset, tuple(x is NULL for x in stack), live, captured)
     except WrongStack as error:
         raise CannotRebuild(f"a stack that does not fit ({error})") from None
     closure = None
-    if keeps_closure(code):
+    if keeps_closure(resumed):
         closure = tuple(x.value for x in frame.closure)
-    return types.FunctionType(code, frame.globals, code.co_name, None, closure)
+    return types.FunctionType(resumed, frame.globals, resumed.co_name, None, closure)

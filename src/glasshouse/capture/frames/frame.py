@@ -68,7 +68,7 @@ class CaptureFrame:
         self.handled: list[Any] = []  # exceptions that are being handled, innermost last
 
     @property
-    def closure(self) -> list[Var]:
+    def closure(self) -> list[Any]:
         """The free variables' cells."""
         return self.locals[len(self.locals) - len(self.root.co_freevars) :]
 
@@ -388,7 +388,7 @@ class CapturedGenerator:
         self.then: Any = None  # receives the values while it runs
         self.rest: weakref.ref[Any] | None = None  # Python's own generator for the rest
 
-    def stop(self, finished: bool = False) -> Callable[..., Any] | None:
+    def stop(self, finished: bool = False) -> Any:
         """Stop at a yield or the end, and return the receiver of the value. Its frame no longer
         refers to it, so that it ends with its last reference, as in Python."""
         then, self.then = self.then, None
@@ -398,10 +398,10 @@ class CapturedGenerator:
 
     def result(self, returned: Var) -> Var:
         """The Var that it ends with; a polyfill ends as its builtin does."""
-        passes_on = self.last is not None and self.frame.root in PASSES_ON
-        return self.last if passes_on else returned
+        passes_on = self.frame.root in PASSES_ON
+        return self.last if passes_on and self.last is not None else returned
 
-    def stop_failed(self) -> Callable[..., Any] | None:
+    def stop_failed(self) -> Any:
         """End it with an error, and return the receiver. A polyfill may continue afterwards."""
         then = self.stop(finished=True)
         self.failed = may_go_on(self)
@@ -420,7 +420,7 @@ class CapturedGenerator:
                 self.remainder = self.native_polyfill()
             if self.remainder is not None:
                 return self.remainder
-        generator = self.rest and self.rest()
+        generator: Any = self.rest and self.rest()
         if generator is None:
             generator = going_on(self)
             next(generator)
@@ -495,6 +495,6 @@ class CapturedGenerator:
             self.throw(GeneratorExit())
         except (GeneratorExit, StopIteration) as error:
             set_error_part(error, "__traceback__", None)  # it holds our frames, they hold it
-            if bytecode.close_gives_value and isinstance(error, StopIteration):
+            if isinstance(error, StopIteration) and bytecode.close_gives_value:
                 return error.value
         return None

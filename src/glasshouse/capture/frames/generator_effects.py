@@ -24,7 +24,7 @@ def holds_effects(generator: CapturedGenerator, visited: tuple[Any, ...] = ()) -
 def generators_in(values: Sequence[Any]) -> Generator[Any, Any, Any]:
     """The generators among Vars, and those that iterators and lists among them draw from."""
     for var in values:
-        value = None if var is None else var.value
+        value: Any = None if var is None else var.value
         if isinstance(value, CapturedGenerator):
             yield value
         elif isinstance(value, ZipIterator):

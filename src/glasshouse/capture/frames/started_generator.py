@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glasshouse.capture.frames.frame import CapturedGenerator
+    pass
 
 
 class StartedGenerator:
@@ -14,7 +14,7 @@ class StartedGenerator:
     send: Callable[..., Any]
     throw: Callable[..., Any]
 
-    def __init__(self, generator: "CapturedGenerator", step: Callable[..., Any]) -> None:
+    def __init__(self, generator: Any, step: Callable[..., Any]) -> None:
         self.generator = generator
         self.step: Callable[..., Any] = step
         self.send, self.throw = generator.send, generator.throw
@@ -35,7 +35,7 @@ class StartedGenerator:
             del step  # it may hold the error, whose traceback has this frame
 
 
-def going_on(generator: "CapturedGenerator") -> Generator[Any, Any, Any]:
+def going_on(generator: Any) -> Generator[Any, Any, Any]:
     """A generator for the rest of one that the interpreter began and that is at a `yield`."""
     try:
         sent = yield
@@ -48,7 +48,7 @@ def going_on(generator: "CapturedGenerator") -> Generator[Any, Any, Any]:
     return (yield from rest)
 
 
-def caught_here() -> Iterator[Any]:
+def caught_here() -> Generator[Any, Any, Any]:
     """A generator that yields the exception thrown into it."""
     try:
         yield

@@ -4,12 +4,11 @@ import types
 from typing import Any
 
 from glasshouse.capture.frames.frame import CaptureFrame
-from glasshouse.capture.values.var import Var
 
 GETTERS = ("__getattr__", "__getattribute__")
 
 
-def attribute_request(frame: CaptureFrame) -> list[Var] | None:
+def attribute_request(frame: CaptureFrame) -> Any:
     """The object and the name in a call of the user's `__getattr__`; None for other frames."""
     if frame.root.co_name not in GETTERS:
         return None
@@ -18,7 +17,7 @@ def attribute_request(frame: CaptureFrame) -> list[Var] | None:
     return pair if bound else None
 
 
-def tell_attribute(error: BaseException, obj: Any, name: str) -> bool:
+def tell_attribute(error: Any, obj: Any, name: str) -> bool:
     """Set object and name of an error of a `__getattr__`, unless the error has them."""
     untold = isinstance(error, AttributeError) and error.name is None and error.obj is None
     if untold:

@@ -126,7 +126,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
             return issubclass(fn, Value)
         if not isinstance(fn, types.FunctionType):
             bound = isinstance(fn, (types.BuiltinFunctionType, types.MethodType))
-            owner = fn.__self__ if bound else None
+            owner: Any = fn.__self__ if bound else None
             return isinstance(owner, type) and issubclass(owner, Value)
         name = fn.__module__ or ""
         if name in INTERPRETED or not name.startswith(OPERATIONS):
@@ -269,7 +269,8 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     def call(
         self, tracer: "CaptureTracer", fn: Any, args: list[Any], kwargs: Kwargs, then: Then
-    ) -> bool | None:
+    ) -> Any:
+        of: Any
         of, name = fn.origin.parts if fn.is_made("method") else (None, None)
         if name != "backward" or not self.is_tensor(of.value):
             return super().call(tracer, fn, args, kwargs, then)
@@ -279,14 +280,15 @@ class GlasshouseFront(TensorFront, ModuleFront):
         except Break as graph_break:
             raise Break(graph_break.reason, *whole) from None
         for _, hook in [pair for leaf in hooked for pair in leaf.grad_hooks.values()]:
-            if why := getattr(hook, "__gh_disabled__", False):
+            why: Any = getattr(hook, "__gh_disabled__", False)
+            if why:
                 raise Break(why if isinstance(why, str) else "a hook not to be captured", *whole)
         if not hooked:
             return super().call(tracer, fn, args, kwargs, then)
         create_graph = kwargs.get("create_graph") or (args[2] if len(args) > 2 else Var(False))
         if create_graph.value:
             raise Break("backward with hooks on tensors", *whole)
-        with leaves_visited_early([of.value]):
+        with leaves_visited_early((of.value,)):
             hooked.sort(key=lambda leaf: -leaf.seq)
         hook_args = self.hooks_of(tracer, hooked)
         tracer.call(Var(backward_with_hooks), [*hook_args, of, *args], kwargs, then)
@@ -294,7 +296,7 @@ class GlasshouseFront(TensorFront, ModuleFront):
 
     def hooks_of(self, tracer: "CaptureTracer", leaves: Any) -> Any:
         """The arguments of `backward_with_hooks` for the hooks of these leaves, guarded."""
-        ends, pairs = {}, []
+        ends, pairs = dict[Any, Any](), list[Any]()
         for leaf in leaves:
             var, entries = tracer.heap.tracked[id(leaf.tensor())], []
             inside = tracer.guards.source("dict", var.origin)

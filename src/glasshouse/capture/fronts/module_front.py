@@ -64,7 +64,7 @@ class ModuleFront(NetworkFront):
 
     def call(
         self, tracer: "CaptureTracer", fn: Any, args: list[Any], kwargs: Kwargs, then: Then
-    ) -> bool | None:
+    ) -> Any:
         f = fn.value
         if isinstance(f, types.MethodType | types.BuiltinMethodType):
             owner = f.__self__
@@ -126,7 +126,7 @@ class ModuleFront(NetworkFront):
         """Whether a bound method belongs to no_grad, autocast, a phase …"""
         if isinstance(fn.value.__self__, CONTEXTS):
             return True
-        this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        this: Any = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         is_call = this is not None and this.is_made("call")
         return is_call and this.origin.parts[0].value is phase
 
@@ -250,7 +250,7 @@ class ModuleFront(NetworkFront):
         return tracer.front_state.copies[id(module)][1]
 
     def is_called(self, tracer: "CaptureTracer", value: Any) -> bool:
-        called = [x for x in tracer.operands.members.values() if isinstance(x, Module)]
+        called: list[Any] = [x for x in tracer.operands.members.values() if isinstance(x, Module)]
         called += [module for module, _ in tracer.front_state.copies.values()]
         return isinstance(value, Module) and any(value is m for x in called for m in x.modules())
 

@@ -135,7 +135,7 @@ class NetworkFront(FrontEnd):
         self, tracer: "CaptureTracer", fn: "Var", args: list[Var], kwargs: Kwargs, then: Any
     ) -> bool:
         """Call a scheduler's step outside the graph: Python repeats it in each call."""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        var: Any = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         from_outside = var is not None and isinstance(var.origin, ValueSource) and not kwargs
         if not from_outside or not all_foldable(tracer, args):
             raise Break("a scheduler's step", fn, args, kwargs)

@@ -230,7 +230,7 @@ class TensorFront(FrontEnd):
             tracer.operands.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
             var.items["grad"] = grad_var
 
-    def set_attribute(self, tracer: "CaptureTracer", var: Var, name: str, value: Var) -> Any:
+    def set_attribute(self, tracer: "CaptureTracer", var: Var, name: str, value: Var | None) -> Any:
         if name == "sharding" and value is not None:
             return self.set_beside(tracer, var, name, value)
         if name not in ("grad", "requires_grad", "data") or value is None:

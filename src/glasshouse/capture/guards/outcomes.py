@@ -82,11 +82,11 @@ class OutcomeWriter:
         (number,) = self.read.values()
         return NumberExpression(number, text, self.names, self.fixed, self.one_to_one)
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Any]) -> str | None:
+    def call(self, fn: Any, args: Sequence[Any]) -> str | None:
         self.operations += 1
         if self.operations > MAX_OPERATIONS:
             return None
-        parts = [self.number(x) for x in args]
+        parts: list[Any] = [self.number(x) for x in args]
         if None in parts:
             return None
         sign = BINARY.get(fn) if len(parts) == 2 else UNARY.get(fn)

@@ -218,7 +218,7 @@ class GuardCompiler:
                 self.read(child)
                 self.inside(child)
 
-    def group(self, source: ValueSource, entries: list[ValueSource], checks: list[Guard]) -> None:
+    def group(self, source: ValueSource, entries: list[ValueSource], checks: Any) -> None:
         """Lay out the entries of a dict with all that its version tag covers, then theirs."""
         register, at = self.register[source], len(self.ops)
         self.ops.append([TAG, 0, register, 0, None, 0])

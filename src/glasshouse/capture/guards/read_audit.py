@@ -150,7 +150,8 @@ def another(value: Any) -> Any:
     if type(value) is bool:
         return not value
     if type(value) in (str, bytes, tuple):
-        return value + {str: "x", bytes: b"x", tuple: (1,)}[type(value)]
+        more: dict[Any, Any] = {str: "x", bytes: b"x", tuple: (1,)}
+        return value + more[type(value)]
     if type(value) is types.CodeType:
         return value.replace(co_name=f"{value.co_name}_")
     if isinstance(value, (types.FunctionType, staticmethod, classmethod, property)):
@@ -158,7 +159,7 @@ def another(value: Any) -> Any:
     return 1 if value is None or value is MISSING else None
 
 
-def is_users_module(name: str) -> bool:
+def is_users_module(name: Any) -> bool:
     """Whether a module is the user's, not a library's or Python's."""
     root = str(name).partition(".")[0]
     file = getattr(sys.modules.get(root), "__file__", None) or ""

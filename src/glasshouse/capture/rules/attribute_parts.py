@@ -43,10 +43,10 @@ def function_part(t: "CaptureTracer", obj: Var, name: str) -> Var:
     return t.heap.load(part, source_in(t, obj, "attr", name))
 
 
-def dict_entry(t: "CaptureTracer", obj: Var, name: str) -> Var:
+def dict_entry(t: "CaptureTracer", obj: Var, name: str) -> Any:
     """An attribute in an object's own `__dict__`, or MISSING; either is guarded."""
     value, cls = obj.value, type(obj.value)
-    attributes = own_dict(value)
+    attributes: Any = own_dict(value)
     if attributes is None and cls.__dictoffset__ and t.guards.live:  # C keeps it to itself
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])
     if not isinstance(attributes, dict):
@@ -90,7 +90,7 @@ def object_dict(t: "CaptureTracer", obj: Var) -> Var:
 
 def attributes_of_new(t: "CaptureTracer", obj: Var) -> Var:
     """The dict with the attributes of a new object, or of a list or dict of a user's class."""
-    attributes = own_dict(obj.value)
+    attributes: Any = own_dict(obj.value)
     table = t.heap.tracked.get(id(attributes))
     if table is None:
         table = t.heap.track(Var(attributes, Recipe("attributes", obj), {}))

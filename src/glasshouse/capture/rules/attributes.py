@@ -396,7 +396,7 @@ def is_set_plainly(value: Any) -> bool:
     """Whether attributes are set as `object.__setattr__` does. Before it looks at the name, that
     refuses an object whose class in C has another setter."""
     try:
-        object.__setattr__(value, None, None)
+        object.__setattr__(value, None, None)  # type: ignore[arg-type]  # refused either way
     except TypeError as error:
         return "can't apply" not in str(error)
     return True

@@ -129,11 +129,11 @@ def class_attribute(t: "CaptureTracer", cls: Var, name: str, then: Then) -> Any:
         return t.give(then, class_value)
     if isinstance(class_value, enum.Enum):
         return t.deliver(then, member_of_enum(t, value, name, class_value))
-    place = source_in(t, cls, "lookup", name)
+    source: Any = source_in(t, cls, "lookup", name)
     if is_library(value) and type(class_value) not in SCALARS:
-        t.guards.add("is", place, class_value)
+        t.guards.add("is", source, class_value)
         return t.give(then, class_value)
-    return t.deliver(then, t.heap.load(class_value, place))
+    return t.deliver(then, t.heap.load(class_value, source))
 
 
 def make_super(t: "CaptureTracer", cls: Var, obj: Var) -> Var:
@@ -189,7 +189,7 @@ def super_of_frame(t: "CaptureTracer") -> Var:
         t.fail(RuntimeError("super(): arg[0] deleted"))
     if "__class__" not in code.co_freevars:
         t.fail(RuntimeError("super(): __class__ cell not found"))
-    cell = frame.locals[frame.code.slots.index("__class__")]
+    cell: Any = frame.locals[frame.code.slots.index("__class__")]
     if not is_filled(cell.value):
         t.fail(RuntimeError("super(): empty __class__ cell"))
     return make_super(t, cell_get(t, cell, "__class__"), this)

@@ -42,7 +42,7 @@ def call_class(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, the
         if not args[0].is_new:
             rely_on_code(t, args[0])
         words = {k: v.value for k, v in kwargs.items()}
-        result = functools.partial(*(x.value for x in args), **words)
+        result = functools.partial(args[0].value, *(x.value for x in args[1:]), **words)
         return t.deliver(then, t.heap.track(Var(result, Recipe("call", fn, args, kwargs), {})))
     meta = t.look_up(type(cls), "__call__")
     if meta is not type.__dict__["__call__"]:
@@ -163,6 +163,7 @@ def make_builtin(
     base = next((b for b in bases if issubclass(cls, b) and cls.__new__ is b.__new__), None)
     if base is None:
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+    items: Any
     kind, how, items = ("list", "extend", []) if base is list else ("dict", "update", {})
     obj = t.heap.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
     if isinstance(init, types.FunctionType):

@@ -149,7 +149,7 @@ def rely_on_own(t: "CaptureTracer", cls: Var, name: str) -> None:
         t.guards.add("call", place_of(t, cls), check)
 
 
-def place_of(t: "CaptureTracer", var: Var) -> ValueSource | None:
+def place_of(t: "CaptureTracer", var: Var) -> Any:
     """The source of an object, or of a constant whose attributes may change; else None."""
     value, origin = var.value, var.origin
     if isinstance(origin, ValueSource):

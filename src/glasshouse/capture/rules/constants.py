@@ -126,7 +126,7 @@ def fix_inputs(t: "CaptureTracer", node: IRNode) -> None:
         waiting += inputs
 
 
-def parts_of(t: "CaptureTracer", origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
+def parts_of(t: "CaptureTracer", origin: Any, var: Var) -> list[Var] | None:
     """The Vars that make up something new, without a dict's keys; None if there is more."""
     if isinstance(origin, SymbolicNumber):
         return list(origin.args)

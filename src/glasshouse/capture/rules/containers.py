@@ -214,7 +214,8 @@ def entry(t: "CaptureTracer", var: Var, key: Any) -> Var | None:
             whole_dict(t, var)
         else:
             var.items = {}
-    pair = var.items.get(key)
+    items: Any = var.items
+    pair = items.get(key)
     if pair is not None:
         return pair[1]
     if var.is_new or var.origin is None or key in t.heap.deleted.get(id(var), ()):
@@ -229,7 +230,7 @@ def entry(t: "CaptureTracer", var: Var, key: Any) -> Var | None:
         return None
     t.typed(var)
     value = t.heap.load(dict.__getitem__(var.value, key), t.heap.entry_source(var.origin, key))
-    var.items[key] = (constant(key), value)
+    items[key] = (constant(key), value)
     return value
 
 

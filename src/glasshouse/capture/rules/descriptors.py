@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # The descriptor of a named tuple's field.
-NAMED_FIELD: type[Any] = type(namedtuple("Pair", "first").first)
+NAMED_FIELD: type[Any] = type(vars(namedtuple("Pair", "first"))["first"])
 WITH_ITEMS = (list, tuple, dict, set, frozenset)  # their Vars have their items
 
 
@@ -149,7 +149,7 @@ def part_of(t: "CaptureTracer", obj: Var, name: str, value: Any) -> Var:
     return t.heap.load(value, t.heap.sub(obj, "attr", name))
 
 
-def of_class(t: "CaptureTracer", cls: Var, class_value: Any) -> Var | None:
+def of_class(t: "CaptureTracer", cls: Var, class_value: Any) -> Any:
     """A static or class method, or a function, as its class sees it; None for others."""
     if isinstance(class_value, classmethod):
         return bound_method(t, cls, Var(class_value.__func__))

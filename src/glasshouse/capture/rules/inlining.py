@@ -27,7 +27,7 @@ NO_WORDS: dict[str, Var] = {}
 
 
 def leave_to_python(
-    t: "CaptureTracer", reason: str, fn: Var, args: Any, kwargs: Any, then: Any
+    t: "CaptureTracer", reason: Any, fn: Var, args: Any, kwargs: Any, then: Any
 ) -> Any:
     """Do a call in Python, and from their next call on also all running functions."""
     for frame in t.frames:
@@ -44,7 +44,7 @@ def why_opaque(
     code = f.__code__
     config = t.config
     off = id(code) in config.disabled or id(f) in config.disallowed
-    marked = getattr(f, "__gh_disabled__", False)  # or why
+    marked: Any = getattr(f, "__gh_disabled__", False)  # or why
     if off or marked:
         return marked if isinstance(marked, str) else f"{f.__qualname__} is not to be captured"
     if code.co_flags & (0x80 | 0x200):

@@ -2,7 +2,7 @@
 
 import functools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.capture.rules.class_lookups import has_open_attributes, may_change, source_in
@@ -43,7 +43,7 @@ def rely_on_names_of_error(
         rely_on_names(tracer, " ".join(texts), values)
 
 
-def is_plain(tracer: "CaptureTracer", named: Callable[..., Any]) -> bool:
+def is_plain(tracer: "CaptureTracer", named: Any) -> bool:
     """Whether a class or function has names that may change and that no metaclass computes."""
     if isinstance(named, type):
         return may_change(tracer, named) and has_plain_name(named)

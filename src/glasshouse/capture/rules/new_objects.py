@@ -51,5 +51,5 @@ def new_function(
         pairs = zip(flat[::2], flat[1::2], strict=True) if isinstance(flat, tuple) else flat
         fn.__annotations__ = dict(pairs)
     if "annotate" in parts:
-        fn.__annotate__ = parts["annotate"].value
+        fn.__annotate__ = parts["annotate"].value  # type: ignore[attr-defined]  # since 3.14
     return t.heap.track(Var(fn, Recipe("function", code, f.globals, parts), {}))

@@ -74,7 +74,7 @@ def draw_all(iterable: Any) -> Any:
 
 def draw_for(iterable: Any, count: Any) -> Any:
     """The items that `a, b = iterable` draws for `count` names: at most one more than that."""
-    items = []
+    items: list[Any] = []
     for x in iterable:
         if len(items) == count:
             raise ValueError(f"too many values to unpack (expected {count})")
@@ -96,7 +96,7 @@ def delete_cell(cell: types.CellType, name: str, is_free: bool) -> None:
     del cell.cell_contents
 
 
-def call_with(fn: Callable[..., Any], iterable: int) -> Any:
+def call_with(fn: Callable[..., Any], iterable: Any) -> Any:
     return fn(*iterable)
 
 
@@ -122,7 +122,7 @@ def op_SWAP(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
 
 
 def op_LOAD_FAST(t: "CaptureTracer", f: "CaptureFrame", ins: "Instruction") -> None:
-    var = f.locals[ins.arg]
+    var: Any = f.locals[ins.arg]
     if var is None:
         unset_local(t, f, ins.arg)
     f.stack.append(var)
@@ -868,8 +868,9 @@ def op_MATCH_CLASS(t: "CaptureTracer", f: Any, ins: "Instruction") -> Any:
 
 def match_parts(t: "CaptureTracer", subject: Any, kind: Any, count: Any, names: Any) -> Any:
     """Push the attributes for the patterns of a class; None if one is missing."""
-    attribute_names = (*match_args(t, kind, count), *names.value)
+    attribute_names: tuple[Any, ...] = (*match_args(t, kind, count), *names.value)
     attributes = []
+    name: Any
     for at, name in enumerate(attribute_names):
         if name is not ITSELF and type(name) is not str:
             got = type(name).__name__

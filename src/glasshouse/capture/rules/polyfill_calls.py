@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Builtins that draw all items at once, and arguments that others turn into iterators at once.
 CONSUMING: set[Any] = {any, all, sum, min, max, sorted}
-EAGER = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
+EAGER: dict[Any, Any] = {f: range(99) for f in (zip, itertools.zip_longest)} | {map: range(1, 99)}
 EAGER |= dict.fromkeys((enumerate, itertools.cycle, itertools.pairwise, itertools.accumulate), (0,))
 EAGER |= dict.fromkeys((filter, itertools.filterfalse, itertools.starmap), (1,))
 EAGER |= dict.fromkeys((itertools.takewhile, itertools.dropwhile), (1,))

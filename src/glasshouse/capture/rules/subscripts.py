@@ -54,7 +54,7 @@ def not_contains(container: Any, element: Any) -> bool:
     return element not in container
 
 
-def store(container: tuple[Any, ...], key: Any, value: Any) -> None:
+def store(container: Any, key: Any, value: Any) -> None:
     container[key] = value
 
 
@@ -258,7 +258,8 @@ def put_back(t: "CaptureTracer", part: Var, links: int) -> None:
     if id(part) not in parts or links == NO_WRITE or not shares_memory(part.value.cut_from):
         return
     if links == 0 and getattr(parts[id(part)][2], "name", "") not in RESHAPING:
-        warn_of_name(*t.frames.line)
+        line: Any = t.frames.line
+        warn_of_name(*line)
     while id(part) in parts:
         _, whole, step = parts[id(part)]
         links -= step.steps if type(step) is ViewCall else 1

@@ -41,7 +41,7 @@ class CaptureConfig:
             raise OptionError("capture.config", expected, type_name(value), "Give one.")
         self.__dict__[name] = value
 
-    def __getattr__(self, name: str) -> None:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         check_known("capture.config", "a setting", name, DEFAULTS)

@@ -82,7 +82,7 @@ class Capture:
         """Descriptions of the entries that are alive, in the order in which they were captured."""
         return [info for ref in self.noted if (info := ref()) is not None]
 
-    def dispatcher(self, fn: types.FunctionType) -> Any:
+    def dispatcher(self, fn: Any) -> Any:
         """A callable that answers calls of `fn` from entries, and captures other calls."""
         dispatcher = native().Dispatcher(fn, miss)
         dispatcher.__dict__.update(fn.__dict__)
@@ -134,8 +134,8 @@ class Capture:
 
     @staticmethod
     def run_again(
-        capture: weakref.ref[Any],
-        fn: weakref.ref[Any],
+        capture: Callable[[], Any],
+        fn: Callable[[], Any],
         slots: tuple[Any, ...],
         error: Exception | None,
     ) -> Any:
@@ -196,7 +196,7 @@ def miss(dispatcher: Any, *slots: Any) -> Any:
         return plainly(dispatcher.fn, slots)()
     callback = hook.set_hook(None)
     try:
-        go_on = capture_call(dispatcher, slots, callback)
+        go_on: Any = capture_call(dispatcher, slots, callback)
         if go_on is None:
             hook.set_skip(code, True)  # the hook must not bring it here again
             hook.set_hook(callback)
@@ -217,7 +217,7 @@ def miss(dispatcher: Any, *slots: Any) -> Any:
         hook.set_hook(callback)
 
 
-def is_last_call(go_on: Callable[..., Any]) -> bool:
+def is_last_call(go_on: Any) -> bool:
     """Whether a continuation is a call that may replace the present one."""
     fn = getattr(go_on, "func", None)
     is_function = type(fn) is types.FunctionType and fn is not identity
@@ -231,7 +231,7 @@ def capture_call(
     capture = dispatcher.capture
     if native().get_mode() != 0:
         return None
-    front = dispatcher.__dict__.get("front") or front_for(dispatcher.fn, slots, capture.front)
+    front: Any = dispatcher.__dict__.get("front") or front_for(dispatcher.fn, slots, capture.front)
     if front.can_trace() and may_capture(dispatcher, capture, slots):
         begin_ns = perf_counter_ns()
         try:

@@ -8,7 +8,6 @@ from glasshouse.capture.bytecode.instructions import original_of
 from glasshouse.capture.guards.program import Guard, WeakLink, referent
 from glasshouse.capture.sessions.export import ExportedTrace
 from glasshouse.capture.values.var import ValueSource, varying_name
-from glasshouse.ir.graph_module import GraphModule
 
 
 class EntryInfo:
@@ -23,7 +22,7 @@ class EntryInfo:
         self.about = about
         self.owner = owner
         self.is_bound: bool = is_bound(guards)
-        self.graph: GraphModule | None = None
+        self.graph: Any = None  # a GraphModule, once it is compiled
         self.source = ""
         self.reason = self.where = ""  # of the break that it ends with
         self.capture_ns = self.compile_ns = 0
@@ -64,7 +63,8 @@ class EntryRemover:
 
     def rely_on(self, guards: list[Guard]) -> None:
         """Note the objects that a resume function gets: those that die were made for one call."""
-        code = self.dispatcher().fn.__code__
+        dispatcher: Any = self.dispatcher()
+        code = dispatcher.fn.__code__
         if original_of(code)[0] is not code:
             identities = (x for x in guards if x.kind == "is" and type(x.value) is WeakLink)
             self.relied_on = [(x.value, varying_name(x.source)) for x in identities]

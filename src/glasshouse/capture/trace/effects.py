@@ -19,7 +19,7 @@ class Effects:
         self.sections: list[list[tuple[Var, tuple[Any, ...]]]] = [[]]
         self.scheduled = False  # whether a scheduler's step was logged
         self.contexts: list[Var] = []  # contexts that are entered, outermost first
-        self.context_nodes: dict[int, object] = {}
+        self.context_nodes: dict[int, Any] = {}
         self.context_changes: dict[int, list[Var]] = {}  # tokens of context variables that are set
         self.has_caught = False  # whether user code may catch errors of the graph
         self.has_checks = False  # whether the graph raises where Python would take another path
@@ -42,7 +42,8 @@ class Effects:
 
     def take_back(self, var: Var) -> None:
         """Cancel the last write to an object."""
-        entry = var.log.pop()
+        log: Any = var.log
+        entry = log.pop()
         for section in self.sections:
             section[:] = [x for x in section if x[1] is not entry]
         if not var.log:

@@ -148,7 +148,7 @@ class FrontEnd(HeldValues):
         """Whether an input of the graph may have another size in a later call."""
         return False
 
-    def as_tensor(self, number: Any) -> None:
+    def as_tensor(self, number: Any) -> Any:
         """One of NumPy's numbers as a tensor, if operators accept that; else None."""
         return
 

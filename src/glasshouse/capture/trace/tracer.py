@@ -88,6 +88,8 @@ class CaptureTracer:
     call_function: Callable[..., Any] = calls.call_function
     call_polyfill: Callable[..., Any] = polyfill_calls.call_polyfill
     real_call: Callable[..., Var] = calls.real_call
+    default_front: Any  # both are set by decorator.py
+    default_config: Any
     instantiate: Callable[..., Any] = class_calls.instantiate
     extend: Callable[..., Any] = container_methods.extend
     get_attribute: Any = attributes.get_attribute
@@ -118,7 +120,7 @@ class CaptureTracer:
         self.front = front
         self.config = config
         self.front_state: Any = None  # result of the front end's `begin`
-        self.on_internal_error = on_internal_error  # called with errors inside the capture
+        self.on_internal_error: Any = on_internal_error  # called with errors inside the capture
         self.hands_over = on_internal_error is not None  # whether Python may continue, see `run`
         self.graph: IRGraph = IRGraph()
         self.operands: GraphOperands = GraphOperands()

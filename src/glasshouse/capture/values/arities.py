@@ -27,7 +27,7 @@ OF_METHODS: dict[Any, Any] = {
     **dict.fromkeys(("count", "find", "index", "rfind", "rindex"), (1, 3)),
     **dict.fromkeys(("startswith", "endswith"), (1, 3)),
 }
-WITHOUT_KEYWORDS = {
+WITHOUT_KEYWORDS: dict[Any, Any] = {
     method: OF_METHODS[name]
     for kind in KINDS
     for name, method in vars(kind).items()
@@ -52,7 +52,7 @@ WITH_KEYWORDS: dict[Any, Any] = {
 
 @functools.cache
 def read_signature(fn: Callable[..., Any]) -> inspect.Signature | None:
-    for x in (fn, POLYFILLS.get(fn)):
+    for x in filter(None, (fn, POLYFILLS.get(fn))):
         try:
             return inspect.signature(x)
         except (TypeError, ValueError):

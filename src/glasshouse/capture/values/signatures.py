@@ -16,7 +16,7 @@ REPLACED = {"__wrapped__", "__signature__"}  # attributes that refer to another 
 def on_signature(t: "CaptureTracer", fn: Any, args: Any, kwargs: Any, then: Any) -> Any:
     """inspect.signature of a plain function or method: a constant while its code and defaults stay
     the same."""
-    target = function_of(args[0]) if len(args) == 1 and not kwargs else None
+    target: Any = function_of(args[0]) if len(args) == 1 and not kwargs else None
     f = None if target is None else target.value
     plain = type(f) is types.FunctionType and not target.is_new
     if not plain or REPLACED & f.__dict__.keys():

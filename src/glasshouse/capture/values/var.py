@@ -28,7 +28,7 @@ class ValueSource:
 
     def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None) -> None:
         self.kind: str = kind
-        self.base: ValueSource | None = base
+        self.base: Any = base  # a ValueSource, or None
         self.key: Any = key
         self.named: Any = named
 
@@ -215,7 +215,7 @@ class Break(Exception):
     def fix_continuation(self) -> None:
         """Note that the instruction itself decides the use of the result."""
         self.then = None
-        self.continuation_fixed: bool = True
+        self.continuation_fixed = True
 
 
 def discarded(tracer: "CaptureTracer", var: "Var") -> None:

@@ -32,6 +32,7 @@ class Target:
 
     name: str
     dialect: Any
+    threads: int
 
     stable_inputs: frozenset[int] = frozenset()  # of a recording: the same from run to run
     free_outputs: frozenset[int] = frozenset()  # of a recording: their axes lie in any order

@@ -65,7 +65,7 @@ def assemble(
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
             target, there = within(box.offset, low, high), within(source.offset, low, high)
-            out[(*local, ...)][(*target, ...)] = read(source)[there]
+            out[local + (...,)][target + (...,)] = read(source)[there]
             covered += math.prod(b - a for a, b in zip(low, high, strict=True))
         if covered != box.size:
             expected = f"{box.size} elements of {box.key} from {list(box.offset)} on"

@@ -212,7 +212,7 @@ class Writing:
 
 def check_of(array: np.ndarray) -> int:
     """Checksum of an array's contents."""
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def name_of(step: int) -> str:

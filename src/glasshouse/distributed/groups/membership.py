@@ -15,7 +15,7 @@ from glasshouse.distributed.transports import local
 from glasshouse.distributed.transports.collectives import Collectives
 from glasshouse.distributed.transports.mpi import Mpi
 from glasshouse.distributed.transports.shared_files import SharedFiles
-from glasshouse.ops.process import ProcessGroup, process
+from glasshouse.ops.process import Process, ProcessGroup, process
 
 __all__ = ["group", "init", "is_initialized", "rank", "register_transport", "shutdown", "size",
            "world"]  # fmt: skip
@@ -117,7 +117,7 @@ def init(
         collectives.barrier()
         process.met_at_ns = time_ns()
     except BaseException:
-        process.__init__()
+        Process.__init__(process)
         raise
     atexit.register(shutdown)
     atexit.register(finish)  # before that
@@ -135,7 +135,7 @@ def shutdown() -> None:
     """Leave the world."""
     for transport in process.transports.values():
         transport.close()
-    process.__init__()
+    Process.__init__(process)
 
 
 def is_initialized() -> bool:

@@ -19,7 +19,7 @@ def gathered_objects(transport: Collectives, x: Any) -> list[Any]:
     padded[: data.size] = data
     parts = np.empty((transport.size, padded.size), np.uint8)
     transport.all_gather(padded, parts)
-    return [pickle.loads(part[:size]) for part, size in zip(parts, sizes, strict=True)]
+    return [pickle.loads(part[:size].data) for part, size in zip(parts, sizes, strict=True)]
 
 
 def all_gather_object(x: Any, group: ProcessGroup | None = None) -> list[Any]:
@@ -44,4 +44,4 @@ def broadcast_object(x: Any = None, root: int = 0, group: ProcessGroup | None = 
     transport.broadcast(size, root)
     buffer = data if group.rank == root else np.empty(int(size), np.uint8)
     transport.broadcast(buffer, root)
-    return pickle.loads(buffer)
+    return pickle.loads(buffer.data)

@@ -70,6 +70,8 @@ class Sharding(NamedTuple):
     def spans(self, rank: int | None = None) -> list[list[tuple[int, int]]]:
         """For each axis, the stretches of the whole that a rank (this one unless given) has."""
         spans = [[(0, length)] for length in self.shape]
+        if self.mesh is None:
+            return spans
         for name, cut in self.cuts():
             at, count = self.mesh.coordinates(rank)[name], self.mesh.size(name)
             spans[cut.axis] = own_spans(spans[cut.axis], cut, at, count)
@@ -197,6 +199,8 @@ def gather(x: Tensor, sharding: Sharding | None = None) -> Tensor:
     """Gather the whole tensor, on every rank alike, from parts that its ranks hold as `sharding`
     (by default its own) says; on all of those ranks."""
     sharding = sharding or sharding_of(x)
+    if sharding.mesh is None:
+        return x
     lengths = []
     spans = [[(0, length)] for length in sharding.shape]
     for name, cut in sharding.cuts():

@@ -35,7 +35,7 @@ class ProcessGuard:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
 
-    def add(self, pid: int) -> None:
+    def add(self, pid: int | None) -> None:
         """Add a process that ends with the guard, together with its session."""
         self.tell(str(pid))
 

@@ -84,7 +84,7 @@ def gather_answers(
         remaining_s = None if end is None else end - time.monotonic()
         if remaining_s is not None and remaining_s <= 0:
             break
-        watched = {receivers[rank]: rank for rank in missing}
+        watched: dict[Any, int] = {receivers[rank]: rank for rank in missing}
         watched |= {workers[rank].sentinel: rank for rank in missing}
         for rank in {watched[ready] for ready in wait(list(watched), remaining_s)}:
             missing.discard(rank)

@@ -38,7 +38,7 @@ class NodeLink(ExitStack):
         self.store: TCPStore = TCPStore(self.place)
         if node.number == 0:
             parts = urlsplit(self.place)
-            self.enter_context(serve(parts.hostname, parts.port))
+            self.enter_context(serve(str(parts.hostname), parts.port or 0))
             self.store.set("folder", folder.encode())
         self.callback(self.leave)
 

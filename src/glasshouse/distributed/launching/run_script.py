@@ -20,7 +20,7 @@ OURS = (__file__, runpy.__file__, "<frozen runpy>")  # frames that a traceback b
 
 def main(launcher: str, *command: str) -> None:
     if flags.rank < 0:  # MPI started it, and would mix what the ranks print
-        rank = mpi_place()[0]
+        rank, _ = mpi_place() or (0, 1)
         print_into(Path(flags.rendezvous), rank)
     else:
         rank = flags.rank

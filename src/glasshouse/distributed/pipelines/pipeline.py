@@ -202,7 +202,7 @@ class Pipeline(Module):
         run.loss = loss
         before = {p: p.grad for p in self.parameters() if p.grad is not None}
         self.zero_grad()
-        replica = self.__dict__.get(ATTRIBUTE)  # of ZeRO
+        replica: Any = self.__dict__.get(ATTRIBUTE)  # of ZeRO
         at_end = replica is not None and replica.reducer.sums_first
         with no_sync(self) if at_end else nullcontext():
             run.go(self.schedule.actions[self.group.rank])

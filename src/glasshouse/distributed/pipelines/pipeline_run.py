@@ -122,7 +122,9 @@ class PipelineRun:
         self.targets: list[Any] = []
         self.scores: dict[int, Any] = {}  # the model's result for a microbatch
         self.total: Any = None  # loss of the microbatches so far
-        self.here: dict[Result, list[Any]] = {}  # tensors that a stage of this rank reads next
+        self.here: dict[
+            Result | None, list[Any]
+        ] = {}  # tensors that a stage of this rank reads next
         self.coming: dict[Result, list[Message]] = {}
         self.alive: dict[tuple[int, int], tuple[list[Any], list[Any]]] = {}  # operands and results
 
@@ -187,7 +189,7 @@ class PipelineRun:
         pairs = zip(tracked, cotangents, strict=True)
         pairs = [(x, g) for x, g in pairs if x.tape_entry is not None]
         if pairs:
-            backward(*map(list, zip(*pairs, strict=True)))
+            backward([x for x, _ in pairs], [g for _, g in pairs])
         moved = [x for x in operands if x.dtype.is_inexact]
         if action.reader(len(self.plan.stages)) is not None:
             self.here[action.result] = [x * 0 if x.grad is None else x.grad for x in moved]

@@ -125,7 +125,7 @@ class RankRows:
     of `batches`, such as its state, are passed through."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
-        self.batches = batches
+        self.batches: Any = batches
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self.batches:

@@ -70,7 +70,9 @@ class Replica:
                 handle.remove()
             self.ends = self.to_call_at_end(self.finish)
 
-    finish_in_python.__gh_disabled__ = "ranks ask each other which gradients there are"
+    finish_in_python.__gh_disabled__ = (  # type: ignore[attr-defined]  # read by capture
+        "ranks ask each other which gradients there are"
+    )
 
     def used_parameters(self) -> list[Tensor]:
         """Parameters that have a gradient here, or on any rank where `find_unused` is set."""

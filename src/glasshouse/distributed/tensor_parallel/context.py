@@ -26,7 +26,8 @@ class RingAttention(Function):
     def forward(ctx: Any, q: Any, k: Any, v: Any, options: Any) -> Any:
         group, is_causal, scale = ctx.options = options
         ring, pair = ring_of(group), stack([k, v])
-        top = total = out = None
+        top: Any = None
+        total = out = top
         for step in range(group.size):
             scores = scores_of(q, pair[0], scale, distance(group, step) if is_causal else None)
             higher = reduce.max(scores, axis=-1, keepdims=True)
@@ -105,13 +106,14 @@ def ring_attention(
 
 
 def attend_in_ring(
-    attention: Any, group: ProcessGroup, operands: Any, is_causal: bool, weights: tuple[Any, ...]
+    attention: Any, group: ProcessGroup, operands: Any, is_causal: bool, weights: Any
 ) -> Any:
     """Compute a MultiheadAttention for this rank's part of the sequence."""
     widths = (attention.embed_dim, attention.kdim, attention.vdim)
     where = "MultiheadAttention"
     single, operands = batch_first_operands(where, operands, widths, attention.batch_first)
-    q, k, v = projected(where, operands, *weights, attention.num_heads)
+    packed, separate, bias = weights
+    q, k, v = projected(where, operands, packed, separate, bias, attention.num_heads)
     y = ring_attention(q, k, v, group=group, is_causal=is_causal)
     y = permute(y, axes=(0, 2, 1, 3))
     y = reshape(y, (*y.shape[:2], y.shape[2] * y.shape[3]))

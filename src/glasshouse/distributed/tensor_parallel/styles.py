@@ -107,10 +107,11 @@ class ParallelAttention(MultiheadAttention):
             fix = "Pass need_weights=False."
             raise OptionError("MultiheadAttention", "no weights of all heads", "need_weights", fix)
         options = (key_padding_mask, False, attn_mask, average_attn_weights, is_causal)
-        if not (self.training and self.dropout):
-            return super().forward(*operands, *options)
+        query, key, value = operands
+        if self.layout is None or not (self.training and self.dropout):
+            return super().forward(query, key, value, *options)
         with drawn_apart(self.layout.group):
-            return super().forward(*operands, *options)
+            return super().forward(query, key, value, *options)
 
 
 class Style(abc.ABC):
@@ -313,7 +314,7 @@ def distribute(module: Module, mesh: DeviceMesh, plan: dict[str, Style | list[St
         >>> gh.distributed.distribute(model, mesh, plan)(gh.ones((1, 4))).shape
         (1, 4)
     """
-    work, cuts = [], {}
+    work, cuts = list[Any](), dict[Any, Any]()
     for pattern, styles in plan.items():
         for name, part in matching("distribute", module, pattern).items():
             for style in styles if isinstance(styles, list) else [styles]:

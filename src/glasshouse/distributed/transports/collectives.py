@@ -148,6 +148,10 @@ class Collectives(abc.ABC):
     group: ProcessGroup
     rank: int
     size: int
+    all_gather: Callable[..., None]  # these are of the table of exchanges
+    all_reduce: Callable[..., None]
+    barrier: Callable[..., None]
+    broadcast: Callable[..., None]
 
     counts_as = "local"
 
@@ -175,6 +179,7 @@ class Collectives(abc.ABC):
         request = Asked(way.name, source.dtype.name, source.shape, way.words(option))
         with asking(current.asked or request):
             self.all_gather(source, parts)
+        assert way.meaning is not None  # messages alone have none
         out[...] = way.meaning(parts, self.rank, option)
 
     @abc.abstractmethod

@@ -101,7 +101,7 @@ class Local(Collectives):
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         spins = SPINS_CROWDED if crowded else SPINS
         failed = board.failed.ctypes.data
-        self.state.__init__(address, failed, rank, self.size, spins, SMALL_BYTES)
+        GroupState.__init__(self.state, address, failed, rank, self.size, spins, SMALL_BYTES)
         self.place: int = ctypes.addressof(self.state)
         self.queue: Any = self.library.gh_queue(self.place)
         # The calls of Programs, by address.
@@ -290,7 +290,7 @@ class Local(Collectives):
             raise
 
     def wait(self, code: int, go_on: Callable[[], int], call: CollectiveCall, where: str) -> None:
-        since, last, knot = time.monotonic(), None, {}
+        since, last, knot = time.monotonic(), None, dict[Any, Any]()
         while code == UNDER_WAY:
             lagging, now = self.lagging(call), (call.step, call.at, self.state.phase)
             if now != last:

@@ -47,7 +47,7 @@ class SharedFiles(Collectives):
         size = head + group.size * SLOT_BYTES
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         os.ftruncate(descriptor, size)
-        self.memory: mmap = mmap.mmap(descriptor, size)
+        self.memory: mmap.mmap = mmap.mmap(descriptor, size)
         os.close(descriptor)
         self.counters: np.ndarray = np.frombuffer(self.memory, np.int64, group.size)
         digests = np.frombuffer(self.memory, np.int64, 2 * group.size, offset=8 * group.size)

@@ -7,7 +7,7 @@ from typing import Any
 from glasshouse.base.errors import CollectiveError, OptionError, check_known
 from glasshouse.distributed.transports.collectives import Collectives
 from glasshouse.ops.exchange import TRANSPORTS
-from glasshouse.ops.process import ProcessGroup, process
+from glasshouse.ops.process import Process, ProcessGroup, process
 
 
 class Simulated(Collectives):
@@ -67,4 +67,4 @@ def simulated(size: int, rank: int = 0, transport: str = "local") -> Iterator[Pr
     try:
         yield world
     finally:
-        process.__init__()
+        Process.__init__(process)

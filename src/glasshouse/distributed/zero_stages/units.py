@@ -12,6 +12,7 @@ from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.autograd.tape import AT_END, CallEntry, TapeEntry, attach, run_hooks
+from glasshouse.base import Spec
 from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Shape
 from glasshouse.dispatch import bind, state
@@ -84,6 +85,11 @@ class GatherEntry(TapeEntry):
     gradient, or, within `no_sync`, keep the whole gradient of this rank."""
 
     __slots__ = ("unit", "number", "group", "out_specs", "gathering")
+    unit: "Unit"
+    number: int
+    group: ProcessGroup
+    out_specs: list[Spec]
+    gathering: Any
 
     def pull(self, cotangents: Any, create_graph: bool) -> list[tuple[tuple[Any, ...], Tensor]]:
         if not self.unit.trail.replica.syncs:
@@ -94,9 +100,9 @@ class GatherEntry(TapeEntry):
         return [(parent, row) for parent, row in pairs if parent is not None]
 
     def release(self) -> None:
-        self.freed: bool = True
-        self.gathering: Any = None
-        self.parents: tuple[Any, ...] = ()
+        self.freed = True
+        self.gathering = None
+        self.parents = ()
 
 
 class Trail:
@@ -308,12 +314,13 @@ def leave_uncaptured(module: Module) -> None:
     def plain(*args, **kwargs):
         return forward(*args, **kwargs)
 
-    plain.__gh_disabled__ = "the parameters of ZeRO 3 are others in each call"
-    module.forward = plain
+    why = "the parameters of ZeRO 3 are others in each call"
+    plain.__gh_disabled__ = why  # type: ignore[attr-defined]  # read by capture
+    module.forward = plain  # type: ignore[method-assign]  # of this module alone
 
 
 for hook in (Unit.enter, Unit.leave):
-    hook.__gh_disabled__ = True
+    hook.__gh_disabled__ = True  # type: ignore[union-attr]  # read by capture
 
 
 def remade_or(outer: Any) -> tuple[Callable[..., Any], ...]:

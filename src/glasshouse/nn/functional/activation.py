@@ -452,7 +452,7 @@ def in_place_form(fn: Any) -> Any:
 
     call.__name__ = call.__qualname__ = name
     call.__module__ = fn.__module__
-    call.__signature__ = without_inplace(fn)
+    call.__signature__ = without_inplace(fn)  # type: ignore[attr-defined]  # functions take attributes
     call.__doc__ = f"""The input, now with the values of `{fn.__name__}` of it.
 
     Shapes: any -> the same.
@@ -481,4 +481,4 @@ relu_, rrelu_, selu_, threshold_ = map(in_place_form, (relu, rrelu, selu, thresh
 
 for _method in (hardshrink, log_softmax, prelu, relu, softmax):
     setattr(Tensor, _method.__name__, _method)
-Tensor.relu_ = in_place("relu", relu)
+Tensor.relu_ = in_place("relu", relu)  # type: ignore[method-assign]  # the stub has it too

@@ -33,7 +33,10 @@ def by_axes(compute: Any, name: str | None = None) -> list[Any]:
             return compute(function.__name__, n, *args, **kwargs)
 
         original = signature(compute)
-        function.__signature__ = original.replace(parameters=list(original.parameters.values())[2:])
+        parameters = list(original.parameters.values())[2:]
+        function.__signature__ = original.replace(  # type: ignore[attr-defined]  # as inspect reads
+            parameters=parameters
+        )
         function.__name__ = function.__qualname__ = f"{name or compute.__name__}{n}d"
         summary = about if n == 2 else f"`{name or compute.__name__}2d` with {COUNTS[n]}.\n"
         function.__doc__ = f"{summary}Shapes: {shapes.format(s=AXES[n], t=RESULTS[n])}"

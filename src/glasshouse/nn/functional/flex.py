@@ -281,7 +281,7 @@ def mask_at(mask_mod: Callable[..., Any], at: Positions) -> Tensor:
     return check_result("mask_mod", y, shape)
 
 
-def padded_shape(x: Tensor) -> tuple[int, ...]:
+def padded_shape(x: Any) -> tuple[int, ...]:
     return (1,) * (4 - x.ndim) + x.shape
 
 
@@ -428,7 +428,7 @@ def create_block_mask(
     counts = reduce.sum(cast(blocks, int32), axis=(3, 5))
     full = counts == rows * columns
     partial = (counts > 0) & ~full
-    parts = (part for kind in (partial, full) for part in ordered_blocks(kind))
+    parts = (*ordered_blocks(partial), *ordered_blocks(full))
     return BlockMask(*parts, (rows, columns), mask_mod, (Q_LEN, KV_LEN))
 
 

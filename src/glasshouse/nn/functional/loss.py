@@ -263,7 +263,7 @@ def pick_classes(where: str, x: Tensor, axis: int, target: Tensor, ignore_index:
 
 
 def outside_of_classes(
-    where: str, target: Any, classes: int, ignore_index: int
+    where: str, target: Any, classes: int, ignore_index: int | None
 ) -> IndexOutOfRangeError:
     """The error of a target that names no class."""
     expected = f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}"

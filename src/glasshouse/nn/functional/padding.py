@@ -82,7 +82,7 @@ def source_indices(mode: str, shape: Any, axis: int, low: int, high: int) -> np.
     grown, inside = (max(low, 0), max(high, 0)), slice(max(-low, 0), -max(-high, 0) or None)
     if mode == "circular":
         return np.pad(np.arange(size)[inside], grown, "wrap")
-    return np.pad(np.arange(size), grown, "edge" if mode == "replicate" else mode)[inside]
+    return np.pad(np.arange(size), grown, "reflect" if mode == "reflect" else "edge")[inside]
 
 
 def unfold(

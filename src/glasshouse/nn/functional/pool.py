@@ -81,7 +81,7 @@ def pool_options(
     kernel: Any,
     stride: int | Sequence[int] | None,
     padding: int | Sequence[int],
-) -> tuple[tuple[int, ...], ...]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     kernel = int_tuple(where, "kernel_size", kernel, n, 1)
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
@@ -334,7 +334,7 @@ def with_indices(function: Any) -> Any:
 
     original = signature(function)
     parameters = [p for p in original.parameters.values() if p.name != "return_indices"]
-    call.__signature__ = original.replace(parameters=parameters)
+    call.__signature__ = original.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = f"{function.__name__}_with_indices"
     call.__module__ = function.__module__
     shapes = function.__doc__.partition("Shapes: ")[2]

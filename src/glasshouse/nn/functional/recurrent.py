@@ -46,7 +46,7 @@ def elman_step(activation: Callable[..., Any]) -> Any:
     return step
 
 
-def lstm_cell(gates: Tensor, c: Tensor) -> tuple[Any, ...]:
+def lstm_cell(gates: Any, c: Any) -> tuple[Any, ...]:
     """(h', c', its gates i, f, g, o) of an LSTM whose gates, before their functions, are in this
     order: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c')."""
     i, f, g, o = split(gates, 4)

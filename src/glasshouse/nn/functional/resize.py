@@ -80,7 +80,7 @@ def interpolate(
     x = as_value(input, where=where) if mode in NEAREST else check_floating(where, input)
     n = x.ndim - 2
     if n not in SPATIAL_AXES.get(mode, (1, 2, 3)) or 0 in x.shape[2:]:
-        layout = {(1,): "(N, C, L)", (2,): "(N, C, H, W)", (3,): "(N, C, D, H, W)"}
+        layout: dict[Any, str] = {(1,): "(N, C, L)", (2,): "(N, C, H, W)", (3,): "(N, C, D, H, W)"}
         expected = layout.get(SPATIAL_AXES.get(mode), "(N, C, *S) with 1 to 3 spatial axes")
         expected = f"an input {expected} for mode {mode!r}, none of them empty"
         fix = "Add the axes that are missing, or choose another mode."
@@ -122,7 +122,7 @@ def wanted_sizes(
             raise OptionError("interpolate", expected, f"size={size}", fix)
         return int_tuple("interpolate", "size", size, n, 1), (None,) * n
     factors = (scale_factor,) * n if isinstance(scale_factor, Real) else tuple(scale_factor)
-    if len(factors) != n or not all(isinstance(f, Real) and f > 0 for f in factors):
+    if len(factors) != n or not all(isinstance(f, Real) and float(f) > 0 for f in factors):
         expected = f"scale_factor to be a positive number, or {n} of them"
         raise OptionError("interpolate", expected, repr(scale_factor), "Change scale_factor.")
     sizes = tuple(math.floor(s * float(f)) for s, f in zip(old, factors, strict=True))

@@ -130,7 +130,7 @@ class SampledImage:
 
     def read(self, places: list[Tensor]) -> Tensor:
         """(N, *s, C) at whole places given as floats (N, *s), one for each axis; zeros outside."""
-        inside = None
+        inside: Any = None
         for place, size in zip(places, self.sizes, strict=True):
             fits = (place >= 0) & (place <= size - 1)
             inside = fits if inside is None else inside & fits
@@ -145,7 +145,7 @@ class SampledImage:
 def read_linear(image: SampledImage, places: list[Tensor]) -> Tensor:
     """Weighted by nearness, the elements at the corners of the cell that each place lies in."""
     lows = [floor(place) for place in places]
-    total = None
+    total: Any = None
     for corner in product((0, 1), repeat=len(places)):
         shares = [
             place - low if side else low + 1 - place
@@ -177,7 +177,7 @@ def read_cubic(
 ) -> Tensor:
     top, left = (floor(place) for place in places)
     heights, widths = (cubic_weights(p - low) for p, low in zip(places, (top, left), strict=True))
-    total = None
+    total: Any = None
     for i, height in enumerate(heights):
         y = within(top + (i - 1), image.sizes[0], outside, align_corners)
         for j, width in enumerate(widths):

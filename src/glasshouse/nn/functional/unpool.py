@@ -160,7 +160,7 @@ def fractional_sizes(
         raise OptionError(where, "one of output_size and output_ratio", got, "Pass one of them.")
     if output_ratio is not None:
         ratios = (output_ratio,) * n if isinstance(output_ratio, Real) else tuple(output_ratio)
-        if len(ratios) != n or not all(isinstance(r, Real) and 0 < r < 1 for r in ratios):
+        if len(ratios) != n or not all(isinstance(r, Real) and 0 < float(r) < 1 for r in ratios):
             expected = f"output_ratio between 0 and 1, or {n} of them"
             raise OptionError(where, expected, repr(output_ratio), "Change output_ratio.")
         output_size = tuple(int(size * r) for size, r in zip(old, ratios, strict=True))

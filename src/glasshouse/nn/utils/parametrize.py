@@ -1,6 +1,5 @@
 """Parametrizations: a parameter that is a function of others, computed whenever it is read."""
 
-import copyreg
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -162,7 +161,7 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         append(module.parametrizations[tensor_name], parametrization, unsafe)
         return module
-    members = next((m for m in (module._parameters, module._buffers) if tensor_name in m), {})
+    members: Any = next((m for m in (module._parameters, module._buffers) if tensor_name in m), {})
     original = members.get(tensor_name)
     if original is None:
         names = [*module._parameters, *module._buffers]
@@ -221,7 +220,7 @@ class Parametrized:
 def parametrized_class(before: type[Any], names: tuple[str, ...]) -> type[Any]:
     """A class of modules of the class `before` in which these tensors are computed."""
     members = {name: parametrized_property(name) for name in names}
-    about = {"__module__": before.__module__, "__doc__": before.__doc__}
+    about: dict[str, Any] = {"__module__": before.__module__, "__doc__": before.__doc__}
     about |= {"before": before, "names": names}
     return type(f"Parametrized{before.__name__}", (Parametrized, before), about | members)
 
@@ -250,7 +249,8 @@ def show_as(module: Module, names: tuple[str, ...]) -> None:
 
 def rebuilt(before: type[Any], names: tuple[str, ...]) -> Module:
     """A parametrized module as copies and pickles begin."""
-    return copyreg.__newobj__(parametrized_class(before, names))
+    cls: Any = parametrized_class(before, names)
+    return cls.__new__(cls)
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:

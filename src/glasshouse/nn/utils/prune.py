@@ -196,7 +196,7 @@ def check_amount(amount: Any) -> None:
 def number_of(amount: Any, size: int) -> int:
     """How many of `size` to prune."""
     if isinstance(amount, Integral):
-        if amount > size:
+        if int(amount) > size:
             raise OptionError("prune", f"an amount of at most {size}", amount, "Prune fewer.")
         return int(amount)
     return round(amount * size)

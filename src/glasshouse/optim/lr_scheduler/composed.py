@@ -122,7 +122,7 @@ class ChainedScheduler(LRScheduler):
             raise
 
 
-def check_parts(where: str, schedulers: list[Any], optimizer: Any) -> list[LRScheduler]:
+def check_parts(where: str, schedulers: Sequence[Any], optimizer: Any) -> list[LRScheduler]:
     """Check the parts of a schedule: of the same optimizer, and of the step alone."""
     parts = list(schedulers)
     for part in parts:
@@ -187,7 +187,7 @@ class ReduceLROnPlateau(LRScheduler):
             fix = "Pass the validation loss."
             expected = "a number"
             raise DTypeError("ReduceLROnPlateau.step", expected, f"{metrics!r:.40}", fix) from None
-        self.last_epoch: float = self.last_epoch + 1 if epoch is None else epoch
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(metric):
             self.best, self.num_bad_steps = metric, 0
         else:

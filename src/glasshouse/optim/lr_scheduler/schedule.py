@@ -36,7 +36,7 @@ class LRScheduler:
         check_optimizer(where, optimizer)
         self.optimizer = optimizer
         groups = optimizer.param_groups
-        self.last_epoch: int = check_integer(where, "last_epoch", last_epoch, -1) + 1
+        self.last_epoch: Any = check_integer(where, "last_epoch", last_epoch, -1) + 1
         for i, group in enumerate(groups):
             if self.last_epoch == 0:
                 group.setdefault("initial_lr", group["lr"])

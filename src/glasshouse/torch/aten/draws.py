@@ -22,7 +22,7 @@ class KeyInputs(Generator):
         self.make_input = make_input
         self.keys: list[Any] = []
 
-    def key(self) -> Value:
+    def key(self) -> Any:
         """A new input for one draw."""
         key = self.make_input(KEY)
         self.keys.append(key)
@@ -36,7 +36,7 @@ class OneKey(Generator):
         super().__init__(0)
         self.keys: list[Value] = [key]
 
-    def key(self) -> Value:
+    def key(self) -> Any:
         """The only key.
 
         Raises: LookupError for a second draw

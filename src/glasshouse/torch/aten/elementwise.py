@@ -20,7 +20,7 @@ from glasshouse.torch.tensors.dtypes import FROM_TORCH
 functional = nn.functional
 
 
-def values_of(*operands: Any) -> list[Tensor]:
+def values_of(*operands: Any) -> list[Any]:
     """The operands as values: a number takes the dtype of the other operand, and shape ()."""
     like = next(x for x in operands if isinstance(x, Value))
     return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]

@@ -49,7 +49,7 @@ def index_select(x: Any, axis: Any, indices: Any) -> Any:
 
 
 @aten("gather")
-def gather(x: Tensor, axis: int, indices: Tensor, sparse_grad: bool = False) -> Tensor:
+def gather(x: Tensor, axis: int, indices: Tensor, sparse_grad: bool = False) -> Value:
     """Elements along one axis; indices may be shorter than x along the others."""
     if x.ndim == 0:
         rows = refusable(indices, 1, 1)

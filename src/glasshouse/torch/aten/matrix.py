@@ -42,7 +42,7 @@ def combined(x: Value, product: Value, beta: int, alpha: int) -> Value:
 
 
 @aten("addmm", "baddbmm")
-def addmm(x: Tensor, a: Tensor, b: Tensor, beta: int = 1, alpha: int = 1) -> Tensor:
+def addmm(x: Tensor, a: Tensor, b: Tensor, beta: int = 1, alpha: int = 1) -> Value:
     return combined(x, matmul(a, b), beta, alpha)
 
 
@@ -211,7 +211,7 @@ def flash_attention(
 
         if parts:
             cut = ((cut_rows(q, a, b), cut_rows(k, 0, b), cut_rows(v, 0, b), a) for a, b in parts)
-            results = [attend(*x, None, True, scale, start) for *x, start in cut]
+            results = [attend(q, k, v, None, True, scale, start) for q, k, v, start in cut]
             return tuple(gh.concat(list(x), axis=-2) for x in zip(*results, strict=True))
         return by_rows(of_rows, blocks.rows, (), q, *rows_of_mask(mask, q))[1]
 
@@ -303,11 +303,12 @@ def cut_rows(x: Value, start: int, stop: int) -> Value:
 
 def pull_back_by_parts(parts: Any, rows: Any, k: Any, v: Any, scale: float) -> Any:
     """The gradients of queries, keys and values, from those of each part with its keys."""
-    results = []
+    results: list[Any] = []
+    sums: Any
     for start, stop in parts:
-        part_rows = (cut_rows(x, start, stop) for x in rows)
-        visible = (cut_rows(x, 0, stop) for x in (k, v))
-        results.append(pull_back(*part_rows, *visible, None, True, scale, start))
+        g, q, sums, inner = (cut_rows(x, start, stop) for x in rows)
+        visible = (cut_rows(k, 0, stop), cut_rows(v, 0, stop))
+        results.append(pull_back(g, q, sums, inner, *visible, None, True, scale, start))
     grad_q, *key_grads = zip(*results, strict=True)
     totals = []
     for grads in key_grads:

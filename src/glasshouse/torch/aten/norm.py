@@ -149,7 +149,7 @@ def batch_norm_backward(
     training: bool,
     eps: float,
     mask: Any,
-) -> list[Tensor]:
+) -> list[Any]:
     """The gradients of x, weight and bias.
 
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167, section 3
@@ -208,7 +208,8 @@ def layer_norm_backward(
     axes, lead = over_last(x, shape), tuple(range(x.ndim - len(shape)))
     wide_g, normal = wide(g), (wide(x) - mean) * scale
     inner = wide_g if weight is None else wide_g * wide(weight)
-    grad_x = grad_weight = grad_bias = None
+    grad_x: Any = None
+    grad_weight = grad_bias = grad_x
     if mask[0]:
         grad_x = inner - gh.mean(inner, axis=axes, keepdims=True)
         grad_x = grad_x - normal * gh.mean(inner * normal, axis=axes, keepdims=True)

@@ -42,13 +42,13 @@ def summed_dtype(x: Value, dtype: Any) -> DType:
 
 
 @aten("sum.dim_IntList")
-def sum_(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def sum_(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     target = summed_dtype(x, dtype)
     return cast(reduced(gh.sum, wide(cast(x, target)), axes, keepdim), target)
 
 
 @aten("mean.dim")
-def mean(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def mean(x: Tensor, axes: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     target = FROM_TORCH[dtype] if dtype else x.dtype
     return cast(reduced(gh.mean, wide(cast(x, target)), axes, keepdim), target)
 
@@ -170,7 +170,7 @@ running("cumprod", gh.cumulative_prod)
 
 
 @aten("sort", "sort.stable")
-def sort(x: Any, *args: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
+def sort(x: Any, *args: Any, stable: Any = None, dim: Any = -1, descending: Any = False) -> Any:
     """The arguments are (dim, descending), or only named ones."""
     dim, descending = (*args, *(dim, descending)[len(args) :])
     if x.ndim == 0:

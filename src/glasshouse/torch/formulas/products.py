@@ -153,13 +153,13 @@ def trilinear(
 ) -> None:
     """Sums of a b c over some axes, as of nn.Bilinear and its gradients; each operand gets axes of
     1 where `expand_…` says. First a meets b, summed where c has no such axis, then both meet c."""
-    shapes = []
+    shapes: list[Any] = []
     for x, missing in ((a, expand_a), (b, expand_b), (c, expand_c)):
         rest = iter(x.shape)
         axes = range(x.ndim + len(missing))
         shapes.append([1 if axis in missing else next(rest) for axis in axes])
     first = set(summed) & set(expand_c)
-    pair = multiply_and_sum(a, *shapes[:2], first)
+    pair = multiply_and_sum(a, shapes[0], shapes[1], first)
     multiply_and_sum(c, pair, shapes[2], set(summed) - first)
 
 

@@ -35,6 +35,9 @@ DISTRIBUTIONS = "torch.distributions"
 class TorchCallFront(NetworkFront):
     """Calls that change or read PyTorch's state beside its tensors."""
 
+    apply_function: Callable[..., bool]  # both are of other parts of the front end
+    can_restart: Callable[..., bool]
+
     def call_special(
         self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then
     ) -> bool:
@@ -101,7 +104,7 @@ class TorchCallFront(NetworkFront):
 
     def dereference(self, tracer: "CaptureTracer", fn: Var, then: Any) -> bool:
         """Handle a call of a weak reference to an object that the trace has met."""
-        var = tracer.heap.tracked.get(id(fn.value()))
+        var: Any = tracer.heap.tracked.get(id(fn.value()))
         is_read = var is not None and isinstance(var.origin, ValueSource)
         if not is_read or not isinstance(fn.origin, ValueSource):
             raise Break("a weak reference is called", fn)

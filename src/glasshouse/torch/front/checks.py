@@ -77,6 +77,8 @@ class FlagCheck:
 class TorchCheckFront(TorchValueFront):
     """Checks of values in PyTorch's graphs, and what a failed one restores."""
 
+    is_made_here: Callable[..., bool]  # of TorchFront
+
     def truth(self, tracer: "CaptureTracer", var: Var) -> Any:
         flag = super().truth(tracer, var)
         if flag is None and self.is_given_flag(tracer, var):
@@ -140,7 +142,7 @@ class TorchCheckFront(TorchValueFront):
             return {False}
         if name not in JOINING and name not in INVERTING:
             return None
-        truths = [self.truths_where_finite(x) for x in node.all_input_nodes]
+        truths: list[Any] = [self.truths_where_finite(x) for x in node.all_input_nodes]
         if not truths or None in truths:
             return None
         joined = set().union(*truths)

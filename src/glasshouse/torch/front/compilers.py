@@ -146,7 +146,7 @@ def sharing(args: tuple[Any, ...]) -> bytes | None:
     return None if module is None else module.sharing(args)
 
 
-def registered_compiler(name: str) -> Callable[..., Any]:
+def registered_compiler(name: str) -> Callable[..., Any] | None:
     """The backend of torch.compile with a name; None if there is none."""
     return find_backend(name) if name in compiler_names() else None
 
@@ -367,7 +367,7 @@ def in_segments(
 ) -> Callable[..., Any]:
     """A function that runs a graph in segments: some calls run uncompiled, the others are compiled
     together where the same passes go through them."""
-    graph, new_nodes, waiting = torch.fx.Graph(), {}, []
+    graph, new_nodes, waiting = torch.fx.Graph(), dict[Any, Any](), list[Any]()
     nodes = []
     for node in module.graph.nodes:
         if node.op in ("placeholder", "get_attr"):
@@ -489,7 +489,7 @@ write_constants_as("np", "import numpy as np", np)
 
 def fx_module(module: GraphModule) -> torch.fx.GraphModule:
     """A whole graph as torch.fx has it."""
-    graph, new_nodes = torch.fx.Graph(), {}
+    graph, new_nodes = torch.fx.Graph(), dict[Any, Any]()
     for node in module.graph.nodes:
         add_node(graph, new_nodes, node)
     return torch.fx.GraphModule(members_of(module), graph)

@@ -54,7 +54,7 @@ def code_draws(function: types.FunctionType) -> bool:
         for name in fn.__code__.co_names:
             if key_draws(name):
                 return True
-            inner = fn.__globals__.get(name)
+            inner: Any = fn.__globals__.get(name)
             if is_python_of_torch(inner) and inner not in visited:
                 visited.add(inner)
                 waiting.append(inner)

@@ -7,6 +7,7 @@ arguments and on guarded values, and may write only to `ctx`. Its code is checke
 import builtins
 import dis
 import types
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -112,7 +113,7 @@ class PlainReader:
                 raise NotPlain(f"whose Python has {op} {step.argrepr}".rstrip())
             if inside is not None and not op.startswith(("LOAD_ATTR", "LOAD_METHOD")):
                 raise NotPlain(f"whose Python takes {inside.__name__} for a value")
-            if op == "STORE_ATTR" and not loads(before, context):
+            if op == "STORE_ATTR" and (before is None or not loads(before, context)):
                 raise NotPlain(f"whose Python sets {name!r} of something else than ctx")
             if op == "LOAD_CONST" and isinstance(name, types.CodeType):
                 self.read_code(name, scope, False, fixed)
@@ -221,7 +222,7 @@ def applied_class(fn: Any) -> type[Any] | None:
     return cls if is_apply else None
 
 
-def caller_of(cls: type[Any]) -> types.FunctionType:
+def caller_of(cls: type[Any]) -> Any:
     """The function that a node calls to apply a custom Function."""
 
     def call(*args):
@@ -260,6 +261,9 @@ def without_contents(mode: Any, value: Any) -> Any:
 
 class TorchFunctionFront:
     """Calls of custom autograd.Functions."""
+
+    apply: Callable[..., Any]  # both are of other parts of the front end
+    is_tensor: Callable[..., bool]
 
     def apply_function(self, tracer: Any, fn: Var, args: Any, kwargs: Any, then: Any) -> bool:
         """A call of `apply` as a node, or a break."""

@@ -6,7 +6,6 @@ calls use the captured graph."""
 
 import operator
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,13 +62,13 @@ class TorchFront(
     def __init__(self) -> None:
         skip_all(miss.__code__)
 
-    def claims(self, fn: Callable[..., Any], slots: tuple[Any, ...]) -> bool:
+    def claims(self, fn: Any, slots: tuple[Any, ...]) -> bool:
         return is_of_torch(fn, slots)
 
     def compile(self, compiler: Any, module: "GraphModule", example_inputs: list[Any]) -> Any:
         return compile_graph(compiler, module, example_inputs)
 
-    def named_compiler(self, name: str) -> Callable[..., Any]:
+    def named_compiler(self, name: str) -> Any:
         return registered_compiler(name)
 
     def compiler_names(self) -> Any:

@@ -92,7 +92,8 @@ class ModuleScope(Scope):
     __slots__ = ()
 
     def __init__(self, path: str) -> None:
-        self.module, self.parent, self.kind = (lambda: None), None, path
+        self.module: Any = lambda: None
+        self.parent, self.kind = None, path
         self.full_name, self.inner, self.origins = path, {}, None
 
 
@@ -107,7 +108,7 @@ class RecordingFacts(NamedTuple):
     indexes: bool
 
     @classmethod
-    def of(cls, recording: record.Recording) -> "RecordingFacts":
+    def of(cls, recording: Any) -> "RecordingFacts":
         """The facts of a recording."""
         nodes, specs = recording.nodes, [x.spec for x in recording.leaves]
         indexes = any(x.op in record.INDEXED for x in nodes)
@@ -405,7 +406,8 @@ class GraphLowering:
         all_outputs = [*results.outputs(flat), *map(self.written_output, writes)]
         values = [what for kind, what, *_ in all_outputs if kind.is_computed] + self.effects
         values += self.refusals(flat)
-        results.forget(), self.writes.clear()  # values without references are no outputs
+        results.forget()  # values without references are no outputs
+        self.writes.clear()
         recording = take_recording(self.backend.recorder, values)
         places = (
             {}

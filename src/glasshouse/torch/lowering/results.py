@@ -36,7 +36,7 @@ class Output(NamedTuple):
 
     kind: ResultKind
     what: Any
-    layout: InputLayout | None = None
+    layout: Any = None  # an InputLayout where the kind has one
     sizes: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     offset: int = 0
@@ -152,7 +152,8 @@ class GraphResults:
             return Output(CONSTANT, value)
         if x in self.input_number:
             return Output(INPUT, self.input_number[x])
-        fake, source = self.sizes.concrete(x.meta.get("val")), view_source(x)
+        source: Any = view_source(x)
+        fake = self.sizes.concrete(x.meta.get("val"))
         if not isinstance(fake, torch.Tensor):
             return free_output(value, TO_TORCH[value.dtype])
         sizes, strides = tuple(fake.shape), tuple(fake.stride())

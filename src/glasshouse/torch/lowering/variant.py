@@ -91,7 +91,7 @@ class GraphVariant:
         it in place."""
         owners: dict[int, tuple[Any, ...]] = {}
         copies: dict[tuple[Any, ...], torch.Tensor] = {}
-        results = []
+        results: list[Any] = []
         for number, (out, place) in enumerate(zip(self.outputs, self.places)):
             if place is None:
                 results.append(out.handed_on(args, results, self.view))

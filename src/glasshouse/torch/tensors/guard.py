@@ -29,7 +29,7 @@ def native() -> Any:
     or the parts are not found."""
     try:
         access = extension()
-        parts = None if access is None else find_parts(access)
+        parts: Any = None if access is None else find_parts(access)
         with torch.inference_mode(False), torch.enable_grad():
             gradients = None if parts is None else find_gradient_parts()
             hooks = find_hooks()

@@ -33,7 +33,7 @@ class VGG(nn.Module):
         parts: list[nn.Module] = []
         channels = 3
         for factor in layers:
-            if factor == "M":
+            if isinstance(factor, str):
                 parts.append(nn.MaxPool2d(2, 2))
                 continue
             parts += [nn.Conv2d(channels, factor * width, 3, padding=1), nn.ReLU(inplace=True)]

@@ -277,7 +277,7 @@ def on_choices(t: "CaptureTracer", fn: Any, args: Any, kwargs: Any, then: Any) -
 
 def on_sum(t: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Any) -> Any:
     """sum: for numbers by Python itself, with its order and precision."""
-    items = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
+    items: Any = t.iterated(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
     if items is not None and isinstance(args[0].value, CapturedIterator):
         args = [t.heap.new_list(items), *args[1:]]
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
@@ -480,7 +480,8 @@ BUILTINS |= {
     ),
 }
 # The (least, most) positional arguments that these rules cover.
-COUNTS = dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)) | {
+COUNTS: dict[Any, tuple[int, int]] = {
+    **dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)),
     getattr: (2, 3),
     setattr: (3, 3),
 }

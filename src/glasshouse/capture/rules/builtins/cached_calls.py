@@ -85,8 +85,9 @@ def cache_of(f: Callable[..., Any]) -> dict[Any, Any]:
 
 def key_of(f: Callable[..., Any], args: list[Any], kwargs: dict[Any, Any]) -> Any:
     """The key of a call in the cache of a function, as Python makes it."""
-    parameters = getattr(f, "cache_parameters", dict)()
-    probe = CACHED(nothing, None, parameters.get("typed", False), tuple)
+    parameters: dict[str, Any] = getattr(f, "cache_parameters", dict)()
+    make: Any = CACHED
+    probe = make(nothing, None, parameters.get("typed", False), tuple)
     probe(*args, **kwargs)
     return next(iter(cache_of(probe)))
 

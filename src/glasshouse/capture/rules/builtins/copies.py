@@ -55,8 +55,8 @@ class ObjectCopier:
             self.from_outside.append(x)
         if kind is tuple:
             return self.tuple_of(x)
-        way = {list: self.list_of, dict: self.dict_of, set: self.set_of}.get(kind, self.object_of)
-        return way(x)
+        ways: dict[Any, Any] = {list: self.list_of, dict: self.dict_of, set: self.set_of}
+        return ways.get(kind, self.object_of)(x)
 
     def tuple_of(self, x: Var) -> Var:
         items = self.tracer.sequence(x)
@@ -212,7 +212,7 @@ def copy_asking(copier: ObjectCopier, fn: Var, x: Var, then: Any) -> Any:
     return copier.tracer.call(Var(read_attributes), [x, Var(names)], {}, go_on)
 
 
-def breaking_at(fn: Var, x: Var, do: Callable[..., Any]) -> Var:
+def breaking_at(fn: Var, x: Var, do: Callable[..., Any]) -> Any:
     """Run `do`; where it breaks, Python makes the whole copy."""
     try:
         return do()

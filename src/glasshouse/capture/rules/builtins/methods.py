@@ -74,7 +74,7 @@ def is_own_method(value: Any, name: str, fn: Var) -> bool:
 
 def method_of(fn: Var, value: Any, name: str) -> Callable[..., Any] | None:
     """The unbound builtin method under a bound one; None for others."""
-    inner = fn.origin.parts[1] if fn.is_made("method") else None
+    inner: Any = fn.origin.parts[1] if fn.is_made("method") else None
     method = inner.value if isinstance(inner, Var) else static_lookup(type(value), name)[0]
     return method if isinstance(method, UNBOUND) else None
 
@@ -241,7 +241,7 @@ def initialise(t: "CaptureTracer", fn: Var, this: Var, args: list[Var], kwargs: 
 
 def is_plain_init(t: "CaptureTracer", fn: Callable[..., Any]) -> bool:
     """Whether a builtin `__init__` does nothing but keep an exception's arguments."""
-    owner = getattr(fn, "__objclass__", None)
+    owner: Any = getattr(fn, "__objclass__", None)
     small = BaseException.__basicsize__
     error = isinstance(owner, type) and issubclass(owner, BaseException)
     return owner is object or error and owner.__basicsize__ == small

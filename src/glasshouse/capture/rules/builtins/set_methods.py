@@ -57,7 +57,7 @@ def set_algebra(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Va
 
     Python does it on the real values, since the way a set is made decides its order."""
     is_read = name == "isdisjoint"
-    others = [t.iterated(x) if is_read else merged(t, x) for x in args]
+    others: list[Any] = [t.iterated(x) if is_read else merged(t, x) for x in args]
     if None in others:
         return None
     real = [
@@ -65,7 +65,7 @@ def set_algebra(t: "CaptureTracer", this: Var, name: str, args: list[Var]) -> Va
         for x, other in zip(args, others, strict=True)
     ]
     # The identity of an element tells its Var, also among equal ones.
-    elements = {id(y.value): y for other in (merged(t, this), *others) for y in other}
+    elements = {id(y.value): y for other in (merged(t, this) or (), *others) for y in other}
     result = t.do(getattr(set, name), this.value, *real)
     if isinstance(result, (set, frozenset)):
         return new_set(t, [elements[id(x)] for x in result], result)
