@@ -104,8 +104,7 @@ def check_size(where: str, size: Any) -> tuple[int, int]:
     pair = size if isinstance(size, (tuple, list)) else (size, size)
     if len(pair) != 2:
         raise ShapeError(where, "a size or (height, width)", repr(size), "Pass e.g. 224.")
-    height, width = (check_integer(where, "size", side, 1) for side in pair)
-    return height, width
+    return check_integer(where, "size", pair[0], 1), check_integer(where, "size", pair[1], 1)
 
 
 def check_bounds(

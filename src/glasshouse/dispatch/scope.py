@@ -5,7 +5,7 @@
 scope is that of the forward call that is being differentiated."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter_ns
@@ -52,7 +52,7 @@ class Scope:
     kind: str
 
     def __init__(self, module: Any, parent: "Scope | None") -> None:
-        self.module: weakref.ref[Any] = weakref.ref(
+        self.module: Callable[[], Any] = weakref.ref(
             module, partial(forget, weakref.ref(self), id(module))
         )
         self.parent, self.kind = parent, type(module).__name__

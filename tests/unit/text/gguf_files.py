@@ -60,15 +60,15 @@ def plain(array):
 def renamed(names, state):
     """A model's tensors by a file's names; `names` are a model's parts by those of a file, in which
     N is a layer's number. Those that a file has not are left out."""
-    parts, found = {new: old for old, new in names.items()}, {}
+    parts, results = {new: old for old, new in names.items()}, {}
     for name, x in state.items():
         part, _, kind = name.rpartition(".")
         number = re.search(r"\.(\d+)\.", part)
         part = part if number is None else part.replace(number[0], ".N.", 1)
         if part in parts:
             old = parts[part] if number is None else parts[part].replace(".N.", number[0])
-            found[f"{old}.{kind}"] = np.asarray(x)
-    return found
+            results[f"{old}.{kind}"] = np.asarray(x)
+    return results
 
 
 def random_blocks(rng, kind, shape):

@@ -97,9 +97,9 @@ def test_a_file_of_a_bert_gives_the_states_and_vectors_of_transformers(tmp_path,
     mask = torch.from_numpy(batch.attention_mask)
     with torch.no_grad():
         states = theirs(torch.from_numpy(batch.tokens), attention_mask=mask).last_hidden_state
-    found = ours(*map(gh.asarray, batch))[0].numpy()
+    result = ours(*map(gh.asarray, batch))[0].numpy()
     rows = batch.attention_mask != 0
-    np.testing.assert_allclose(found[rows], states.numpy()[rows], atol=1e-5)
+    np.testing.assert_allclose(result[rows], states.numpy()[rows], atol=1e-5)
     mean = (states * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
     expected = torch.nn.functional.normalize(mean, dim=1).numpy()
     np.testing.assert_allclose(embed_sentences(ours, ours.tokenizer, TEXTS), expected, atol=1e-5)
@@ -112,16 +112,16 @@ def test_a_server_gives_the_vectors_of_a_file(bert):
     encoder = SentenceEncoder(model, model.tokenizer)
     with testclient.TestClient(make_server(encoder, "bert")) as client:
         answer = client.post("/v1/embeddings", json={"model": "bert", "input": TEXTS[:3]}).json()
-    found = [item["embedding"] for item in answer["data"]]
-    np.testing.assert_allclose(found, embed_sentences(model, bert[1], TEXTS[:3]), atol=1e-6)
+    results = [item["embedding"] for item in answer["data"]]
+    np.testing.assert_allclose(results, embed_sentences(model, bert[1], TEXTS[:3]), atol=1e-6)
 
 
 def test_a_file_says_that_the_first_state_is_a_texts_vector(tmp_path):
     bert_file(tmp_path / "bert.gguf", bert_state(), pooling_type=2)
     model = gh.load(tmp_path / "bert.gguf")
     state = model(gh.asarray(model.tokenizer.encode(TEXTS[0]).tokens))[0].numpy()[0, 0]
-    found = embed_sentences(model, model.tokenizer, TEXTS[:2])
-    np.testing.assert_allclose(found[0], state / np.linalg.norm(state), atol=1e-5)
+    result = embed_sentences(model, model.tokenizer, TEXTS[:2])
+    np.testing.assert_allclose(result[0], state / np.linalg.norm(state), atol=1e-5)
     models.save_pretrained(model, tmp_path)
     assert models.from_pretrained(tmp_path, skip=["pooler.*"]).config.pooling == "first"
 
@@ -143,8 +143,8 @@ def test_packed_matrices_of_a_bert_give_the_same_states(tmp_path):
 def test_words_are_cut_as_the_tokenizer_cut_them(bert):
     loaded = gh.load(bert[0]).tokenizer
     ours, theirs = loaded.encode(TEXTS), bert[1].encode(TEXTS)
-    for found, expected in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for result, expected in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(result, expected)
     pairs = [tokenizer.encode(["low"], ["tower"]) for tokenizer in (loaded, bert[1])]
     np.testing.assert_array_equal(*(np.stack(pair) for pair in pairs))
     assert loaded.decode(ours.tokens) == bert[1].decode(theirs.tokens)
@@ -195,8 +195,8 @@ def test_a_file_of_a_t5_gives_the_scores_of_transformers(tmp_path, transformers,
     with torch.no_grad():
         expected = theirs(torch.from_numpy(tokens), decoder_input_ids=torch.from_numpy(goal)).logits
         text = theirs.generate(torch.from_numpy(tokens[:1]), max_new_tokens=8, do_sample=False)
-    found = ours(gh.asarray(tokens), gh.asarray(goal)).numpy()
-    np.testing.assert_allclose(found, expected.numpy(), atol=2e-5 * expected.abs().max().item())
+    result = ours(gh.asarray(tokens), gh.asarray(goal)).numpy()
+    np.testing.assert_allclose(result, expected.numpy(), atol=2e-5 * expected.abs().max().item())
     assert ours.generate(tokens[0].tolist(), 8, stop=[1])[:4] == text[0, 1:5].tolist()
     assert (ours.config.num_decoder_layers, ours.tokenizer) == (1, None)
 
@@ -279,9 +279,9 @@ def test_the_likeliest_pieces_are_taken():
     scores = [0.0, 0.0, 0.0, -4.0, -5.0, -5.0, -5.0, -3.0, -2.0, -2.5]
     values = {"model": "t5", "tokens": tokens, "scores": scores, "token_type": [3, 3, 2] + [1] * 7}
     loaded = tokenizer_from_metadata(with_prefix("tokenizer.ggml", values))
-    found = loaded.encode(["low lé", "lo"])
-    assert [tokens[i] for i in found.tokens[0]] == ["▁l", "ow", "▁l", "<unk>", "</s>"]
-    assert loaded.decode(found.tokens)[1] == "lo"
+    result = loaded.encode(["low lé", "lo"])
+    assert [tokens[i] for i in result.tokens[0]] == ["▁l", "ow", "▁l", "<unk>", "</s>"]
+    assert loaded.decode(result.tokens)[1] == "lo"
 
 
 # -- bad input ---------------------------------------------------------------------------------

@@ -92,8 +92,7 @@ class ModuleScope(Scope):
     __slots__ = ()
 
     def __init__(self, path: str) -> None:
-        self.module: Any = lambda: None
-        self.parent, self.kind = None, path
+        self.module, self.parent, self.kind = (lambda: None), None, path
         self.full_name, self.inner, self.origins = path, {}, None
 
 
