@@ -100,9 +100,9 @@ def show_long(result: dict) -> None:
     show(of, ["", "s"], rows, aims)
 
 
-def show_anomalies(found: dict) -> None:
+def show_anomalies(result: dict) -> None:
     rows = [
-        [name, f"{1e3 * r['step_s']:.2f}", f"{r['added_part']:.1%}"] for name, r in found.items()
+        [name, f"{1e3 * r['step_s']:.2f}", f"{r['added_part']:.1%}"] for name, r in result.items()
     ]
     show("detect_anomaly", ["", "step, ms", "added"], rows, "aim: 2 % (processor time)")
 

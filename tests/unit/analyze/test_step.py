@@ -90,9 +90,9 @@ def test_an_output_that_the_loop_holds_is_named_in_the_table():
     optimizer = gh.optim.AdamW(model.parameters(), lr=1e-3)
     inputs = [((64, 64), "float32"), ((64,), "int64")]
     loss = gh.nn.functional.cross_entropy
-    found = step(model, loss, optimizer, inputs, holds_output=True)
-    assert found.memory_by_kind["other results"] == 64 * 4096 * 4
-    assert "the model's output" in found.table()
+    costs = step(model, loss, optimizer, inputs, holds_output=True)
+    assert costs.memory_by_kind["other results"] == 64 * 4096 * 4
+    assert "the model's output" in costs.table()
 
 
 def small():

@@ -134,17 +134,17 @@ DTYPES = ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_of_large_results_a_row_and_a_column_are_looked_at_each_time(monkeypatch, dtype):
     monkeypatch.setattr(anomalies, "PART", -1)
-    fn, found = gh.optimize(lambda x: gh.log(x)), []
+    fn, results = gh.optimize(lambda x: gh.log(x)), []
     with gh.detect_anomaly():
         for place in ((0, 99), (299, 0), (7, 9)):
             x = np.ones((300, 100))
             x[place] = 0
             try:
                 fn(gh.asarray(x, dtype=dtype)).numpy()
-                found.append(False)
+                results.append(False)
             except gh.AnomalyError:
-                found.append(True)
-    assert found == [True, True, False]
+                results.append(True)
+    assert results == [True, True, False]
 
 
 def test_large_results_are_looked_at_in_turn(monkeypatch):

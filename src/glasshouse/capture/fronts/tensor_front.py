@@ -302,7 +302,7 @@ def guard_spec(
 ) -> None:
     """Guard shape and dtype; a size that varies may be anything."""
     spec = tracer.guards.source("get", inside, "spec")
-    sizes = [
+    sizes: list[Any] = [
         None if front.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
     ]
     expected = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec

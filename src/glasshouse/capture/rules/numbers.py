@@ -52,7 +52,7 @@ def is_size_call(t: "CaptureTracer", args: list[Any]) -> bool:
     )
 
 
-def of_numbers(t: "CaptureTracer", fn: Callable[..., Any], args: list[Any]) -> Var | None:
+def of_numbers(t: "CaptureTracer", fn: Any, args: list[Any]) -> Var | None:
     """An operation on numbers, some of which vary. Later calls do it again, or rely on its
     outcome; None if they rely on the numbers."""
     is_whole = fn is int and type(args[0].value) in (int, bool)
