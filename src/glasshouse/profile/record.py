@@ -170,7 +170,10 @@ class EventRecorder(Watcher):
         self.stacks: Stacks = Stacks()
         self.names: Numbers = Numbers()
         self.tags: Numbers = Numbers()
+        # Runs of Programs; until the end with the numbers of all recordings' events. A run that a
+        # thread notes after that is of no recording.
         self.runs: list[RecordedRun] = []
+        self.runs_so_far: list[RecordedRun] = []
         self.messages: list[MessageTimes] = []
         self.memory_rows: bytearray = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
@@ -226,10 +229,10 @@ class EventRecorder(Watcher):
         if self.wants_allocations:
             self.holders.find()
             self.holders.look(self.count_memory())
-        self.holders.place_calls(self.runs)
+        runs = list(self.runs_so_far)
+        self.holders.place_calls(runs)
         self.runs = [
-            run._replace(events=local_numbers(run.events, self.first, self.room))
-            for run in self.runs
+            run._replace(events=local_numbers(run.events, self.first, self.room)) for run in runs
         ]
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
@@ -303,7 +306,7 @@ class EventRecorder(Watcher):
         times = (run.begin_ns, ends, run.end_ns)
         stack = self.stacks[self.stack_key(1)]
         context = events, thread, run.first_ns, run.device, stack, run.transfers
-        self.runs.append(RecordedRun(run.program, *times, *context))
+        self.runs_so_far.append(RecordedRun(run.program, *times, *context))
         self.look_at_holders()
 
     def look_at_holders(self) -> None:

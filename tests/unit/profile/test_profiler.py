@@ -16,6 +16,7 @@ import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.compile.programs import program
+from glasshouse.dispatch.watch import ProgramRun
 from glasshouse.profile import Comparison, ProfilerAction, schedule
 from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
@@ -314,12 +315,14 @@ def test_a_thread_may_outlive_the_profile():
 
     thread = threading.Thread(target=work)
     thread.start()
-    with gh.profile() as p:
-        time.sleep(0.05)
-    count = len(p.events())
-    time.sleep(0.02)
-    stop.set()
-    thread.join()
+    try:
+        with gh.profile() as p:
+            time.sleep(0.05)
+        count = len(p.events())
+        time.sleep(0.02)
+    finally:
+        stop.set()
+        thread.join()
     assert count == len(p.trace.events) and (p.trace.self_ns >= 0).all()
 
 
@@ -632,3 +635,12 @@ def test_a_profile_of_nothing_has_tables():
     for result in (p.key_averages(), p.modules(), p.memory(), p):
         assert str(result)
     assert p.events() == p.kernels() == []
+
+
+def test_a_run_that_a_thread_notes_after_the_end_is_of_no_recording():
+    with gh.profile() as p:
+        recorder = p.recorder
+        (gh.ones(300) * 3).numpy()
+    runs = len(p.trace.program_runs)
+    recorder.program(ProgramRun(object(), 0, [1], 1, [1 << 30]))
+    assert len(p.trace.program_runs) == len(recorder.runs) == runs
