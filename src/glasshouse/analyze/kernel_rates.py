@@ -65,7 +65,7 @@ def measured(make: Any, name: str = "") -> Measured:
                     work = (int(step), info.executed_flops, info.bytes)
                     times.setdefault(work, []).append(end - begin)
                     infos[work] = info
-    works = sorted((min(ns), flops, nbytes, step) for (step, flops, nbytes), ns in times.items())
+    works = sorted((median(ns), flops, nbytes, step) for (step, flops, nbytes), ns in times.items())
     ns, flops, nbytes, step = works[len(works) // 2]
     return Measured(float(flops), float(nbytes), float(ns), infos[step, flops, nbytes])
 

@@ -170,10 +170,7 @@ class EventRecorder(Watcher):
         self.stacks: Stacks = Stacks()
         self.names: Numbers = Numbers()
         self.tags: Numbers = Numbers()
-        # Runs of Programs; until the end with the numbers of all recordings' events. A run that a
-        # thread notes after that is of no recording.
-        self.runs: list[RecordedRun] = []
-        self.runs_so_far: list[RecordedRun] = []
+        self.runs: list[RecordedRun] = []  # with the numbers of all recordings' events: see runs_of
         self.messages: list[MessageTimes] = []
         self.memory_rows: bytearray = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
@@ -229,11 +226,7 @@ class EventRecorder(Watcher):
         if self.wants_allocations:
             self.holders.find()
             self.holders.look(self.count_memory())
-        runs = list(self.runs_so_far)
-        self.holders.place_calls(runs)
-        self.runs = [
-            run._replace(events=local_numbers(run.events, self.first, self.room)) for run in runs
-        ]
+        self.holders.place_calls(self.runs)
         self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
     def note_inner_operators(self, times: np.ndarray, names: list[str]) -> None:
@@ -306,7 +299,7 @@ class EventRecorder(Watcher):
         times = (run.begin_ns, ends, run.end_ns)
         stack = self.stacks[self.stack_key(1)]
         context = events, thread, run.first_ns, run.device, stack, run.transfers
-        self.runs_so_far.append(RecordedRun(run.program, *times, *context))
+        self.runs.append(RecordedRun(run.program, *times, *context))
         self.look_at_holders()
 
     def look_at_holders(self) -> None:
@@ -377,6 +370,16 @@ class EventRecorder(Watcher):
         for times in (events["begin"], events["end"]):
             np.maximum(times, self.begin_ns, out=times)
         return events
+
+
+def runs_of(recorder: Any) -> list[RecordedRun]:
+    """The runs of a recording with the numbers of its own events, as files have them. A thread may
+    note another run after the end, which is of no recording."""
+    runs = list(recorder.runs)
+    if not isinstance(recorder, EventRecorder):
+        return runs
+    first, room = recorder.first, recorder.room
+    return [run._replace(events=local_numbers(run.events, first, room)) for run in runs]
 
 
 def local_numbers(events: np.ndarray, first: int, room: int) -> np.ndarray:

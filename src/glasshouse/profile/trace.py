@@ -100,10 +100,10 @@ class Trace:
         self.names, self.phases = list(recorder.names), list(recorded.phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
         self.scopes: list[Any] = list(recorded.scopes)
-        self.runs: list[RecordedRun] = list(recorder.runs)
+        self.runs: list[RecordedRun] = recorded.runs_of(recorder)
         self.messages: list[MessageTimes] = recorder.messages
         self.unwatched_threads: list[Any] = list(getattr(recorder, "unwatched_threads", ()))
-        self.program_runs = recorder.runs  # without those of calls that were computed at once
+        self.program_runs = list(self.runs)  # without those of calls that were computed at once
         self.kernels_of_calls: Trace | None = None  # see at_once.py
         self.calls_at_once: CallsAtOnce = NO_CALLS
         self.memory: np.ndarray = recorder.memory()
