@@ -10,6 +10,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.capture.programs.split import split
+from glasshouse.compile.programs.binding import SourceKind
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of, is_backward, needed_nodes, run, verify
 from glasshouse.graph.recompute.recompute import recompute
@@ -179,11 +180,12 @@ def test_halves_compute_what_the_whole_did(count):
     assert 0 < count < len(whole) and grads
     first, second = split(graph, count)
     verify(first.graph), verify(second.graph)
-    assert not any(source.is_handed_over for source in first.sources)
+    assert {source.kind for source in first.sources} == {SourceKind.INPUT}
     saved_values = run(
-        first.graph, [arrays[source.number] for source in first.sources], result.scalars
+        first.graph, [arrays[source.what] for source in first.sources], result.scalars
     )
-    taken = [(saved_values if s.is_handed_over else arrays)[s.number] for s in second.sources]
+    values = {SourceKind.INPUT: arrays, SourceKind.OUTPUT: saved_values}
+    taken = [values[source.kind][source.what] for source in second.sources]
     rest = run(second.graph, taken, result.scalars)
     assert all(map(np.array_equal, whole, [*saved_values[:count], *rest]))
     ops = [n for half in (first, second) for n in half.graph.nodes if n.op in ("matmul", "sum")]
