@@ -26,7 +26,7 @@ from glasshouse.profile.profiler import profile
 from glasshouse.tensor import exp, matmul, permute_dims, random, tanh
 from glasshouse.tensor.standard import creation
 
-REPEATS, FEWEST_REPEATS = 6, 3  # the fastest counts
+REPEATS, FEWEST_REPEATS = 6, 3  # the median counts
 LONG_S = 0.5  # of repeats, from which on the fewest are enough
 NEW_BYTES = 64 << 20  # bytes for measuring the rate of new pages
 UNCACHED_BYTES = 128 << 20  # more than caches hold
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
 
 
 def measured(make: Any, name: str = "") -> Measured:
-    """Measure the kernels called `name` in a program by their fastest times; return the median one,
+    """Measure the kernels called `name` in a program by their median times; return the median one,
     without the first step: threads that have slept take a millisecond to wake."""
     times: dict[tuple[Any, ...], list[float]] = {}
     infos: dict[tuple[Any, ...], StepInfo] = {}

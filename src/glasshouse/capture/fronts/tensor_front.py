@@ -10,13 +10,12 @@ from glasshouse.base import DType, Spec
 from glasshouse.capture.guards.program import GuardCheck
 from glasshouse.capture.rules.constants import fix_inputs
 from glasshouse.capture.rules.subscripts import note_data
-from glasshouse.capture.trace.front import FrontEnd, is_number
+from glasshouse.capture.trace.front import FrontEnd, converted_input, is_number
 from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     Break,
     Recipe,
-    SymbolicNumber,
     ValueSource,
     Var,
     constant,
@@ -280,14 +279,10 @@ def lift_array(tracer: "CaptureTracer", var: Var, convert: Any) -> Var:
     """An array as an input of the graph: a tensor, made from it by `convert` in each call."""
     lifted = tracer.operands.arrays.get((id(var), convert))
     if lifted is None:
-        shape, dtype = var.value.shape, var.value.dtype
+        tensor, shape, dtype = convert(var.value), var.value.shape, var.value.dtype
+        node = converted_input(tracer, var, tensor, convert)
         text = f"an array of shape {shape} and dtype {dtype}"
-        tracer.typed(var)
         tracer.guards.add("call", var.origin, GuardCheck(is_laid_out, (shape, dtype), text))
-        tensor = convert(var.value)
-        node = tracer.graph.placeholder(var.origin.text.replace("__dict__", ""))
-        node.meta["varies"] = False
-        tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(convert, (var,)))))
         lifted = tracer.heap.track(Var(tensor, node))
         tracer.operands.arrays[id(var), convert] = lifted
     return lifted

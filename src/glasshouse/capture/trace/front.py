@@ -44,6 +44,16 @@ OWN_NAMES = ("run", "code", "graph", "training", "forward")  # of a graph's modu
 WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
 
 
+def converted_input(tracer: "CaptureTracer", var: Var, tensor: Any, convert: Any) -> IRNode:
+    """The node of an input of the graph: a tensor, made of one of NumPy's values in each call."""
+    tracer.typed(var)
+    text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
+    node = tracer.graph.placeholder(text.replace("__dict__", ""))
+    node.meta["varies"] = False
+    tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(convert, (var,)))))
+    return node
+
+
 class FrontEnd(HeldValues):
     """One kind of tensor."""
 
@@ -258,11 +268,7 @@ class FrontEnd(HeldValues):
         lifted = tracer.operands.lifted.get(id(var))
         if lifted is not None:
             return lifted[0]
-        tracer.typed(var)
-        text = var.origin.text if isinstance(var.origin, ValueSource) else "number"
-        node = tracer.graph.placeholder(text.replace("__dict__", ""))
-        node.meta["varies"] = False
-        tracer.operands.inputs.append((node, Var(tensor, SymbolicNumber(self.as_tensor, (var,)))))
+        node = converted_input(tracer, var, tensor, self.as_tensor)
         tracer.operands.lifted[id(var)] = node, var
         return node
 
