@@ -17,14 +17,14 @@ from glasshouse.compile.building.disk_cache import cache_folder
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.programs.executable import NativeRunner
 from glasshouse.distributed.transports import native_calls
-from glasshouse.profile import annotation, function_watch, record
+from glasshouse.profile import annotation, function_watch, stacks
 
 PARTS: dict[str, Callable[[], Any]] = {
     "runner and replay of calls": NativeRunner.get,
     "capture's frame hook": capture_natives.native,
     "guards on classes": capture_natives.unchanged,
     "profiler: functions": function_watch.kind_of_functions,
-    "profiler: stacks": record.fast_stack_key,
+    "profiler: stacks": stacks.fast_stack_key,
     "profiler: annotations": annotation.quicken,
     "collectives": native_calls.library,
 }

@@ -80,6 +80,9 @@ def quicken() -> None:
     twin = Annotation
     try:
         quicken = toolchain.extension(toolchain.NATIVE / "annotation.c").quicken
-        quicken(record_function, watchers, twin.__enter__, twin.__exit__, twin.name, twin.begun, ())
+        slots = vars(twin)["name"], vars(twin)["begun"]
+        quicken(record_function, watchers, twin.__enter__, twin.__exit__, *slots, ())
     except toolchain.CompileError:
-        record_function.__enter__ = Annotation.__enter__
+        with lock:  # another thread may have come first
+            if "__enter__" in vars(record_function):
+                del record_function.__enter__

@@ -79,19 +79,26 @@ def kind_of_functions() -> type[Any]:
         return SlowFunctions
 
 
-class FunctionWatch:
+class TimedFunctions:
+    """`events` has the calls of functions, `names` (file, line, name) of each number in them."""
+
+    def __init__(self, events: np.ndarray, names: list[list[Any]]) -> None:
+        self.events = events
+        self.names = names
+
+
+class FunctionWatch(TimedFunctions):
     """Records the calls of the user's functions in this thread and in those that begin from now on;
-    `names` has (file, line, name) of each number. `events` has the calls once it has ended, with
-    the numbers of threads in `threads`. `room` bounds the calls of each thread."""
+    `events` has them once it has ended, with the numbers of threads in `threads`. `room` bounds the
+    calls of each thread."""
 
     def __init__(self, room: int, threads: "Threads") -> None:
+        super().__init__(np.zeros(0, TIMED_CALL), [])
         self.room = room
         self.threads = threads
         self.numbers: dict[int, int] = {}
-        self.names: list[list[Any]] = []
         self.alive: list[Any] = []  # code objects: a live one keeps its id
         self.watched: list[tuple[int, Any]] = []
-        self.events: np.ndarray = np.zeros(0, TIMED_CALL)
         self.is_there: bool = False
 
     def begin(self) -> "FunctionWatch":
@@ -119,7 +126,7 @@ class FunctionWatch:
             sys.setprofile(None)
         parts = [np.frombuffer(functions.end(), FUNCTION) for _, functions in self.watched]
         self.events = np.zeros(sum(map(len, parts)), TIMED_CALL)
-        for name in FUNCTION.names:
+        for name in ("begin", "end", "what"):
             self.events[name] = np.concatenate([part[name] for part in parts])
         self.events["thread"] = np.repeat([n for n, _ in self.watched], [*map(len, parts)])
         self.watched = []

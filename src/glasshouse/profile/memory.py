@@ -3,6 +3,7 @@
 The arena of a Program, in which values share memory, is split into its values."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ ALLOC, FREE = MEMORY_KINDS.index("alloc"), MEMORY_KINDS.index("free")
 UNUSED = Tag("arena, not in use then")
 
 
-class Alive(NamedTuple):
+@dataclass(frozen=True)
+class Alive:
     """Memory in use at a time, of one owner."""
 
     tag: Tag

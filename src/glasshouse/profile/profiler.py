@@ -5,7 +5,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -351,5 +351,5 @@ class profile:
     def __str__(self) -> str:
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
-    schedule: ClassVar[Callable[..., Any]] = staticmethod(schedule)
+    schedule: Any = staticmethod(schedule)
     merge: Any = staticmethod(merge)

@@ -4,24 +4,22 @@ All of an event but its times is interned: the kind of call (shapes, dtypes, FLO
 Python stack, the thread. Kernels are not written one by one: a Program run leaves one array with
 the times at which its steps ended."""
 
-import functools
 import itertools
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns, time_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile.building import toolchain
-from glasshouse.dispatch import Value, bind, hooks, state
+from glasshouse.dispatch import Value, hooks, state
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.call import Call
-from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.dispatch.scope import Origin, Scope, origin_of, path_of
 from glasshouse.dispatch.watch import (
@@ -34,9 +32,10 @@ from glasshouse.dispatch.watch import (
 )
 from glasshouse.graph.node import Node
 from glasshouse.memory import Tag
-from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch
+from glasshouse.profile.function_watch import TIMED_CALL, FunctionWatch, TimedFunctions
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import Observation
+from glasshouse.profile.stacks import Stacks, fast_stack_key
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
@@ -71,8 +70,6 @@ MEMORY = np.dtype(
 PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
-MAX_FRAMES = 64  # of a stack that are kept, as in native/stack.c
-BIND = bind.__code__.co_filename
 
 
 class Numbers(dict[Any, Any]):
@@ -95,9 +92,9 @@ class Threads(Numbers):
         self.names: list[str] = []
         self[state.thread]
 
-    def __missing__(self, number: int) -> int:
-        is_process = isinstance(number, str)  # whose name it is
-        self.names.append(number if is_process else threading.current_thread().name)
+    def __missing__(self, number: int | str) -> int:
+        name = number if isinstance(number, str) else threading.current_thread().name
+        self.names.append(name)  # a process has its name as its number
         return super().__missing__(number)
 
 
@@ -131,30 +128,70 @@ class RecordingKind(NamedTuple):
     inner_operators: bool
 
 
-class EventRecorder(Watcher):
+class Named(Protocol):
+    """A backend, as far as a recording knows it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Recording:
+    """The columns of a recording, for a `Trace`: of events that happen, or read from a file."""
+
+    room: int
+    count: int
+    begin_ns: int
+    end_ns: int
+    began_at_ns: int
+    dropped_memory: int
+    dropped_runs: int
+    existing_bytes: int
+    bytes_before: tuple[int, ...]
+    with_stack: bool
+    with_functions: bool
+    wants_allocations: bool
+    unwatched_threads: Iterable[Any]
+    names: Iterable[str]
+    tags: Iterable[Tag]
+    threads: Threads
+    stacks: Stacks
+    runs: list[RecordedRun]  # with the numbers of all recordings' events: see runs_of
+    messages: list[MessageTimes]
+    live: dict[Any, Any]
+    holders: Holders
+    functions: TimedFunctions
+    inner_operators: np.ndarray
+    inner_names: list[Any]
+    call_costs: dict[str, float]
+    fallbacks: FallbackCounter
+    backend: Named
+    script: str
+    memory_limit: Any
+    threads_of_kernels: int
+
+    def events(self) -> np.ndarray:
+        """The events, as records."""
+        raise NotImplementedError
+
+    def memory(self) -> np.ndarray:
+        """Allocations and frees as records, on top of the bytes that were there before."""
+        raise NotImplementedError
+
+
+class EventRecorder(Recording, Watcher):
     """Writes events into a buffer of `room` records; events after that are only counted. A node may
     wait longer than a recording lasts: the number on it counts the events of all recordings."""
 
-    room: int
     kind: RecordingKind
-    with_stack: bool
     modules: bool
-    wants_allocations: bool
-    with_functions: bool
     wants_inner_operators: bool
     table: np.ndarray
     buffer: memoryview
     numbers: "itertools.count[int]"
     libraries: Observation
-    bytes_before: tuple[int, int]
-    end_ns: int
-    count: int
     kernels: int
-    dropped_runs: int
     own_bytes: tuple[int, int]
-    existing_bytes: int
     library_bytes: int
-    dropped_memory: int
     highest_bytes: int
 
     first: int = 0  # the number of the next recording's first event
@@ -165,38 +202,34 @@ class EventRecorder(Watcher):
         self.with_stack, self.modules, self.wants_allocations = kind[:3]
         self.with_functions, self.wants_inner_operators = kind[3:]
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
-        self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.threads: Threads = Threads()
-        self.stacks: Stacks = Stacks()
+        self.buffer, self.numbers = self.table.data, itertools.count()
+        self.threads, self.stacks = Threads(), Stacks()
         self.names: Numbers = Numbers()
         self.tags: Numbers = Numbers()
-        self.runs: list[RecordedRun] = []  # with the numbers of all recordings' events: see runs_of
-        self.messages: list[MessageTimes] = []
+        self.runs, self.messages = [], []
         self.memory_rows: bytearray = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
-        self.live: dict[Any, Any] = {}
+        self.live = {}
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
         self.library_bytes = self.existing_bytes = self.highest_bytes = 0
-        self.holders: Holders = Holders()
+        self.holders = Holders()
         self.op: Callable[..., None] = ignore_call
-        self.call_costs: dict[str, float] = {}
-        self.watch_of_functions: FunctionWatch = FunctionWatch(room, self.threads)
-        self.inner_operators: np.ndarray = np.zeros(0, TIMED_CALL)
-        self.inner_names: list[Any] = []
+        self.call_costs = {}
+        self.functions: FunctionWatch = FunctionWatch(room, self.threads)
+        self.inner_operators, self.inner_names = np.zeros(0, TIMED_CALL), []
         self.stack_key: Callable[..., Any] = fast_stack_key()
 
     def start(self) -> "EventRecorder":
         self.libraries = Observation(self)  # may import a module, which is no part of a step
         if self.wants_allocations:
             self.holders.look(0)
-        self.begin_ns: int = perf_counter_ns()
-        self.began_at_ns: int = time_ns()
+        self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend: TensorBackend = backends.current()
-        self.fallbacks: FallbackCounter = self.backend.fallbacks.copy()
-        self.script: str = " ".join(sys.argv)
-        self.threads_of_kernels: int = toolchain.count_threads()
-        self.memory_limit: Any = memory.manager.Limit.nbytes
+        self.fallbacks = self.backend.fallbacks.copy()
+        self.script = " ".join(sys.argv)
+        self.threads_of_kernels = toolchain.count_threads()
+        self.memory_limit = memory.manager.Limit.nbytes
         if self.wants_allocations:
             self.manager: memory.MemoryManager = memory.current()
             before, self.live = self.manager.stats(), dict(self.manager.live)
@@ -208,11 +241,11 @@ class EventRecorder(Watcher):
             self.replayed: Any = hooks.events(*tables, about)
         self.watch()
         if self.with_functions:
-            self.watch_of_functions.begin()
+            self.functions.begin()
         return self
 
     def stop(self) -> None:
-        self.watch_of_functions.end()
+        self.functions.end()
         self.libraries.end()
         self.unwatch()
         self.op, self.replayed = ignore_call, None
@@ -296,10 +329,20 @@ class EventRecorder(Watcher):
             return
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         thread = self.threads[state.thread]
-        times = (run.begin_ns, ends, run.end_ns)
-        stack = self.stacks[self.stack_key(1)]
-        context = events, thread, run.first_ns, run.device, stack, run.transfers
-        self.runs.append(RecordedRun(run.program, *times, *context))
+        self.runs.append(
+            RecordedRun(
+                run.program,
+                run.begin_ns,
+                ends,
+                run.end_ns,
+                events,
+                thread,
+                run.first_ns,
+                run.device,
+                self.stacks[self.stack_key(1)],
+                run.transfers,
+            )
+        )
         self.look_at_holders()
 
     def look_at_holders(self) -> None:
@@ -348,21 +391,10 @@ class EventRecorder(Watcher):
         )
 
     def memory(self) -> np.ndarray:
-        """Allocations and frees as records, on top of the bytes that were there before."""
         rows = np.frombuffer(bytearray(self.memory_rows), MEMORY)
         for total in (rows["allocated"], rows["reserved"]):
             total += self.existing_bytes
         return rows
-
-    @property
-    def functions(self) -> np.ndarray:
-        """Calls of the user's functions, as records."""
-        return self.watch_of_functions.events
-
-    @property
-    def function_names(self) -> list[list[Any]]:
-        """(file, line, name) of the functions in `functions`."""
-        return self.watch_of_functions.names
 
     def events(self) -> np.ndarray:
         """Events as records; an earlier begin is set to the begin of the recording."""
@@ -372,7 +404,7 @@ class EventRecorder(Watcher):
         return events
 
 
-def runs_of(recorder: Any) -> list[RecordedRun]:
+def runs_of(recorder: Recording) -> list[RecordedRun]:
     """The runs of a recording with the numbers of its own events, as files have them. A thread may
     note another run after the end, which is of no recording."""
     runs = list(recorder.runs)
@@ -427,60 +459,6 @@ def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
 
     return op
-
-
-class Stacks(dict[Any, Any]):
-    """Number of each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key has
-    ids of code objects, which `alive` keeps: a code object's hash reads all of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stacks: list[list[tuple[Any, ...]]] = [[]]
-        self.numbers: dict[tuple[Any, ...], int] = {}
-        self.alive: list[list[tuple[Any, ...]]] = []
-
-    def __missing__(self, key: bytes) -> int:
-        self.alive.append(running(2))  # without this function and the recorder's
-        stack = of_caller(self.alive[-1])
-        parts = tuple(x for code, at in stack for x in (id(code), at))
-        number = self.numbers.setdefault(parts, len(self.stacks))
-        if number == len(self.stacks):
-            self.stacks.append(stack)
-        return self.setdefault(key, number)
-
-
-def of_caller(stack: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """A stack without `bind`, and without the inside of composed functions and of rules, which run
-    only where they are not replayed."""
-    inside = (CALL, hooks.tape.entry.pull.__code__)
-    ends = [i for i, (code, _) in enumerate(stack) if code in inside]
-    if ends:
-        return stack[ends[-1] + 1 :]
-    first = next((i for i, (c, _) in enumerate(stack) if c.co_filename != BIND), len(stack))
-    return stack[first:]
-
-
-def running(skip: int) -> list[tuple[Any, ...]]:
-    """(code, instruction) of the functions of this thread, the innermost first, without `skip`."""
-    frame, frames = sys._getframe(1 + skip), []
-    while frame is not None and len(frames) < MAX_FRAMES:
-        frames.append((frame.f_code, frame.f_lasti))
-        frame = frame.f_back
-    return frames
-
-
-def stack_key(skip: int) -> tuple[Any, ...]:
-    """The key of this thread's stack without the `skip` innermost functions: slow and clear."""
-    return tuple(x for code, lasti in running(1 + skip) for x in (id(code), lasti))
-
-
-@functools.cache
-def fast_stack_key() -> Callable[..., Any]:
-    """Return `stack_key` by native/stack.c where it can be compiled: 0.1 µs instead of 1."""
-    try:
-        return toolchain.extension(toolchain.NATIVE / "stack.c").key
-    except toolchain.CompileError:
-        return stack_key
 
 
 def mark_parts(results: tuple[Value, ...], event: int) -> None:

@@ -104,6 +104,7 @@ def steps_of(runs: list[RecordedRun], numbers: dict[int, int]) -> Steps:
     def of_runs(values) -> np.ndarray:
         return np.repeat(np.array(list(values), np.int64), counts)
 
+    device, stream, launch, launched = host
     return Steps(
         of_runs(numbers[id(run.program)] for run in runs),
         np.arange(total) - np.repeat(firsts, counts),
@@ -111,7 +112,10 @@ def steps_of(runs: list[RecordedRun], numbers: dict[int, int]) -> Steps:
         begins,
         ends,
         of_runs(run.thread for run in runs),
-        *host,
+        device,
+        stream,
+        launch,
+        launched,
         np.full(total, -1, np.int64),
     )
 
@@ -137,7 +141,8 @@ def with_calls_at_once(
     count, call_events = len(calls.event), events[calls.event]
     none, zeros = np.full(count, -1, np.int64), np.zeros(count, np.int64)
     times = call_events["begin"], call_events["end"], call_events["thread"].astype(np.int64)
-    single = Steps(first + calls.program, zeros, none, *times, *[none] * 4, calls.event)
+    streams = none, none, none, none  # the host runs them
+    single = Steps(first + calls.program, zeros, none, *times, *streams, calls.event)
     began = np.array([run.begin_ns for run in runs], np.int64)[steps.run]
     order = np.argsort(np.concatenate((began, call_events["begin"])), kind="stable")
     return Steps(*(np.concatenate(x)[order] for x in zip(steps, single, strict=True)))
@@ -146,7 +151,8 @@ def with_calls_at_once(
 def kernel_ns_of_calls(trace: Any) -> tuple[np.ndarray, list[Unseen]]:
     """Ns of the kernels that computed each event's call, and each call without an event; a fused
     kernel's time is shared out among its calls."""
-    events, unseen = trace.events, {}
+    events = trace.events
+    unseen: dict[tuple[int, int, int], Unseen] = {}  # by Program, place and call
     kernel_ns = np.zeros(len(events))
     placed: dict[int, list[Share]] = {}
     caller: dict[tuple[int, int], Share] = {}  # the owners of a copy
@@ -166,13 +172,14 @@ def kernel_ns_of_calls(trace: Any) -> tuple[np.ndarray, list[Unseen]]:
                 share = shares[i]
                 if share.call is None:
                     share = caller.get((program, share.place), share)
-                total = unseen.setdefault((program, share.place, id(share.call)), [share, 0.0, 0])
-                total[1] += float(without[0, i])
-                total[2] = int(without[1, i])  # the same for all steps that compute the call
+                key = program, share.place, id(share.call)
+                ns, count = float(without[0, i]), int(without[1, i])  # all its steps count the same
+                before = unseen.get(key, Unseen(share, 0.0, 0))
+                unseen[key] = before._replace(kernel_ns=before.kernel_ns + ns, runs=count)
     now = events["kind"] == COMPUTED
     now[trace.calls_at_once.event] = True
     kernel_ns[now] = (events["end"] - events["begin"])[now]
-    return kernel_ns, [Unseen(*total) for total in unseen.values()]
+    return kernel_ns, list(unseen.values())
 
 
 def runs_by_program(runs: list[Any], numbers: dict[int, int]) -> dict[int, list[Any]]:

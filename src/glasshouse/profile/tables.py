@@ -183,7 +183,7 @@ def key_averages(
     add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
     rows = [
-        EventAverage(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
+        EventAverage._make((name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames))
         for (name, kind, shapes, frames), total in groups.items()
     ]
     return EventAverages(trace, rows, group_by_input_shape, flops)
@@ -434,7 +434,7 @@ class ModuleTree(Tabular):
                 for part in ("", phase):
                     sums.add((path, part), *values, calls * (path == module))
         return [
-            ModuleRow(path, phase, *values, int(calls))
+            ModuleRow._make((path, phase, *values, int(calls)))
             for (path, phase), (*values, calls) in sums.items()
         ]
 

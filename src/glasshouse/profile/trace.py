@@ -76,7 +76,7 @@ class Trace:
     program_runs: "list[RecordedRun]"
     tags: list[Any]
     live: dict[Any, Any]
-    holders: Any
+    holders: Holders
     with_stack: bool
     with_memory: bool
     functions: np.ndarray
@@ -91,7 +91,7 @@ class Trace:
     script: str
     threads_of_kernels: int
 
-    def __init__(self, recorder: recorded.EventRecorder, rank: int = 0) -> None:
+    def __init__(self, recorder: recorded.Recording, rank: int = 0) -> None:
         self.events: np.ndarray = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns, self.met_at_ns = recorder.began_at_ns, process.met_at_ns
@@ -102,18 +102,18 @@ class Trace:
         self.scopes: list[Any] = list(recorded.scopes)
         self.runs: list[RecordedRun] = recorded.runs_of(recorder)
         self.messages: list[MessageTimes] = recorder.messages
-        self.unwatched_threads: list[Any] = list(getattr(recorder, "unwatched_threads", ()))
+        self.unwatched_threads: list[Any] = list(recorder.unwatched_threads)
         self.program_runs = list(self.runs)  # without those of calls that were computed at once
         self.kernels_of_calls: Trace | None = None  # see at_once.py
         self.calls_at_once: CallsAtOnce = NO_CALLS
         self.memory: np.ndarray = recorder.memory()
         self.tags, self.live = list(recorder.tags), recorder.live
-        self.holders = getattr(recorder, "holders", None) or Holders()  # torch.profiler has none
+        self.holders = recorder.holders
         self.with_stack, self.with_memory = recorder.with_stack, recorder.wants_allocations
         self.before_bytes: tuple[int, ...] = tuple(
             n + recorder.existing_bytes for n in recorder.bytes_before
         )
-        self.functions, self.function_names = recorder.functions, recorder.function_names
+        self.functions, self.function_names = recorder.functions.events, recorder.functions.names
         self.with_functions: bool = recorder.with_functions
         self.inner_operators, self.inner_names = recorder.inner_operators, recorder.inner_names
         self.captures, self.fallbacks = capture_data(), recorder.fallbacks

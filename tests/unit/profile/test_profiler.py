@@ -18,8 +18,8 @@ from glasshouse.base.flags import flags
 from glasshouse.compile.programs import program
 from glasshouse.dispatch.watch import ProgramRun
 from glasshouse.profile import Comparison, ProfilerAction, schedule
-from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
+from glasshouse.profile.stacks import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.text import milliseconds, shortened
 from glasshouse.profile.traces import chrome
 

@@ -211,7 +211,7 @@ def test_pauses_are_those_of_a_loop_over_what_went_on(backend):
                 prof.step()
     e = Evidence(prof.trace)
     own = pauses_one_by_one(e)
-    assert {(p.before, p.after, p.between_steps): p.count for p in e.pauses} == {
+    assert {(p.before, p.after, p.between_steps): p.times for p in e.pauses} == {
         key: len(ns) for key, ns in own.items()
     }
     assert max(p.ns for p in e.pauses) >= 0.015e9 * e.loop_steps

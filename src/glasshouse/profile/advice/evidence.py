@@ -39,7 +39,7 @@ class CallGroup(NamedTuple):
     module: str
     phase: str
     line: str
-    count: int
+    calls: int
     kernel_ns: float
     own_ns: float
     at_once: bool
@@ -70,7 +70,7 @@ class Pause(NamedTuple):
     before: str
     after: str
     ns: int
-    count: int
+    times: int
     between_steps: bool
 
 
@@ -160,8 +160,9 @@ class Evidence:
             numbers = int(counts[i]), float(kernel[i]), float(call_ns[i])
             at_once = plain.events[place]["kind"] == COMPUTED
             where = trace.scopes[e["scope"]], trace.phases[e["phase"]], self.line_at(place)
-            kinds = bool(at_once), bool(tracked[i]), (0, place), bool(self.is_in_graph[place])
-            groups.append(CallGroup(call, *where, *numbers, *kinds))
+            kinds = bool(at_once), bool(tracked[i])
+            in_graph = bool(self.is_in_graph[place])
+            groups.append(CallGroup(call, *where, *numbers, *kinds, (0, place), in_graph))
         return groups
 
     @cached_property
@@ -192,19 +193,21 @@ class Evidence:
 
     def captured_groups(self) -> list[CallGroup]:
         """Groups of calls that only Programs know, because their function is captured."""
-        trace, sums = self.trace, {}
+        trace = self.trace
+        sums: dict[tuple[Call, str, str, str], CallGroup] = {}
         for share, ns, runs in trace.unseen:
             if share.call is None:
                 continue
             line = trace.line(share.program, share.place)
             key = share.call, share.module, share.phase, line
-            total = sums.setdefault(key, [0, 0.0, (1 + share.program, share.place)])
-            total[0], total[1] = total[0] + runs, total[1] + ns
-            total[2] = min(total[2], (1 + share.program, share.place))
-        return [
-            CallGroup(*key, runs, float(ns), 0.0, False, False, order)
-            for key, (runs, ns, order) in sums.items()
-        ]
+            order = 1 + share.program, share.place
+            total = sums.get(key, CallGroup(*key, 0, 0.0, 0.0, False, False, order))
+            sums[key] = total._replace(
+                calls=total.calls + runs,
+                kernel_ns=total.kernel_ns + float(ns),
+                order=min(total.order, order),
+            )
+        return list(sums.values())
 
     def line_at(self, event: int) -> str:
         """The user's line of an event, "file.py:12"; "" if no stacks were recorded."""

@@ -62,8 +62,8 @@ def pauses(e: Evidence) -> Iterator[Advice]:
             p.after or p.before,
             p.ns,
             p.ns * (1 - 1 / LEFT),
-            f"No kernel runs meanwhile, {p.count / e.loop_steps:,.1f} times a step, "
-            f"{milliseconds(p.ns / p.count)} each.",
+            f"No kernel runs meanwhile, {p.times / e.loop_steps:,.1f} times a step, "
+            f"{milliseconds(p.ns / p.times)} each.",
             BETWEEN_STEPS if p.between_steps else WITHIN_A_STEP,
             f"all of it but a {LEFT}th",
             e.wall_ns,
@@ -86,7 +86,7 @@ def loops_of(e: Evidence) -> dict[str, list[CallGroup]]:
     """Calls that a line makes again and again in a step, by line."""
     loops: dict[str, list[CallGroup]] = defaultdict(list)
     for g in e.groups:
-        often = g.count >= REPEATS * e.loop_steps and g.phase != "optimizer"
+        often = g.calls >= REPEATS * e.loop_steps and g.phase != "optimizer"
         if often and g.call.primitive.kind != "create" and (g.at_once or g.own_ns):
             loops[g.line].append(g)
     return loops
@@ -101,7 +101,7 @@ def beside_work(e: Evidence, g: CallGroup) -> float:
     """The cost of a group's calls apart from their work: Python and dispatch, and starting kernels
     that compute next to nothing."""
     ideal = e.ideal_ns(g.call.cost.flops, g.call.cost.bytes)
-    starts = 0.0 if g.at_once or ideal >= TINY_NS else max(0.0, g.kernel_ns - g.count * ideal)
+    starts = 0.0 if g.at_once or ideal >= TINY_NS else max(0.0, g.kernel_ns - g.calls * ideal)
     return max(0.0, overhead_of(e, g) + starts)
 
 
@@ -109,7 +109,7 @@ def python_loops(e: Evidence) -> Iterator[Advice]:
     """Advice on a line that works through rows one by one."""
     for line, groups in loops_of(e).items():
         cost, beside = sum(map(time_of, groups)), sum(beside_work(e, g) for g in groups)
-        times = max(g.count for g in groups) // e.loop_steps
+        times = max(g.calls for g in groups) // e.loop_steps
         largest = max(groups, key=time_of)
         yield Advice(
             "Python loop",
@@ -132,14 +132,14 @@ def no_capture(e: Evidence) -> Iterator[Advice]:
     if not groups:
         return
     cost = sum(overhead_of(e, g) for g in groups)
-    calls = sum(g.count for g in groups) / e.loop_steps
+    calls = sum(g.calls for g in groups) / e.loop_steps
     if calls < 2:
         return
     slowest = max(groups, key=lambda g: overhead_of(e, g))
     change = "Decorate the function of a whole step with gh.optimize: it becomes one Program."
     if any(g.at_once for g in groups) and e.plain.backend != "numpy":
         change = f"Capture the step: {e.how_to_capture}."
-    each = cost / max(1, sum(g.count for g in groups))
+    each = cost / max(1, sum(g.calls for g in groups))
     yield Advice(
         "no capture",
         f"{calls:,.0f} calls a step pass Python one by one, the costliest {slowest.where}",
@@ -159,7 +159,7 @@ def overhead_of(e: Evidence, g: CallGroup) -> float:
     if not g.at_once:
         return g.own_ns
     ideal = e.ideal_ns(g.call.cost.flops, g.call.cost.bytes)
-    return g.own_ns - (g.count * ideal if ideal < TINY_NS else g.kernel_ns)
+    return g.own_ns - (g.calls * ideal if ideal < TINY_NS else g.kernel_ns)
 
 
 def graph_breaks(e: Evidence) -> Iterator[Advice]:

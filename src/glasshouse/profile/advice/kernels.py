@@ -91,7 +91,7 @@ def casts(e: Evidence) -> Iterator[Advice]:
     if not groups:
         return
     cost, worst = sum(map(cost_of, groups)), largest(groups)
-    count = sum(g.count for g in groups) / e.loop_steps
+    count = sum(g.calls for g in groups) / e.loop_steps
     pair = f"{worst.call.specs[0].dtype.name} to {worst.call.outs[0].dtype.name}"
     yield Advice(
         "casts",
@@ -129,7 +129,7 @@ def copies(e: Evidence) -> Iterator[Advice]:
     ):
         if members:
             cost, worst = sum(map(cost_of, members)), largest(members)
-            count = sum(g.count for g in members) / e.loop_steps
+            count = sum(g.calls for g in members) / e.loop_steps
             where = f"{count:,.0f} a step, the costliest {worst.where}"
             yield Advice(cause, where, worst.line, cost, cost, why, change, "all of it", e.wall_ns)
 
@@ -303,9 +303,9 @@ def unfused(e: Evidence) -> Iterator[Advice]:
     if not members or not trace.wall_ns:
         return
     cost = sum(map(cost_of, members))
-    moved = sum(g.call.cost.bytes * g.count for g in members)
-    count = sum(g.count for g in members) / e.loop_steps
-    needed = sum(2 * gs[0].call.outs[0].nbytes * min(g.count for g in gs) for gs in chains.values())
+    moved = sum(g.call.cost.bytes * g.calls for g in members)
+    count = sum(g.calls for g in members) / e.loop_steps
+    needed = sum(2 * gs[0].call.outs[0].nbytes * min(g.calls for g in gs) for gs in chains.values())
     gain = cost * max(0.0, 1 - needed / moved)
     yield Advice(
         "unfused operators",
@@ -328,7 +328,7 @@ def is_elementwise(e: Evidence, g: CallGroup) -> bool:
         return False
     numel = call.outs[0].size
     same = all(s.size in (numel, 1) for s in call.specs)
-    big = e.ideal_ns(0, call.cost.bytes) * 4 > g.kernel_ns / g.count
+    big = e.ideal_ns(0, call.cost.bytes) * 4 > g.kernel_ns / g.calls
     return same and numel > 1 and big and 0 < call.cost.flops < 64 * numel
 
 

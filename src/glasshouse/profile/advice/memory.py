@@ -32,7 +32,7 @@ def unused_gradients(e: Evidence) -> Iterator[Advice]:
     worst = largest(back)
     yield Advice(
         "unused gradients",
-        f"{sum(g.count for g in back) / e.loop_steps:,.0f} backward calls a step, the "
+        f"{sum(g.calls for g in back) / e.loop_steps:,.0f} backward calls a step, the "
         f"costliest {worst.where}",
         worst.line,
         cost,
@@ -74,13 +74,13 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
     if not tracked or any(g.phase == "backward" for g in e.groups):
         return
     computed = [g for g in tracked if g.call.primitive.kind != "movement"]
-    kept_bytes = sum(out.nbytes * g.count for g in computed for out in g.call.outs) // e.loop_steps
+    kept_bytes = sum(out.nbytes * g.calls for g in computed for out in g.call.outs) // e.loop_steps
     largest_two = sorted((out.nbytes for g in computed for out in g.call.outs), reverse=True)[:2]
     kept_bytes = max(
         0, kept_bytes - sum(largest_two)
     )  # an operand and its result are there in any case
     peak = MemoryTimeline(e.recording).peak_bytes if e.plain.with_memory else 2 * kept_bytes
-    calls = sum(g.count for g in tracked) / e.loop_steps
+    calls = sum(g.calls for g in tracked) / e.loop_steps
     worst = max(tracked, key=lambda g: sum(out.nbytes for out in g.call.outs))
     yield Advice(
         "gradients noted in evaluation",

@@ -114,9 +114,10 @@ class Utilisation(Tabular):
         """The share of each kind in each lane over all slices, and how busy each lane was in each
         slice, as text."""
         lengths = np.diff(self.edges)
+        total = lengths.sum()
         kinds = [kind for kind in KINDS if any(lane.shares[kind].any() for lane in self.lanes)]
         lines = [
-            [lane.name, *(percent(lane.shares[kind] @ lengths, lengths.sum()) for kind in kinds)]
+            [lane.name, *(percent(float(lane.shares[kind] @ lengths), total) for kind in kinds)]
             for lane in self.lanes
         ]
         strips = [

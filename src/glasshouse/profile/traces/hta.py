@@ -180,7 +180,7 @@ class HtaExporter(LineExporter):
         """Events, then kernels, then all others; last of all the streams' views of regions."""
         others = list(self.stack_slices()) if self.trace.with_stack else []
         others += self.run_slices()
-        kernels, regions = self.kernel_columns(), self.region_columns()
+        kernels, regions = self.placed_kernels(), self.region_columns()
         parts = [self.event_columns(), kernels[0], self.columns_of(others)]
         parts += [self.launch_columns(), regions[0]]
         counts = [len(part.track) for part in parts]
@@ -191,7 +191,7 @@ class HtaExporter(LineExporter):
             self.stream_of[place : place + len(pair[0])] = pair[1]
         return SliceColumns(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def kernel_columns(self) -> tuple[SliceColumns, np.ndarray, np.ndarray]:
+    def placed_kernels(self) -> tuple[SliceColumns, np.ndarray, np.ndarray]:
         """The kernels, and their devices and streams."""
         rows, steps, start = self.rows, self.trace.steps, self.trace.begin_ns
         slices, group = self.groups

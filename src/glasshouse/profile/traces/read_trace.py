@@ -124,22 +124,20 @@ class ReadRecording(FileRecording):
         self.rows: list[tuple[Any, ...]] = []
         self.thread_numbers: Numbers = recorded.Numbers()
         self.stack_numbers: Numbers = recorded.Numbers({(): 0})
-        self.backend: ReadBackend = ReadBackend("torch.profiler")
+        self.backend = ReadBackend("torch.profiler")
         self.with_stack = any(s.category == "python_function" for s in slices)
         self.read_host(slices)
         self.read_device(slices)
         self.memory_rows: np.ndarray = self.read_memory(slices)
         self.wants_allocations = bool(len(self.memory_rows))
         self.room = self.count = len(self.rows)
-        self.threads: ReadThreads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
-        self.stacks: ReadStacks = ReadStacks([list(stack) for stack in self.stack_numbers])
+        self.threads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
+        self.stacks = ReadStacks([list(stack) for stack in self.stack_numbers])
 
     def events(self) -> np.ndarray:
-        """The events of the host, as records."""
         return np.array(self.rows, recorded.EVENT)
 
     def memory(self) -> np.ndarray:
-        """Allocations and frees as records."""
         return self.memory_rows
 
     # -- the host ------------------------------------------------------------------------------
@@ -329,7 +327,8 @@ def is_library(path: str) -> bool:
 
 def inner_operators(slices: list[ReadSlice]) -> list[bool]:
     """Whether an operator lies within each slice."""
-    has_inner, opened = [False] * len(slices), []
+    has_inner = [False] * len(slices)
+    opened: list[int] = []
     for i, s in enumerate(slices):
         while opened and slices[opened[-1]].end <= s.begin:
             opened.pop()

@@ -25,11 +25,12 @@ from glasshouse.dispatch.watch import DeviceTimes, MessageTimes
 from glasshouse.graph.node import Node
 from glasshouse.memory import Tag
 from glasshouse.profile import record as recorded
-from glasshouse.profile.function_watch import TIMED_CALL
+from glasshouse.profile.function_watch import TIMED_CALL, TimedFunctions
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import library_of
-from glasshouse.profile.record import COMPUTED, RecordedRun
+from glasshouse.profile.record import COMPUTED, RecordedRun, Recording, Threads
 from glasshouse.profile.runs import ProgramStandIn
+from glasshouse.profile.stacks import Stacks
 from glasshouse.profile.trace import Trace, line_of
 
 FORMAT = 1  # of this data; another one is not read
@@ -56,6 +57,11 @@ def unpack(data: dict[Any, Any]) -> np.ndarray:
     """The array that `pack` was called on."""
     array = np.frombuffer(zlib.decompress(base64.b64decode(data["zlib"])), data["dtype"])
     return array.astype(array.dtype.newbyteorder("="))
+
+
+def columns_of(records: np.ndarray) -> dict[str, dict[Any, Any]]:
+    """Packed columns of records."""
+    return {name: pack(records[name]) for name in records.dtype.names or ()}
 
 
 def records_of(data: dict[Any, Any], dtype: np.dtype[Any]) -> np.ndarray:
@@ -108,9 +114,9 @@ def recording_data(trace: Trace) -> dict[Any, Any]:
         ],
         "runs": runs_data(trace),
         "messages": [list(message) for message in trace.messages],
-        "functions": {name: pack(trace.functions[name]) for name in TIMED_CALL.names},
-        "inner_operators": {name: pack(trace.inner_operators[name]) for name in TIMED_CALL.names},
-        "memory": {name: pack(trace.memory[name]) for name in recorded.MEMORY.names},
+        "functions": columns_of(trace.functions),
+        "inner_operators": columns_of(trace.inner_operators),
+        "memory": columns_of(trace.memory),
         "tags": [list(tag) for tag in trace.tags],
         "live": [[address, nbytes, list(tag)] for address, (nbytes, tag) in trace.live.items()],
         "holders": holders_data(trace),
@@ -130,8 +136,7 @@ def event_columns(trace: Trace, calls: WrittenOnce) -> tuple[dict[Any, Any], lis
     places = [calls.of(recorded.calls[number]) for number in numbers.tolist()]
     events["what"][trace.is_op] = np.array(places, np.int32)[place.ravel()]
     scope_numbers, events["scope"] = np.unique(events["scope"], return_inverse=True)
-    columns = {name: pack(events[name]) for name in recorded.EVENT.names}
-    return columns, [trace.scopes[scope] for scope in scope_numbers.tolist()]
+    return columns_of(events), [trace.scopes[scope] for scope in scope_numbers.tolist()]
 
 
 def holders_data(trace: Trace) -> dict[Any, Any]:
@@ -283,40 +288,39 @@ class ReadBackend(NamedTuple):
     name: str
 
 
-class ReadThreads(NamedTuple):
+class ReadThreads(Threads):
     """Names of threads, by number."""
 
-    names: list[str]
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
 
 
-class ReadStacks(NamedTuple):
+class ReadStacks(Stacks):
     """Stacks, by number."""
 
-    stacks: list[list[tuple[Any, ...]]]
+    def __init__(self, stacks: list[list[tuple[Any, ...]]]) -> None:
+        self.stacks = stacks
 
 
-class FileRecording:
-    """Recording from a file, in a recorder's form, for a `Trace`: what the file lacks is empty."""
+class FileRecording(Recording):
+    """Recording from a file: what the file lacks is empty."""
 
     room = count = existing_bytes = dropped_memory = dropped_runs = threads_of_kernels = 0
     begin_ns = end_ns = began_at_ns = 0
-    bytes_before: tuple[int, ...] = 0, 0
+    bytes_before = 0, 0
     with_stack = with_functions = wants_allocations = False
     script = ""
-    memory_limit: Any = None
+    memory_limit = None
+    unwatched_threads = ()
 
     def __init__(self) -> None:
         self.names: Any = recorded.Numbers()
         self.tags: Any = recorded.Numbers()
-        self.runs: list[RecordedRun] = []
-        self.messages: list[MessageTimes] = []
-        self.live: dict[Any, Any] = {}
-        self.functions: np.ndarray = np.zeros(0, TIMED_CALL)
-        self.function_names: list[Any] = []
-        self.inner_operators: np.ndarray = self.functions
-        self.inner_names: list[Any] = []
-        self.fallbacks: FallbackCounter = FallbackCounter()
-        self.call_costs: dict[Any, Any] = {}
+        self.runs, self.messages, self.inner_names = [], [], []
+        self.live, self.call_costs = {}, {}
+        self.holders, self.fallbacks = Holders(), FallbackCounter()
+        self.inner_operators = np.zeros(0, TIMED_CALL)
+        self.functions = TimedFunctions(self.inner_operators, [])
 
 
 class StoredRecording(FileRecording):
@@ -330,18 +334,19 @@ class StoredRecording(FileRecording):
         recorded.calls.update({call.number: call for call in calls})
         self.table: np.ndarray = self.read_events(calls)
         self.count, self.tags = data["dropped"], [Tag(*tag) for tag in data["tags"]]
-        self.threads: ReadThreads = ReadThreads(data["threads"])
-        self.stacks: ReadStacks = ReadStacks(stacks_of(data))
+        self.threads = ReadThreads(data["threads"])
+        self.stacks = ReadStacks(stacks_of(data))
         programs = [StoredProgram(program, calls) for program in data["programs"]]
         self.runs = runs_of(data["runs"], programs)
-        self.holders: Holders = holders_of(data["holders"], programs)
+        self.holders = holders_of(data["holders"], programs)
         self.messages = [MessageTimes(*message_of(message)) for message in data["messages"]]
         self.live = {address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]}
         self.wants_allocations = data["with_memory"]
         self.bytes_before = tuple(data["before_bytes"])
         self.fallbacks = fallbacks_of(data)
-        self.backend: ReadBackend = ReadBackend(data["backend"])
-        self.functions = records_of(data.get("functions", {}), TIMED_CALL)
+        self.backend = ReadBackend(data["backend"])
+        functions = records_of(data.get("functions", {}), TIMED_CALL)
+        self.functions = TimedFunctions(functions, data.get("function_names", []))
         self.inner_operators = records_of(data.get("inner_operators", {}), TIMED_CALL)
 
     def read_events(self, calls: list[Call]) -> np.ndarray:
@@ -355,11 +360,9 @@ class StoredRecording(FileRecording):
         return events
 
     def events(self) -> np.ndarray:
-        """The events, as records."""
         return self.table
 
     def memory(self) -> np.ndarray:
-        """Allocations and frees as records."""
         return records_of(self.data["memory"], recorded.MEMORY)
 
 
@@ -427,8 +430,8 @@ def stacks_of(data: dict[Any, Any]) -> list[list[tuple[Any, ...]]]:
         for code, line in stack:
             lines[code].add(line)
     codes = [
-        StoredCode(*code, tuple(sorted(code_lines)))
-        for code, code_lines in zip(data["codes"], lines)
+        StoredCode(file, first, name, tuple(sorted(code_lines)))
+        for (file, first, name), code_lines in zip(data["codes"], lines)
     ]
     return [[(codes[code], line) for code, line in stack] for stack in data["stacks"]]
 

@@ -25,7 +25,7 @@ class Stored(NamedTuple):
     """A sparse tensor: its shape, and the number of its stored elements."""
 
     shape: tuple[int, ...]
-    count: int
+    elements: int
 
 
 def stored(x: torch.Tensor) -> Stored | None:
@@ -45,9 +45,9 @@ def sparse_product(a: Any, b: Any, *_: Any, **__: Any) -> None:
         raise LookupError("a product of two sparse matrices")
     if isinstance(a, Stored):
         columns = b.shape[-1] if len(b.shape) == len(a.shape) else 1
-        matmul(empty(b, a.count, 1), empty(b, 1, columns))
+        matmul(empty(b, a.elements, 1), empty(b, 1, columns))
     else:
-        matmul(empty(a, b.count, 1), empty(a, 1, a.shape[-2]))
+        matmul(empty(a, b.elements, 1), empty(a, 1, a.shape[-2]))
 
 
 @cost_of("sparse addmm", "sparse addmv", "sparse _sparse_addmm", "sparse sspaddmm")
@@ -58,7 +58,7 @@ def sparse_sum_and_product(x: Any, a: Any, b: Any, *_: Any, **__: Any) -> None:
 @cost_of("sparse sparse_sampled_addmm")
 def sampled_product(x: Any, a: Any, b: Any, *_: Any, **__: Any) -> None:
     """The elements of a product that x stores."""
-    matmul(empty(a, x.count, a.shape[-1]), empty(a, a.shape[-1], 1))
+    matmul(empty(a, x.elements, a.shape[-1]), empty(a, a.shape[-1], 1))
 
 
 # -- quantised and packed weights -------------------------------------------------------------
