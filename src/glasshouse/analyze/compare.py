@@ -136,7 +136,8 @@ class Compared:
     def line_of(self, costs: list[Any], rows: list[KernelRow]) -> KernelLine:
         """Line of predicted and measured kernels."""
         first = (costs or rows)[0]
-        times = [sum(cost.ns for cost in costs), sum(row.time_ns for row in rows) / self.steps]
+        predicted_ns = sum(cost.ns for cost in costs)
+        measured_ns = sum(row.time_ns for row in rows) / self.steps
         work = [
             figure
             for part in ("bytes", "flops")
@@ -145,8 +146,9 @@ class Compared:
                 sum(getattr(row, part) * row.runs for row in rows) / self.steps,
             )
         ]
+        times = first.name, predicted_ns, measured_ns, "ns"
         place = first.kind, first.module, first.phase, rows[0].line if rows else ""
-        return KernelLine(first.name, *times, "ns", *place, *work)
+        return KernelLine(*times, *place, *work)
 
     @property
     def kernel_error(self) -> float:

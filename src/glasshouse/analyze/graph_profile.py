@@ -2,7 +2,7 @@
 
 `OwnGraph` runs our graphs for `NodeProfiler`: the tape has the values that a node saves."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -12,7 +12,7 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.node_profile import NodeProfiler, ProfiledGraph
 from glasshouse.analyze.torch_models import is_torch_module
-from glasshouse.analyze.trace import functions
+from glasshouse.analyze.trace import functions, result_of_rule
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base import OptionError, Spec, check_known, having, type_name
@@ -69,10 +69,11 @@ class OwnGraph(ProfiledGraph, Interpreter):
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Call a registered function by its shape rule."""
-        if functions.get(target) is None:
+        rule = functions.get(target)
+        if rule is None:
             return super().call_function(target, args, kwargs)
         self.unknown.append(next(reversed(self.profiler.costs.values())).name)
-        return placed(specs_in(WHERE, functions[target](*args, **kwargs)), state.backend)
+        return result_of_rule(WHERE, rule, *args, **kwargs)
 
     # -- interface of NodeProfiler --------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class OwnGraph(ProfiledGraph, Interpreter):
 
     def new_storages(
         self, results: list[Any], operands: list[Any], saved: dict[Any, Any]
-    ) -> dict[int, int]:
+    ) -> dict[Hashable, int]:
         before = {id(storage(x.payload)) for x in operands}
         roots = [root for x in results if (root := storage(x.payload)) is not None]
         return {id(root): root.spec.nbytes for root in roots if id(root) not in before}

@@ -93,7 +93,7 @@ def placed(spec: Spec, backend: Any, owned: bool = False) -> Tensor:
     return box(backend.leaf(spec, owned), spec, backend)
 
 
-def is_owned(tensor: Tensor) -> bool:
+def is_owned(tensor: Value) -> bool:
     """Whether a tensor's memory is, or will be, the manager's."""
     data = tensor.payload
     return getattr(data, "value", None) is None or getattr(data, "owned", True)
@@ -127,13 +127,13 @@ def without_storage(model: Any, optimizer: Any, backend: Any) -> Iterator[None]:
     contents = contents_of([vars(m) for m in modules])
     parts = (x.values() if isinstance(x, dict) else x for x, _ in contents)
     tensors = members | {
-        t for values in parts for t in values if isinstance(t, Value) and not t.mode
+        t for values in parts for t in values if isinstance(t, Tensor) and not t.mode
     }
     saved_fields = {t: [getattr(t, name) for name in HELD] for t in tensors}
     generator = random.default_generator()
     seed = generator.state()
-    entries = getattr(optimizer, "state", None)
-    saved_state = {p: dict(entry) for p, entry in entries.items()} if entries is not None else {}
+    entries = getattr(optimizer, "state", {})
+    saved_state = {p: dict(entry) for p, entry in entries.items()}
     groups = [dict(group) for group in getattr(optimizer, "param_groups", ())]
     room = []  # for attributes
     try:

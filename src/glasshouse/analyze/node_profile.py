@@ -6,7 +6,7 @@ storages it saves for backward, each once, and the FLOP counter counts both pass
 `torch/ahead/node_costs`."""
 
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar
+from typing import Any
 
 from glasshouse.analyze.cost_table import NodeCost
 from glasshouse.analyze.machine import MachineProfile
@@ -20,7 +20,7 @@ PLACES = ("placeholder", "get_attr", "output")  # nodes that compute nothing
 class ProfiledGraph:
     """A library's graph, which can run node by node, and the facts about its tensors."""
 
-    keeps_results: ClassVar[bool] = True  # whether a result once saved counts at each later node
+    keeps_results: bool = True  # whether a result once saved counts at each later node
     parameter_type: type[Any]
 
     is_colossal: bool
@@ -87,7 +87,8 @@ class NodeProfiler:
 
     def run(self, node: IRNode, compute: Callable[..., Any], operands: list[Any]) -> Any:
         """Run a node and return its value, cut off from the nodes before it."""
-        graph, saved = self.graph, {}
+        graph = self.graph
+        saved: dict[Hashable, int] = {}
         cost = self.costs[node] = graph.row(node)
         self.saved_by[node], self.new_bytes[node] = saved, {}
         if node.op in PLACES:
@@ -114,7 +115,7 @@ class NodeProfiler:
         return graph.detached(value)
 
     def count_work(
-        self, node: Any, cost: NodeCost, counters: tuple[Any, ...], operands: list[Any]
+        self, node: Any, cost: NodeCost, counters: tuple[Any, Any], operands: list[Any]
     ) -> None:
         """Add FLOPs of both passes; bytes and time of the calls that the FLOP counter saw."""
         cost.forward_flops, cost.backward_flops = self.graph.flops(node, *counters, operands)

@@ -73,6 +73,7 @@ class CallPatches:
     model: Module
     tracer: "Tracer"
     graph: "IRGraph"
+    is_open: bool = True  # until the trace ends
 
     def __init__(self, model: Module, tracer: "Tracer") -> None:
         self.model, self.tracer, self.graph = model, tracer, tracer.graph
@@ -82,11 +83,12 @@ class CallPatches:
     @property
     def is_traced(self) -> bool:
         """Whether a call of this thread becomes a node: it traces, and is not within a node."""
-        return self.tracer in state.modes and not self.tracer.depth
+        return self.is_open and self.tracer in state.modes and not self.tracer.depth
 
     def end(self) -> None:
         """End the trace: a patch that outlives it becomes the plain function, without the trace."""
-        self.model = self.tracer = self.graph = None
+        self.is_open = False
+        del self.model, self.tracer, self.graph
         self.paths.clear()
 
     def replacement(
@@ -168,10 +170,11 @@ class CallPatches:
         if primitives:
             return [*always, (random, "bits", self.function(random.bits))]
         modules = {type(module).__module__ for module in self.model.modules()}
-        places = [(Tensor, name, self.method(name, fn, op)) for name, fn, op in methods()]
+        tensor_methods = [(Tensor, name, self.method(name, fn, op)) for name, fn, op in methods()]
+        functions: list[tuple[Any, str, Any]] = []
         for home in filter(None, map(sys.modules.get, (*modules, *NAMESPACES))):
-            places += [(home, name, self.function(fn)) for name, fn in functions_in(vars(home))]
-        return [*always, *places]
+            functions += [(home, name, self.function(fn)) for name, fn in functions_in(vars(home))]
+        return [*always, *tensor_methods, *functions]
 
 
 @contextmanager

@@ -118,8 +118,15 @@ class StepSource:
     """The part of an analysed step that depends on the engine: memory in use, operators that run
     between Programs, and Python's time."""
 
-    new_bytes = 0  # of memory that the system has to make for operators beside Programs, about
-    peak_at: Tag = Tag()  # the operator that reaches the peak, where it is known
+    @property
+    def new_bytes(self) -> int:
+        """Bytes, about, that the system has to make for operators beside Programs."""
+        return 0
+
+    @property
+    def peak_at(self) -> Tag:
+        """The operator that reaches the peak, with module and pass, where it is known."""
+        return Tag()
 
     def memory(self, runs: list[Any]) -> list[MemoryRow]:
         """Rows for the memory alive at the peak of the last step. They sum to the peak."""
@@ -182,7 +189,7 @@ class StepAnalysis:
     source: StepSource
     runs: list[Any]
     peaks: list[int]
-    counter: FlopCounter | None
+    counter: FlopCounter
     machine: MachineProfile
     outside: dict[str, int] = field(default_factory=dict)
     sent_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -235,7 +242,8 @@ class StepAnalysis:
             kernels = []
             for number, run in enumerate(self.runs):
                 for i, info in enumerate(run.plan.step_infos()):
-                    place = name_of_step(info), info.kind, *info.origins[-1][:2]
+                    origin = info.origins[-1]
+                    place = name_of_step(info), info.kind, origin.module, origin.phase
                     work = info.flops, info.bytes, self.machine.ns(info)
                     kernels.append(KernelCost(number, i, *place, *work))
             return kernels + self.source.operators(self)
@@ -248,8 +256,8 @@ class StepAnalysis:
     @property
     def message_ns(self) -> float:
         """Ns in which this rank sends the messages of no Program."""
-        messages = {} if self.counter is None else self.counter.messages
-        return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages.items())
+        messages = self.counter.messages.items()
+        return sum(n * self.machine.sending_ns(nbytes) for (_, nbytes), n in messages)
 
     @property
     def kernel_ns(self) -> float:

@@ -146,7 +146,8 @@ def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
 
 def peaks_of(events: Any, sizes: dict[int, int]) -> list[int]:
     """Peak of each step of a manager with these events."""
-    manager, blocks, peaks = memory.current().simulate(), {}, []
+    manager, peaks = memory.current().simulate(), []
+    blocks: dict[int, Any] = {}  # by the place of the allocation
     for kind, place in events:
         if kind == "step":
             peaks.append(manager.counts.peak_allocated_bytes)
@@ -210,9 +211,16 @@ class sweep:
         self.dtypes: Any = dtypes
         self.sweeps: dict[Any, sweep] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
-        options = {"steps": steps, "machine": self.machine, "dtypes": (), "convention": convention}
         self.another: Callable[..., sweep] = lambda opt, dtype: sweep(
-            model, loss, opt, inputs, autocast=dtype, **options
+            model,
+            loss,
+            opt,
+            inputs,
+            convention=convention,
+            autocast=dtype,
+            steps=steps,
+            machine=self.machine,
+            dtypes=(),
         )
 
     def __call__(self, n: int, optimizer: Any = None, autocast: str | None = "") -> Costs:

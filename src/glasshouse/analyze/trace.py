@@ -37,7 +37,7 @@ functions: dict[
 
 NO_GRAD = ("no_grad",)
 PLAIN = (bool, int, float, str, type(None))
-STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
+STARS: dict[int, str] = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
 def register_leaf_module(cls: type[Any]) -> type[Any]:
@@ -101,7 +101,7 @@ class Tracer(Mode):
         self.began: dict[str, Any] = {name: tensor.payload for name, tensor in members_of(model)}
         self.paths: dict[int, str] = {id(data): name for name, data in self.began.items()}
         self.handles: dict[int, str] = {id(tensor): name for name, tensor in members_of(model)}
-        self.inputs: list[tuple[IRNode, Value, Any]] = []  # with their payloads
+        self.inputs: list[tuple[IRNode, Tensor, Any]] = []  # with their payloads
         self.constants: dict[str, Value] = {}
         self.regions: dict[int, IRNode] = {}  # the first node of each
         self.depth: int = 0
@@ -182,8 +182,10 @@ class Tracer(Mode):
 
     def write_back(self, model: Module) -> None:
         """Write nodes that leave the forward's final values in members and inputs."""
-        now = [(name, x, self.began.get(name)) for name, x in members_of(model)]
-        for place, x, before in (*now, *self.inputs):
+        values: list[tuple[str | IRNode, Tensor, Any]] = []
+        values += ((name, x, self.began.get(name)) for name, x in members_of(model))
+        values += self.inputs
+        for place, x, before in values:
             node = self.nodes.get(id(x.payload))
             if before is not x.payload and node is not None and node.op != "get_attr":
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
@@ -236,12 +238,14 @@ class Tracer(Mode):
         return out
 
     def call_opaque(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Tensor:
-        def run(*args, **kwargs):
-            spec = specs_in("register_function", functions[fn](*args, **kwargs))
-            return placed(spec, state.backend)
+        rule, make = functions[fn], partial(self.graph.call_function, fn)
+        run = None if rule is None else partial(result_of_rule, "register_function", rule)
+        return self.call_whole(fn, args, kwargs, make, run)
 
-        make = partial(self.graph.call_function, fn)
-        return self.call_whole(fn, args, kwargs, make, functions[fn] and run)
+
+def result_of_rule(where: str, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Tensor:
+    """A tensor of the shape that a registered function's rule gives."""
+    return placed(specs_in(where, rule(*args, **kwargs)), state.backend)
 
 
 @contextmanager
@@ -379,7 +383,7 @@ def split_biases(module: GraphModule) -> GraphModule:
             continue
         spec: Spec = node.meta["spec"]
         path = f"{node.target.replace('.', '_')}_without_bias"
-        plain = type(layer).__new__(type(layer))
+        plain = object.__new__(type(layer))
         plain.__dict__.update(layer.__dict__)
         plain.__dict__["_parameters"] = {**layer._parameters, "bias": None}
         module.add_module(path, plain)

@@ -85,8 +85,8 @@ def kinds_of(
 
 
 @contextmanager
-def alone(optimizer: Optimizer, params: list[Any]) -> Iterator[RecordingBackend]:
-    """Inside, the optimizer has these parameters only, without storage; yields the backend."""
+def alone(optimizer: Optimizer, params: list[Any]) -> Iterator[Any]:
+    """Inside, the optimizer has these parameters only, without storage; yields "meta"."""
     backend, holder, ids = meta_backend(), Module(), set(map(id, params))
     holder._parameters.update({str(i): p for i, p in enumerate(params)})
     storage = without_storage(holder, optimizer, backend)
@@ -204,7 +204,8 @@ def parts_of(
     has the number of results by parameter."""
     if len(runs) != 1:
         return None
-    plan, donated, parts, claimed = runs[0].plan, runs[0].donated, [], set()
+    plan, donated, parts = runs[0].plan, runs[0].donated, []
+    claimed: set[int] = set()  # steps of the units so far
     updated = iter([b for b, _ in plan.outputs if is_updated(b)])
     results = {p: list(islice(updated, count)) for p, count in counts.items()}
     writers, infos = writers_of(plan), plan.step_infos()
@@ -323,12 +324,13 @@ def events_with(
         yield kind, at, next(sizes) if kind == "alloc" else 0
 
 
-def last_arenas(events: tuple[tuple[str, int], ...]) -> dict[Any, Any]:
+def last_arenas(events: tuple[tuple[str, int], ...]) -> dict[int, bool]:
     """Whether each arena is the last of its step: the Program that updates."""
-    is_last, latest = {}, None
+    is_last: dict[int, bool] = {}
+    latest: int | None = None
     for kind, arena in events:
         if kind == "arena":
             is_last[arena], latest = False, arena
-        elif kind == "step":
+        elif kind == "step" and latest is not None:
             is_last[latest] = True
     return is_last

@@ -11,8 +11,8 @@ from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor
 
 
-class Layer(Module):
-    """A function as a module; its options are attributes of the same names."""
+class FunctionModule(Module):
+    """A function as a module, without `forward`; its options are attributes of the same names."""
 
     function: ClassVar[Callable[..., Any]] = staticmethod(lambda input: input)
     options: tuple[str, ...] = ()
@@ -28,15 +28,19 @@ class Layer(Module):
     def chosen(self) -> dict[Any, Any]:
         return {name: getattr(self, name) for name in self.argument_names}
 
-    def forward(self, input: ArrayLike) -> Tensor:
-        return self.function(input, **self.chosen())
-
     def extra_repr(self) -> str:
         names = self.options if self.shown is None else self.shown
         values = {name: getattr(self, name) for name in names}
         if values.get("inplace") is False:
             del values["inplace"]
         return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+class Layer(FunctionModule):
+    """A function of one input as a module."""
+
+    def forward(self, input: ArrayLike) -> Tensor:
+        return self.function(input, **self.chosen())
 
 
 def with_unusual(shown: str, values: dict[Any, Any], defaults: dict[Any, Any]) -> str:

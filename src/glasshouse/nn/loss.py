@@ -6,7 +6,7 @@ from typing import Any
 from glasshouse.dispatch.value import ArrayLike
 from glasshouse.nn import functional
 from glasshouse.nn.checks import REDUCTIONS, check_positive
-from glasshouse.nn.layer import Layer, layer
+from glasshouse.nn.layer import FunctionModule, layer
 from glasshouse.nn.module import Parameter
 from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, zeros
@@ -20,7 +20,7 @@ __all__ = ["ASGLoss", "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "ContrastiveLos
            "SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss"]  # fmt: skip
 
 
-class Loss(Layer):
+class LossModule(FunctionModule):
     """Base of losses: a function, its options as attributes, its tensors as buffers."""
 
     shown: tuple[()] = ()
@@ -31,25 +31,29 @@ class Loss(Layer):
         check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
         super().__init__(options)
 
+
+class Loss(LossModule):
+    """A loss of an input and a target."""
+
     def forward(self, input: Any, target: Any) -> Tensor:
         return self.function(input, target, **self.chosen())
 
 
-class LossOfTwo(Loss):
+class LossOfTwo(LossModule):
     """A loss of two inputs and a target."""
 
     def forward(self, input1: Any, input2: Any, target: Any) -> Tensor:
         return self.function(input1, input2, target, **self.chosen())
 
 
-class LossOfViews(Loss):
+class LossOfViews(LossModule):
     """A loss of two views of the same samples."""
 
     def forward(self, view1: Any, view2: Any) -> Any:
         return self.function(view1, view2, **self.chosen())
 
 
-class LossOfThree(Loss):
+class LossOfThree(LossModule):
     """A loss of an anchor, a positive that should lie near it, and a negative."""
 
     def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
@@ -65,21 +69,43 @@ class LossByDistance(LossOfThree):
         super().__init__(options)
 
 
-class LossWithVariance(Loss):
+class LossWithVariance(LossModule):
     """A loss of a distribution's mean and variance."""
 
     def forward(self, input: Any, target: Any, var: Any) -> Tensor:
         return self.function(input, target, var, **self.chosen())
 
 
-class LossWithNegatives(Loss):
+class LossWithNegatives(LossModule):
     """A loss of queries, their positives, and negatives if given."""
 
     def forward(self, query: Any, positive: Any, negatives: Any = None) -> Any:
         return self.function(query, positive, negatives, **self.chosen())
 
 
-class Distance(Layer):
+class LossOfAlignments(LossModule):
+    """A loss of log-probabilities and labels without their times."""
+
+    def forward(
+        self,
+        log_probs: ArrayLike,
+        targets: ArrayLike,
+        input_lengths: ArrayLike,
+        target_lengths: ArrayLike,
+    ) -> Tensor:
+        lengths = (input_lengths, target_lengths)
+        return self.function(log_probs, targets, *lengths, **self.chosen())
+
+
+class LossOfEmissions(LossModule):
+    """A loss of a transducer's logits and labels."""
+
+    def forward(self, logits: Any, targets: Any, logit_lengths: Any, target_lengths: Any) -> Any:
+        lengths = (logit_lengths, target_lengths)
+        return self.function(logits, targets, *lengths, **self.chosen())
+
+
+class Distance(FunctionModule):
     """A number for each pair of vectors of two inputs."""
 
     shown: tuple[()] = ()
@@ -175,21 +201,15 @@ class NLLLoss2d(NLLLoss):
     """`NLLLoss` under the name that it once had for images."""
 
 
-class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
-    """-log p(target) over all alignments; see `functional.ctc_loss`."""
-
-    def forward(
-        self,
-        log_probs: ArrayLike,
-        targets: ArrayLike,
-        input_lengths: ArrayLike,
-        target_lengths: ArrayLike,
-    ) -> Tensor:
-        lengths = (input_lengths, target_lengths)
-        return self.function(log_probs, targets, *lengths, **self.chosen())
+CTCLoss: type[Any] = layer(
+    "CTCLoss", functional.ctc_loss, "blank reduction zero_infinity", LossOfAlignments
+)
+RNNTLoss: type[Any] = layer(
+    "RNNTLoss", functional.rnnt_loss, "blank reduction fused_log_softmax", LossOfEmissions
+)
 
 
-class ASGLoss(Loss):
+class ASGLoss(LossModule):
     """`functional.asg_loss` with transitions (num_classes, num_classes) as parameter, at first 0.
 
     Shapes: input (T, N, num_classes), targets (N, S), lengths (N,) -> ().
@@ -218,11 +238,3 @@ class ASGLoss(Loss):
         """The best labels that read as the targets; see `functional.asg_align`."""
         operands = (input, targets, input_lengths, target_lengths)
         return functional.asg_align(*operands, self.transitions)
-
-
-class RNNTLoss(loss("RNNTLoss", functional.rnnt_loss, "blank reduction fused_log_softmax")):
-    """-log p(targets) over all ways to emit them; see `functional.rnnt_loss`."""
-
-    def forward(self, logits: Any, targets: Any, logit_lengths: Any, target_lengths: Any) -> Any:
-        lengths = (logit_lengths, target_lengths)
-        return self.function(logits, targets, *lengths, **self.chosen())

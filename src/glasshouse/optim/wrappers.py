@@ -21,25 +21,26 @@ class OptimizerWrapper(Optimizer):
     def __init__(self, optimizer: Optimizer) -> None:
         check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
         self.inner = optimizer
+        self.defaults = optimizer.defaults
+        self.by_parts = optimizer.by_parts  # whether parts of a parameter may be updated apart
         self.hooks: dict[str, OrderedDict[Any, Any]] = {}
         self.count: int = 0
-
-    @property
-    def defaults(self) -> dict[Any, Any]:
-        return self.inner.defaults
-
-    @property
-    def by_parts(self) -> bool:
-        """Whether the inner optimizer's rule may update parts of a parameter apart."""
-        return self.inner.by_parts
 
     @property
     def param_groups(self) -> list[dict[Any, Any]]:
         return self.inner.param_groups
 
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[Any, Any]]) -> None:
+        self.inner.param_groups = groups
+
     @property
     def state(self) -> dict[Any, Any]:
         return self.inner.state
+
+    @state.setter
+    def state(self, state: dict[Any, Any]) -> None:
+        self.inner.state = state
 
     def add_param_group(self, group: Any) -> None:
         self.inner.add_param_group(group)

@@ -146,6 +146,21 @@ def test_schedules_work_on_wrappers():
     assert opt.inner.param_groups[0]["lr"] == 0.5
 
 
+def test_groups_and_state_set_on_a_wrapper_are_the_inner_optimizers():
+    p, q = (gh.tensor([x], requires_grad=True) for x in (1.0, 2.0))
+    opt, other = optim.Lookahead(optim.SGD([p], lr=1.0)), optim.SGD([q], lr=0.5)
+    opt.param_groups, opt.state = other.param_groups, other.state
+    assert opt.inner.param_groups is other.param_groups and opt.inner.state is other.state
+
+
+def test_rates_set_on_a_chain_are_the_groups():
+    p = gh.tensor([1.0], requires_grad=True)
+    opt = optim.SGD([p], lr=1.0)
+    chain = optim.lr_scheduler.ChainedScheduler([optim.lr_scheduler.ExponentialLR(opt, 0.5)])
+    chain.last_lr = [0.25]
+    assert opt.param_groups[0]["lr"] == 0.25
+
+
 def test_groups_of_layers_named_by_a_function():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     groups = optim.layerwise_groups(model, 1.0, 0.5, layer_of=lambda name: int(name[0]) // 2)

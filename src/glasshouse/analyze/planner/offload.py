@@ -55,8 +55,9 @@ class HostLink:
         change = [0] * (len(course.used_bytes) + 1)
         for buffer, (first, last) in course.spans.items():
             path = course.owners[first]
-            if path in offloaded and first < course.turn <= last:
-                later = course.passes[self.next_block(path)]
+            following = self.next_block(path) if path in offloaded else None
+            if following is not None and first < course.turn <= last:
+                later = course.passes[following]
                 if later.last + 1 < later.back <= last:
                     change[max(first, later.last) + 1] += aligned_bytes(buffer)
                     change[later.back] -= aligned_bytes(buffer)

@@ -19,14 +19,14 @@ SOLVERS = ("auto", "chain", "exact", "min-cut")
 
 
 class StepWithinBudget:
-    """A step with recomputation, and its costs.
+    """A step with recomputation, and its costs."""
 
-    budget        the limit of the step's memory, and
-    budget_bytes  the limit in bytes
-    peak_bytes    the planned peak of a step; at most the budget
-    plain_bytes   the peak without recomputation
-    plain_ns      the predicted time of a step without it
-    extra_ns      the growth of that time"""
+    budget: MemoryBudget  # the limit of the step's memory
+    budget_bytes: int
+    peak_bytes: int  # planned; at most the budget
+    plain_bytes: int  # the peak without recomputation
+    plain_ns: float  # the predicted time of a step without it
+    extra_ns: float  # the growth of that time
 
     def chosen(self) -> str:
         """Text of what is computed again; "" for nothing."""
@@ -46,17 +46,13 @@ class StepWithinBudget:
 class RematPlan(StepWithinBudget):
     """Recomputation chosen for a step: its `blocks`, with their estimated savings and costs."""
 
-    budget: MemoryBudget
     blocks: list[RematBlock]
-    peak_bytes: int
-    extra_ns: float
     root: str
 
     def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget) -> None:
         self.budget, plain = parse_budget("plan", budget), planner.check([])
-        self.plain_bytes: int = plain.peak_bytes
-        self.plain_ns: float = plain.ns
-        self.budget_bytes: int = self.budget.bytes_of(self.plain_bytes)
+        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
+        self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
         choice = planner.search(self.budget_bytes, self.budget.described(self.budget_bytes))
         self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root
@@ -101,9 +97,9 @@ class Plan(RematPlan, AbstractContextManager[Any]):
     """Recomputation applied in this thread from `apply()` to `remove()`, or in a `with` block."""
 
     planner: Planner
-    model: Callable[..., object]
+    model: Module
 
-    def __init__(self, planner: Planner, budget: int | float | str) -> None:
+    def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget) -> None:
         super().__init__(planner, budget)
         self.planner, self.model = planner, planner.model
         self.applied: AppliedBlocks | None = None

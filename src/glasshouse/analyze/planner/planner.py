@@ -7,10 +7,9 @@ estimates from three analyses what each block saves and costs either way, choose
 program, and analyses the step with its choices: the budget is met, or an error names the least
 possible."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.planner.blocks import (
@@ -49,6 +48,17 @@ class ModelStep(TrainingStep):
         return AppliedBlocks(self.model, blocks)
 
 
+class PlannedStep(Protocol):
+    """A step that the planner analyses with choices applied."""
+
+    @property
+    def model(self) -> Any: ...
+
+    def applied(self, blocks: list[RematBlock]) -> AbstractContextManager[Any]: ...
+
+    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis: ...
+
+
 class StepChoice(NamedTuple):
     """Blocks that were analysed together: the planned peak of a step, and its predicted ns."""
 
@@ -79,21 +89,20 @@ def stand_ins(plain: Chain, model: Module) -> dict[str, str]:
 class Planner:
     """Looks for the cheapest choice that fits a budget; each analysis is done once.
 
-    step       the planned step: `applied(blocks)` and `analyse(steps, machine)`, as ModelStep's
     paths      of the blocks that may be computed again
     checked    by their keys, the choices that were analysed
     ways       blocks that are always computed again, by way; the first way has none
     groups     by the path of the first block of a container, how to checkpoint that"""
 
-    step: ModelStep
+    step: PlannedStep
     machine: MachineProfile
-    model: Callable[..., object]
+    model: Module
     root: str
     paths: list[str]
     solver: str
 
     def __init__(
-        self, step: ModelStep, paths: list[str], machine: MachineProfile, solver: str = "auto"
+        self, step: PlannedStep, paths: list[str], machine: MachineProfile, solver: str = "auto"
     ) -> None:
         self.step, self.machine, self.model = step, machine, step.model
         self.root, self.paths, self.solver = type(self.model).__name__, paths, solver
@@ -157,7 +166,7 @@ class Planner:
         if self.plain.peak_bytes > budget:
             with no_collection():
                 if self.values is not None:
-                    self.explore_values(budget)
+                    self.explore_values(self.values, budget)
                 if self.solver in ("auto", "chain") or self.best(budget) is None:
                     self.explore(budget)
                     self.do_without(budget)
@@ -336,7 +345,9 @@ class Planner:
     def do_without(self, budget: int) -> None:
         """Analyse fitting choices without blocks that may be needless, the most expensive first."""
         best, fails = self.best(budget), 0
-        for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
+        if best is None:
+            return
+        for block in sorted(best.blocks, key=lambda b: -b.extra_ns):
             is_likely = not block.is_value and block.saved_bytes <= budget - best.peak_bytes
             if is_likely and fails < MAX_FAILS:
                 fewer = self.check([b for b in best.blocks if b is not block])
@@ -353,14 +364,14 @@ class Planner:
         values = StepValues(self.plain, self.root, self.machine, solver)
         return None if self.solver == "auto" and len(values.nodes) > MAX_VALUES else values
 
-    def explore_values(self, budget: int) -> None:
+    def explore_values(self, values: StepValues, budget: int) -> None:
         """Analyse choices of values until one fits: each leaves the last one's excess of bytes."""
         more_bytes = self.plain.peak_bytes - budget
         for _ in range(MAX_CHECKS):
-            choice = self.values.choice(more_bytes)
+            choice = values.choice(more_bytes)
             if choice is None:
                 return
-            peak_bytes = self.check(self.values.blocks(choice)).peak_bytes
+            peak_bytes = self.check(values.blocks(choice)).peak_bytes
             if peak_bytes <= budget:
                 return
             more_bytes += max(peak_bytes - budget, budget // LEAST_STEP)

@@ -20,14 +20,15 @@ from glasshouse.dispatch.scope import in_module, originals, phase
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
 from glasshouse.nn.hooks import CALL_KINDS, backward_hooks, call_hooks
-from glasshouse.nn.layer import Layer
+from glasshouse.nn.layer import FunctionModule
 from glasshouse.nn.linear import Flatten, Identity, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim import LRScheduler, Optimizer
 from glasshouse.profile.annotation import record_function
 
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
-WITHOUT_DRAWS = (Layer, Flatten, Identity, Unflatten, Sequential, ModuleList)  # when they are made
+# When they are made.
+WITHOUT_DRAWS = (FunctionModule, Flatten, Identity, Unflatten, Sequential, ModuleList)
 CONTEXTS = (grad_mode, KeyedMode, record_function)
 
 

@@ -29,6 +29,7 @@ from glasshouse.dispatch.scope import outermost_scopes
 from glasshouse.graph.graph import AFTER_FORWARD, Graph, graph_of
 from glasshouse.graph.recompute.request import requesting
 from glasshouse.graph.record import Recording
+from glasshouse.profile.counter import FlopCounter
 
 
 class CapturedRun(NamedTuple):
@@ -89,7 +90,11 @@ class CapturedStep:
         peak_bytes += self.base_bytes
         run = CapturedRun(plan, peak_bytes)
         return StepAnalysis(
-            source=OwnSource(), runs=[run], peaks=[peak_bytes], counter=None, machine=machine
+            source=OwnSource(),
+            runs=[run],
+            peaks=[peak_bytes],
+            counter=FlopCounter(),
+            machine=machine,
         )
 
 

@@ -86,12 +86,16 @@ class ChainedScheduler(LRScheduler):
         if not self.schedulers:
             raise OptionError("ChainedScheduler", "at least one schedule", "none", "Pass some.")
         optimizer = optimizer or getattr(self.schedulers[0], "optimizer", None)
-        check_parts("ChainedScheduler", self.schedulers, optimizer)
-        self.optimizer = optimizer
+        self.optimizer = check_parts("ChainedScheduler", self.schedulers, optimizer)[0].optimizer
 
     @property
     def last_lr(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    @last_lr.setter
+    def last_lr(self, rates: list[float]) -> None:
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
     @property
     def last_epoch(self) -> int:
@@ -179,7 +183,8 @@ class ReduceLROnPlateau(LRScheduler):
         """Note the rates; only `reduce` changes them."""
         self.last_lr: list[Any] = [group["lr"] for group in self.optimizer.param_groups]
 
-    def step(self, metrics: Any, epoch: int | None = None) -> None:
+    # PyTorch's signature, which other schedules' does not allow: a metric comes first.
+    def step(self, metrics: Any, epoch: float | None = None) -> None:  # type: ignore[override]
         """Take in the metric of one step, and lower the rates if it is time."""
         try:
             metric = float(metrics)

@@ -26,6 +26,7 @@ from glasshouse.estimate.subject import (
     kinds_at_worst,
 )
 from glasshouse.torch.ahead.no_contents import Contentless, ContentlessMode
+from glasshouse.torch.ahead.torch_source import TorchSource
 from glasshouse.torch.observe.ledger import Allocation, Ledger
 from glasshouse.torch.patches.dynamo import uncompiled
 from glasshouse.torch.patches.trees import tree_leaves, tree_map
@@ -100,7 +101,9 @@ class TorchSubject(StepSubject):
     def shared_out(self, analysis: StepAnalysis, variant: StepVariant) -> VariantCosts:
         """The cost of a step whose state is sharded over ranks (ZeRO)."""
         itemsize = None if variant.dtype is None else getattr(torch, variant.dtype).itemsize
-        ranks = SharedLedger(analysis.source.ledger, variant.stage, variant.ranks)
+        source = analysis.source
+        assert isinstance(source, TorchSource)  # of all steps of PyTorch's models
+        ranks = SharedLedger(source.ledger, variant.stage, variant.ranks)
         blocks = sorted(bytes_in(self.model.get_submodule(path), itemsize) for path in self.blocks)
         largest = blocks[-1] if blocks else 0
         if variant.stage >= 2:

@@ -3,7 +3,7 @@
 PyTorch's hooks say what a node saves for its backward pass. In the convention "colossal",
 ColossalAI's formulas count both passes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod, sqrt
 from typing import Any
@@ -149,7 +149,7 @@ class TorchGraph(ProfiledGraph, Interpreter):
     ) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
-        self.keeps_results: bool = not is_colossal
+        self.keeps_results = not is_colossal
         members = (*module.parameters(), *module.buffers())
         self.member_storages: set[int] = set(map(storage, members))  # of parameters and buffers
         self.saved: list[torch.Tensor] = []  # by autograd; keeps the storages in use
@@ -211,7 +211,7 @@ class TorchGraph(ProfiledGraph, Interpreter):
 
     def new_storages(
         self, results: list[Any], operands: list[Any], saved: dict[Any, Any]
-    ) -> dict[int, int]:
+    ) -> dict[Hashable, int]:
         """Bytes of new storages; for ColossalAI, all results that are not saved yet are new."""
         old = saved.keys() if self.is_colossal else set(map(storage, operands))
         old = old | self.member_storages

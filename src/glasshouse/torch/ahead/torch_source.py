@@ -65,7 +65,6 @@ class TorchSource(StepSource):
 
     @property
     def peak_at(self) -> Tag:
-        """The operator that reaches the peak, with module and pass."""
         events = self.ledger.events[: self.ledger.peak_place]
         return events[-1][0].tag if events else Tag()
 
@@ -93,7 +92,8 @@ class TorchSource(StepSource):
 
     def timeline(self, runs: list[Any]) -> list[Moment]:
         """Bytes in use after each allocation."""
-        now, moments = sum(x.nbytes for x in self.ledger.began), []
+        now = sum(x.nbytes for x in self.ledger.began)
+        moments: list[Moment] = []
         for allocation, nbytes in self.ledger.events:
             now += nbytes
             if nbytes > 0:
