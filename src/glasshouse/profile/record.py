@@ -128,14 +128,14 @@ class RecordingKind(NamedTuple):
     inner_operators: bool
 
 
-class Named(Protocol):
+class HasName(Protocol):
     """A backend, as far as a recording knows it."""
 
     @property
     def name(self) -> str: ...
 
 
-class Recording:
+class RecordingColumns:
     """The columns of a recording, for a `Trace`: of events that happen, or read from a file."""
 
     room: int
@@ -164,7 +164,7 @@ class Recording:
     inner_names: list[Any]
     call_costs: dict[str, float]
     fallbacks: FallbackCounter
-    backend: Named
+    backend: HasName
     script: str
     memory_limit: Any
     threads_of_kernels: int
@@ -178,7 +178,7 @@ class Recording:
         raise NotImplementedError
 
 
-class EventRecorder(Recording, Watcher):
+class EventRecorder(RecordingColumns, Watcher):
     """Writes events into a buffer of `room` records; events after that are only counted. A node may
     wait longer than a recording lasts: the number on it counts the events of all recordings."""
 
@@ -404,7 +404,7 @@ class EventRecorder(Recording, Watcher):
         return events
 
 
-def runs_of(recorder: Recording) -> list[RecordedRun]:
+def runs_of(recorder: RecordingColumns) -> list[RecordedRun]:
     """The runs of a recording with the numbers of its own events, as files have them. A thread may
     note another run after the end, which is of no recording."""
     runs = list(recorder.runs)

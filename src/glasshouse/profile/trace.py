@@ -91,7 +91,7 @@ class Trace:
     script: str
     threads_of_kernels: int
 
-    def __init__(self, recorder: recorded.Recording, rank: int = 0) -> None:
+    def __init__(self, recorder: recorded.RecordingColumns, rank: int = 0) -> None:
         self.events: np.ndarray = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns, self.met_at_ns = recorder.began_at_ns, process.met_at_ns

@@ -28,7 +28,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.function_watch import TIMED_CALL, TimedFunctions
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import library_of
-from glasshouse.profile.record import COMPUTED, RecordedRun, Recording, Threads
+from glasshouse.profile.record import COMPUTED, RecordedRun, RecordingColumns, Threads
 from glasshouse.profile.runs import ProgramStandIn
 from glasshouse.profile.stacks import Stacks
 from glasshouse.profile.trace import Trace, line_of
@@ -302,7 +302,7 @@ class ReadStacks(Stacks):
         self.stacks = stacks
 
 
-class FileRecording(Recording):
+class FileRecording(RecordingColumns):
     """Recording from a file: what the file lacks is empty."""
 
     room = count = existing_bytes = dropped_memory = dropped_runs = threads_of_kernels = 0
