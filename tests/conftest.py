@@ -3,6 +3,7 @@
 import atexit
 import functools
 import gc
+import hashlib
 import os
 import shutil
 import signal
@@ -41,15 +42,32 @@ def pytest_ignore_collect(collection_path, config):
     return None
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Deselect the slow tests of other parts; the cases of one are spread over all parts."""
+    """Mark the cases outside of samples as slow, before pytest selects by marks; after that,
+    deselect the slow tests of other parts: the cases of one test are spread over all parts."""
+    mark_outside_of_samples(items)
+    yield
     part, parts = config.getoption("part"), config.getoption("of")
     slow = [item for item in items if item.get_closest_marker("slow")]
     others = {id(item): item for i, item in enumerate(slow) if i % parts != part}
     if others:
         items[:] = [item for item in items if id(item) not in others]
         config.hook.pytest_deselected(items=list(others.values()))
+
+
+def mark_outside_of_samples(items):
+    """Mark as slow the cases of a test that are outside of its sample. `sample(count)` has so many
+    of the quick ones, which the digests of their names choose."""
+    cases = {}
+    for item in items:
+        if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of_test in cases.values():
+        (count,) = of_test[0].get_closest_marker("sample").args
+        of_test.sort(key=lambda item: hashlib.sha256(item.nodeid.encode()).digest())
+        for item in of_test[count:]:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish(session):

@@ -189,6 +189,7 @@ ELEMENTWISE = {
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 3e-2, "bfloat16": 2e-1}
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_random_program(seed):
     program = Program(seed)

@@ -33,6 +33,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sample(32)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.bool_])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_arrays_are_inputs_of_the_graph(name, dtype):

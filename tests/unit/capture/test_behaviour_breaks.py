@@ -635,6 +635,7 @@ BREAKING = [
 ]
 
 
+@pytest.mark.sample(41)
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_result(fn, compiler, capsys):

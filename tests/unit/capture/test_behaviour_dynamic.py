@@ -105,6 +105,7 @@ SIZED = [
 ]
 
 
+@pytest.mark.sample(32)
 @pytest.mark.parametrize("fn", SIZED, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("compiler", ["eager", "program"])
@@ -265,6 +266,7 @@ INTS = [
 ]
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("fn", INTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("compiler", ["eager", "program"])

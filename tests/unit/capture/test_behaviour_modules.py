@@ -440,6 +440,7 @@ STRUCTURES = {
 }
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structure(name, compiler):

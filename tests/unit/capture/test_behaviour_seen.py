@@ -75,6 +75,7 @@ def setup(make):
     return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), X(8, 4), Y(8)
 
 
+@pytest.mark.sample(35)
 @pytest.mark.parametrize("fact", ["total", "phases", "modules", "operators", "executed"])
 @pytest.mark.parametrize("make", [Net, conv])
 @pytest.mark.parametrize("fn", [forward, step, forward_backward], ids=lambda f: f.__name__)

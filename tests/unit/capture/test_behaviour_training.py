@@ -239,6 +239,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_iteration(name, compiler):
@@ -269,12 +270,14 @@ STEPS = [
 ]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda f: f.__name__)
 def test_step(step, compiler):
     compare(step, mlp, OPTIMIZERS["adamw"], compiler, one_graph=False)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("step", STEPS, ids=lambda f: f.__name__)
 def test_step_is_one_graph(step):
     compare(step, mlp, OPTIMIZERS["momentum"], "eager")
@@ -536,6 +539,7 @@ def test_trainer_class(compiler):
 # -- the backward pass outside ---------------------------------------------------------------------
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("make", [mlp, normed, conv, Attends])
 def test_forward_only(make, compiler):

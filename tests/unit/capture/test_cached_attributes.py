@@ -108,6 +108,7 @@ def history(wrap, way, base, attrname, changes):
     return log
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("base", [Open, Slots])
 @pytest.mark.parametrize("attrname", ["held", "other", None])
 @pytest.mark.parametrize("way", READS)

@@ -93,6 +93,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("kind", CALLS)
 def test_names_of_parameters_are_free_in_a_call(kind):
     call, named = CALLS[kind], dict.fromkeys(parameter_names(), 7)

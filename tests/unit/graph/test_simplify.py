@@ -88,6 +88,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_calls_that_compute_are_not_shown_as_calls_that_move(name):
     """Each node of a rewritten graph that computes has the place of a call that computes."""

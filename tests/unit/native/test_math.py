@@ -196,6 +196,7 @@ def values():
     return every(2003)
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_functions_are_close_over_the_whole_range(library, values, name):
     result = call(library, f"{name}_f32", np.float32, values)

@@ -219,6 +219,7 @@ def pooled_by_definition(x, kernel, stride, padding, dilation, ceil_mode):
     return values, places, grad
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("backend, compile, last", WAYS)
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("options", PADDED)

@@ -291,6 +291,7 @@ CALLS = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", CALLS)
 def test_compiled_batched_and_captured(name):
     call, arrays = CALLS[name], [images(2, seed, np.float32) for seed in (0, 1)]

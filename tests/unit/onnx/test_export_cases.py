@@ -32,21 +32,25 @@ def parameters(family):
     return [pytest.param(case, id=case.name) for case in TOOL["FAMILIES"][family]()]
 
 
+@pytest.mark.sample(90)
 @pytest.mark.parametrize("case", parameters("nn"))
 def test_a_layer_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("case", parameters("quantised"))
 def test_a_layer_of_8_bits_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", parameters("text"))
 def test_a_model_of_text_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", parameters("speech"))
 def test_a_model_of_speech_gives_the_same_as_onnx(case, tmp_path):
     check(case, tmp_path)

@@ -110,6 +110,7 @@ def checked_sample(name, sample, dtype, path):
     return True
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_primitive_gives_the_same_as_onnx(name, tmp_path):
     pytest.importorskip("onnxruntime")

@@ -51,6 +51,7 @@ def test_svd_of_nan_is_refused():
         svd(as_value(np.full((2, 2), np.nan)), full_matrices=False)[1].numpy()
 
 
+@pytest.mark.sample(10)
 @dtypes
 @pytest.mark.parametrize("shape", [(3, 3), (2, 4, 2), (2, 4), (1, 3)])
 @pytest.mark.parametrize("mode", ["reduced", "complete"])
@@ -124,6 +125,7 @@ def test_eigh(check_derivatives, dtype):
     check_derivatives(lambda a: projectors(eigh(a)[1]), a)
 
 
+@pytest.mark.sample(4)
 @dtypes
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4)])
 def test_svd(check_derivatives, dtype, shape):

@@ -70,6 +70,7 @@ def test_bits_are_balanced():
     assert len(np.unique(bits)) > bits.size - 3
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("shape", [(100, 10), (7, 333), (64, 64), (3, 20_000), (100_001,), (9, 70)])
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_words_drawn_before_a_loop_are_those_drawn_one_by_one(shape, axis):

@@ -104,6 +104,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_fifty_steps_equal_the_papers_equations(name, options, maximize):
@@ -196,6 +197,7 @@ def test_a_saved_optimizer_goes_on_exactly(name, tmp_path):
         np.testing.assert_array_equal(p.numpy(), q.numpy())
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", [*ALL, "Muon"])
 def test_a_captured_step_gives_the_same_numbers(name):
     def train(captured):

@@ -95,6 +95,7 @@ def compiled(step) -> set[str]:
 LIBRARIES = {"onednn"}  # whose functions take scratch
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "clips", "captured", "warm"),
     [

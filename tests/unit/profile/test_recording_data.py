@@ -54,6 +54,7 @@ def test_a_recording_with_stacks_and_memory(prof, tmp_path, hta):  # noqa: F811
     assert_read_whole(prof, tmp_path, hta)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("backend", ["lazy", "numpy"])
 @pytest.mark.parametrize("captured", [False, True])

@@ -70,6 +70,7 @@ def test_scores_of_a_language_model_of_words_are_added():
     assert got == pytest.approx(plain(EMISSIONS[0], (2, 1, 2), gain), rel=1e-6)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("blank", [0, None])
 @pytest.mark.parametrize("beam_size", [4, 10**5])
 @pytest.mark.parametrize("prune", [True, False])

@@ -64,6 +64,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_every_axis_of_many_shapes(name, dtype):
     cases = []

@@ -116,6 +116,7 @@ def exact_windows(x, w, attrs):
     return y
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_sums_of_products_are_exact(kind, size):
@@ -134,6 +135,7 @@ def test_sums_of_convolutions_are_exact(kind, case):
     check_windows(kind, case)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", WINDOWS)
 def test_kernels_of_ours_convolve_exactly(kind, case, without_onednn):

@@ -24,6 +24,7 @@ def multiplied(x, w):
     return y.numpy(), describe_steps(kernel_program.plan)
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("columns", [7, 8, 63, 64, 65, 200])
 @pytest.mark.parametrize("depth", [33, 48])
 @pytest.mark.parametrize("lead", [(1,), (1, 1), (2, 1), (3,), (1, 4), (5,), (6,), (7,), (8,)])

@@ -28,9 +28,7 @@ def layouts(rng, lead, depth, columns, dtype):
     )
 
 
-SLOW = ("log_softmax", "layer_norm", "silu")  # as slow as those that are left
-
-
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(i, marks=pytest.mark.slow) for i in range(1, 8))]
@@ -80,9 +78,8 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=[pytest.mark.slow] * (x in SLOW)) for x in NORMS]
-)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", NORMS)
 def test_a_row_of_a_norm_is_the_same_bits_among_others(name):
     rng = np.random.default_rng(0)
     for length in (3, 16, 33, 576, 2048, 5000, 9001):

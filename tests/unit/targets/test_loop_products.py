@@ -44,6 +44,7 @@ def expected(rows, w, turned: bool):
     return np.cumsum(wide, axis=0)
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("depth, columns", [(1030, 256), (512, 512), (333, 800), (4096, 64)])
 @pytest.mark.parametrize("rows", [8, 13, 32, 48])

@@ -50,6 +50,7 @@ def result_of(layer, x):
     return y.numpy(), describe_steps(steps)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, MOST_ROWS])
 @pytest.mark.parametrize(("name", "depth"), FORMS)
 def test_few_rows_read_packed_weights(name, depth, rows):
@@ -61,6 +62,7 @@ def test_few_rows_read_packed_weights(name, depth, rows):
     np.testing.assert_allclose(result, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "depth"), FORMS)
 def test_many_rows_unpack_weights_by_a_kernel(name, depth):
     layer = layer_of(name, 11, depth)
@@ -70,6 +72,7 @@ def test_many_rows_unpack_weights_by_a_kernel(name, depth):
     np.testing.assert_allclose(result, x.numpy().astype("f8") @ w.T, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "depth"), FORMS)
 def test_the_kernel_unpacks_as_the_composition_does(monkeypatch, name, depth):
     layer = layer_of(name, 5, depth)

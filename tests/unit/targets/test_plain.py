@@ -36,6 +36,7 @@ def values_and_gradients(target, fn, arrays):
     return [y.detach().numpy(), *[x.grad.numpy() for x in tensors]]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients_are_those_of_the_target_cpu(case, dtype):

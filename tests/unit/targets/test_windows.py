@@ -39,6 +39,7 @@ def compare(function):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("options", OPTIONS)
 @LAST
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])

@@ -81,6 +81,7 @@ def computed(function, arrays, backend: str, compile: str) -> np.ndarray:
         return function(*map(gh.asarray, arrays)).numpy()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("backend, compile", WAYS)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_integers(dtype, backend, compile):

@@ -28,6 +28,7 @@ SCANS = {  # ours, in float64, numbers
 }
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("backend, compile", WAYS)
 @pytest.mark.parametrize("shape, axis", [((COUNT,), 0), ((2, COUNT), 1), ((COUNT, 3), 0)])
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])

@@ -378,6 +378,7 @@ ODD = [0, -1, 1.5, "x", [], {}, True, [1], {"rope_type": "yarn", "factor": "x"},
        {"rope_theta": "x"}, {"rope_theta": -1.0}, {"type": []}]  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", models.pretrained.CLASSES, ids=lambda kind: kind.__name__)
 def test_any_value_of_any_option_makes_a_model_or_a_clear_error(kind):
     tokens = [gh.zeros((1, 3), dtype="int64")] * (1 + hasattr(kind, "memory_of"))
