@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from glasshouse.compile.planning import plan as planned
 from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.compile.programs import program
 from glasshouse.compile.programs.recording import RecordingBackend, known_ancestors
-from glasshouse.compile.programs.run_memory import PlannedProgram, allocate
+from glasshouse.compile.programs.run_memory import PlannedProgram, PlannedRun, allocate
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.node import Node, computed
@@ -37,17 +37,6 @@ class MetaArray:
         self.spec: Spec = spec
         self.buffer: Any = buffer
         self.base: Any = None
-
-
-class MetaRun(NamedTuple):
-    """A Program that would have run: its plan, what was in use then, by address, and the bytes; how
-    often references would have run in its place, before compiling is worth it."""
-
-    plan: ProgramPlan | ReferenceSteps
-    live: dict[int, tuple[int, memory.Tag]]
-    allocated_bytes: int
-    donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
-    reference_runs: int = 0
 
 
 @dataclass
@@ -98,7 +87,7 @@ class MetaBackend(RecordingBackend):
         self.manager: memory.MemoryManager = memory.current().simulate()
         self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
         self.captured: dict[Any, Any] = {}  # Programs of captured graphs, by the graph
-        self.runs: list[MetaRun] = []
+        self.runs: list[PlannedRun] = []
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
@@ -156,7 +145,7 @@ class MetaBackend(RecordingBackend):
 
     def note(self, plan: Any, donated: Any = (), reference_runs: int = 0) -> None:
         allocated, live = self.manager.stats().allocated_bytes, dict(self.manager.live)
-        self.runs.append(MetaRun(plan, live, allocated, tuple(donated), reference_runs))
+        self.runs.append(PlannedRun(plan, allocated, live, tuple(donated), reference_runs))
 
     def leaf(self, spec: Spec, owned: bool = True) -> Node:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""

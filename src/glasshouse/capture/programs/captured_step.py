@@ -5,7 +5,7 @@ rewriting of that graph (`graph/recompute`) and planned up to its memory."""
 
 import gc
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile
@@ -24,19 +24,12 @@ from glasshouse.compile.planning.plan import (
     no_collection,
     rewritten,
 )
-from glasshouse.compile.programs.run_memory import PlannedProgram, allocate
+from glasshouse.compile.programs.run_memory import PlannedProgram, PlannedRun, allocate
 from glasshouse.dispatch.scope import outermost_scopes
 from glasshouse.graph.graph import AFTER_FORWARD, Graph, graph_of
 from glasshouse.graph.recompute.request import requesting
 from glasshouse.graph.record import Recording
 from glasshouse.profile.counter import FlopCounter
-
-
-class CapturedRun(NamedTuple):
-    """The plan of a graph, and the bytes that are in use when it runs."""
-
-    plan: ProgramPlan
-    allocated_bytes: int
 
 
 class CapturedStep:
@@ -88,7 +81,7 @@ class CapturedStep:
             peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)
             del arena
         peak_bytes += self.base_bytes
-        run = CapturedRun(plan, peak_bytes)
+        run = PlannedRun(plan, peak_bytes)
         return StepAnalysis(
             source=OwnSource(),
             runs=[run],

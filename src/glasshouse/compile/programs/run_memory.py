@@ -2,17 +2,18 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.code import OutputSpec, output_specs_of, outputs_of, uses_of
 from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+from glasshouse.memory import Tag
 
 MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
 ALIGNMENT = 64  # bytes of a line of the cache
-OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with the Program of a PyTorch graph
+OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its Program
 
 
 class OwnArena:
@@ -47,6 +48,22 @@ def allocate(specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, A
         donated[x[0]] if x[0] in donated else next(buffers) if x[3] >= SMALL_BYTES else None
         for x in specs
     ]
+
+
+class PlannedRun(NamedTuple):
+    """A run of a Program that is planned only: its plan, the bytes in use then, and by which
+    address; how often references would have run in its place, before compiling is worth it."""
+
+    plan: Any  # ProgramPlan, or the ReferenceSteps of a recording
+    allocated_bytes: int = 0
+    live: dict[int, tuple[int, Tag]] = {}
+    donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
+    reference_runs: int = 0
+
+    @property
+    def takes_arena(self) -> bool:
+        """Whether a Program of PyTorch's takes its arena from a manager."""
+        return self.plan.arena_bytes > OWN_ARENA_BYTES
 
 
 class PlannedProgram:

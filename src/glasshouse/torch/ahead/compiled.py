@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from glasshouse.compile.programs.run_memory import PlannedRun
 from glasshouse.torch.ahead.eager import EagerStep
 from glasshouse.torch.ahead.no_contents import ContentlessMode
-from glasshouse.torch.ahead.planned import PlannedRun, Simulation, simulating
+from glasshouse.torch.ahead.planned import Simulation, simulating
 from glasshouse.torch.observe.ledger import Ledger
 from glasshouse.torch.observe.observer import thread_mode
 from glasshouse.torch.patches.dynamo import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,7 +20,7 @@ from glasshouse.compile.planning.plan import (
     no_collection,
     rewritten,
 )
-from glasshouse.compile.programs.run_memory import OWN_ARENA_BYTES, PlannedProgram, allocate
+from glasshouse.compile.programs.run_memory import PlannedProgram, PlannedRun, allocate
 from glasshouse.graph.graph import Node, graph_of
 from glasshouse.torch.ahead.no_contents import ContentlessMode
 from glasshouse.torch.lowering.host import results_in_torch, run_in_torch
@@ -33,13 +33,6 @@ from glasshouse.torch.patches.fakes import FakeTensor, FakeTensorMode
 from glasshouse.torch.patches.modes import without_modes
 from glasshouse.torch.tensors.dtypes import TO_TORCH
 from glasshouse.torch.tensors.layout import lying
-
-
-class PlannedRun(NamedTuple):
-    """A simulated run of a Program: its plan, and the address of its arena (0: none)."""
-
-    plan: ProgramPlan
-    arena: int
 
 
 class Simulation:
@@ -63,13 +56,12 @@ class Simulation:
     @contextmanager
     def arena(self, plan: ProgramPlan) -> Iterator[None]:
         """Inside, a Program has its arena; a small one does not come from the manager."""
-        if plan.arena_bytes <= OWN_ARENA_BYTES:
-            self.runs.append(PlannedRun(plan, 0))
+        self.runs.append(PlannedRun(plan))
+        if not self.runs[-1].takes_arena:
             yield
             return
         buffer = self.manager.alloc(plan.arena_bytes, ARENA_TAG)
         nbytes = self.manager.leases[buffer.address].size
-        self.runs.append(PlannedRun(plan, buffer.address))
         for storages in self.storages:
             storages.tell("alloc", buffer.address, nbytes, ARENA_TAG)
         yield

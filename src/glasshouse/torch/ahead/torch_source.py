@@ -88,7 +88,7 @@ class TorchSource(StepSource):
         """The Program whose arena was allocated last before the peak."""
         events = self.ledger.events[: self.ledger.peak_place]
         count = sum(allocation.tag == ARENA_TAG and nbytes > 0 for allocation, nbytes in events)
-        return [run for run in runs if run.arena][count - 1]
+        return [run for run in runs if run.takes_arena][count - 1]
 
     def timeline(self, runs: list[Any]) -> list[Moment]:
         """Bytes in use after each allocation."""
