@@ -55,7 +55,9 @@ def parts_of(count: int, rows: int) -> dict:
     variant = graph.latest
     kept = variant.run(args)
     # The table still has the addresses of that run: its results and arena are alive.
-    arena = variant.arena or variant.program.target.memory().alloc(variant.program.arena_bytes)
+    arena = variant.program.memory.own or variant.program.target.memory().alloc(
+        variant.program.arena_bytes
+    )
     variant.table.table[0] = arena.address
     return {
         "compiled": lambda: compiled(x),

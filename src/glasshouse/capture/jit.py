@@ -16,19 +16,18 @@ from glasshouse.base.tree import TreeDef
 from glasshouse.capture.api import optimize
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
-from glasshouse.compile.programs.executable import IndexErrorInside, Program, laid_out
+from glasshouse.compile.programs.binding import payloads_of
+from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.program import compiled_graph, warn_once
-from glasshouse.compile.programs.run_memory import OwnArena
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph.graph import Graph, graph_of_body
-from glasshouse.graph.node import Node, computed
+from glasshouse.graph.node import Node
 from glasshouse.ops.body import Body, traced
 from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
 
 MOST_PROGRAMS = 64  # of one function
-SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own
 STATIC = (*SCALARS, str, bytes, type(None))
 
 
@@ -80,30 +79,11 @@ class TracedFunction:
 class JitProgram:
     """The Program of a traced function."""
 
-    program: "Program"
-
     def __init__(self, function: TracedFunction) -> None:
         self.function = function
         graph = graph_of_body(function.body, function.body.outputs)
         self.specs: list[Any] = [node.spec for node in graph.outputs]
-        self.program = program = compiled_graph(rewritten(graph))
-        largest = max([program.arena_bytes, *(nbytes for *_, nbytes, _ in program.output_specs)])
-        is_small = largest <= SMALL and not program.missing and program.collectives is None
-        self.arena: OwnArena | None = OwnArena(program.arena_bytes) if is_small else None
-
-    def results(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """The results as arrays."""
-        program = self.program
-        if self.arena is None:
-            return program.run(arrays, [])
-        with program.lock:
-            program.arena = self.arena  # type: ignore[assignment]  # as C reads it
-            outputs = [np.empty(shape, dtype) for _, shape, dtype, _, _ in program.output_specs]
-            try:
-                program.execute(arrays, outputs, [])
-            finally:
-                program.arena = None
-        return [laid_out(outputs[at], *how) for at, *how in program.outputs]
+        self.program: Program = compiled_graph(rewritten(graph))
 
     def run(self, operands: list[Value], backend: Any) -> Any:
         """The results for these operands."""
@@ -115,14 +95,8 @@ class JitProgram:
             if not node.value.flags.c_contiguous:
                 node.value = np.ascontiguousarray(node.value)
             arrays.append(node.value)
-        program = self.program
-        outputs = self.results(arrays)
-        return self.function.tree(
-            [
-                box(computed(y, spec, owned), spec, backend)
-                for y, spec, owned in zip(outputs, self.specs, program.owns, strict=True)
-            ]
-        )
+        payloads = payloads_of(self.program.run(arrays, []), self.specs, self.program.owns)
+        return self.function.tree([box(x, x.spec, backend) for x in payloads])
 
 
 def payload_of(x: Value, backend: Any) -> Node:

@@ -4,6 +4,7 @@ Source: the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465
     PyTorch, whose split limit is one of the parameters here
 """
 
+import math
 from bisect import bisect_left, insort
 from functools import partial
 from typing import Any
@@ -40,12 +41,17 @@ class MemoryBlock:
         """Whether it is the end of a segment, or whole."""
         return self.after is None and (self.before is None or self.mapping.is_segment)
 
+    @property
+    def may_split(self) -> bool:
+        return self.mapping.is_segment or self.nbytes <= self.pool.split_limit
+
 
 class FreeBlocks:
     """Free blocks, by size and then address. Blocks in `ready` ended, and are not joined with their
     neighbours yet: a training step asks for them again."""
 
-    def __init__(self) -> None:
+    def __init__(self, split_limit: float) -> None:
+        self.split_limit = split_limit  # bytes of the largest that may be split
         self.blocks: list[tuple[int, int, Any]] = []
         self.ready: dict[int, list[MemoryBlock]] = {}
 
@@ -96,6 +102,12 @@ def mapping_of(size: int, nbytes: int) -> Mapping:
         return Mapping(nbytes)
 
 
+def rounded(nbytes: int, classes: int) -> int:
+    """The bytes of a block for a request: one of so many sizes in each doubling, if any."""
+    step = max(ROUND, (1 << (nbytes - 1).bit_length()) // (2 * classes)) if classes else ROUND
+    return -(-nbytes // step) * step
+
+
 @register
 class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
@@ -120,7 +132,7 @@ class CachingManager(MemoryManager):
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
-        self.small, self.large = FreeBlocks(), FreeBlocks()
+        self.small, self.large = FreeBlocks(math.inf), FreeBlocks(split_limit)
 
     def simulate(self) -> "CachingManager":
         options = (self.small_bytes, self.slab_bytes, self.split_limit, self.reuse_limit)
@@ -130,10 +142,7 @@ class CachingManager(MemoryManager):
 
     def take(self, nbytes: int) -> tuple[int, int, MemoryBlock]:
         pool = self.small if nbytes <= self.small_bytes else self.large
-        step = ROUND
-        if pool is self.small:
-            step = max(ROUND, (1 << (nbytes - 1).bit_length()) // (2 * self.classes))
-        block_bytes = -(-nbytes // step) * step
+        block_bytes = rounded(nbytes, self.classes if pool is self.small else 0)
         if pool is self.small and (ready := pool.ready.get(block_bytes)):
             self.counts.cache_hits += 1
             block = ready.pop()
@@ -147,9 +156,22 @@ class CachingManager(MemoryManager):
             self.count_use(block, block_bytes)
         else:
             block = self.new_block(pool, block_bytes)
-        if block.nbytes > block_bytes and self.may_split(block):
+        if block.nbytes > block_bytes and block.may_split:
             self.split(block, block_bytes)
         return block.address, block.nbytes, block
+
+    def counts_arena(self, nbytes: int) -> bool:
+        if self.ended:
+            self.catch_up()
+        size, counts = rounded(max(1, nbytes), self.classes), self.counts
+        with self.lock:
+            if self.listeners or not self.small.ready.get(size):
+                return False
+            counts.allocations += 1
+            counts.cache_hits += 1
+            if counts.allocated_bytes + size > counts.peak_allocated_bytes:
+                counts.peak_allocated_bytes = counts.allocated_bytes + size
+        return True
 
     def count_use(self, block: MemoryBlock, block_bytes: int) -> None:
         """Count what a block of the cache gives, and what it takes of a segment's fresh end."""
@@ -157,7 +179,7 @@ class CachingManager(MemoryManager):
         grown = block.address + block_bytes - mapping.address - mapping.used_bytes
         if grown <= 0:
             self.counts.cache_hits += 1
-            self.counts.splits += block.nbytes > block_bytes and self.may_split(block)
+            self.counts.splits += block.nbytes > block_bytes and block.may_split
             return
         self.trim(grown)
         try:
@@ -192,12 +214,8 @@ class CachingManager(MemoryManager):
         self.counts.cache_hits += 1
         return block.address, block_bytes, block
 
-    def may_split(self, block: MemoryBlock) -> bool:
-        is_cut = block.pool is self.small or block.mapping.is_segment
-        return is_cut or block.nbytes <= self.split_limit
-
     def serves(self, block: MemoryBlock, block_bytes: int) -> bool:
-        return self.may_split(block) or block.nbytes <= self.reuse_limit * block_bytes
+        return block.may_split or block.nbytes <= self.reuse_limit * block_bytes
 
     def split(self, block: MemoryBlock, nbytes: int) -> None:
         rest = MemoryBlock(block.mapping, block.address + nbytes, block.nbytes - nbytes, block.pool)

@@ -187,6 +187,11 @@ class MemoryManager:
         """Take memory for one run, an arena, which is soon given back."""
         return self.take(nbytes)
 
+    def counts_arena(self, nbytes: int) -> bool:
+        """Count an arena that stays with its Program as taken for a run and given back; False where
+        that would not be all that `alloc` does."""
+        return False
+
     def give_back(self, block: Any) -> None:
         raise NotImplementedError
 

@@ -83,8 +83,10 @@ class BoundProgram:
         """The results. The calls of a first run were counted as they were recorded."""
         if self.is_collective:  # after those that were recorded before
             backends.current().evaluate()
-        run = partial(self.program.run, arrays_of(payloads), scalars, donated)
         if not first:
             self.tally.runs[get_ident()] += 1
-        arrays = run_timed(self.program, self.events, run) if timers else run()
-        return payloads_of(arrays, self.specs, self.program.owns)
+        program, arrays = self.program, arrays_of(payloads)
+        if timers:
+            run = partial(program.run, arrays, scalars, donated)
+            return payloads_of(run_timed(program, self.events, run), self.specs, program.owns)
+        return payloads_of(program.run(arrays, scalars, donated), self.specs, program.owns)

@@ -76,7 +76,7 @@ class CapturedProgram:
 
     def fits(self, inputs: list[Any]) -> bool:
         """Whether the numbers in the Program are the same now, and a budget will be met."""
-        same = all(inputs[i] == number for i, number in self.fixed.items())
+        same = not self.fixed or all(inputs[i] == number for i, number in self.fixed.items())
         return same and (self.most_bytes is None or in_use() <= self.most_bytes)
 
     # -- later runs ------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class CapturedProgram:
         """Run the Program; its results become the `outputs` of the run."""
         assert self.forward is not None
         donated = () if self.backward is not None else self.donated_inputs(run, holders)
-        fetched = [run.get(source) for source in self.forward.sources]
+        fetched = run.fetched(self.forward.sources)
         scalars = self.forward.pack_scalars(inputs)
         for number in self.dropped_gradients:
             run.handles[number].grad = None

@@ -51,6 +51,11 @@ class RunPayloads:
         self.outputs: list[Node] = []
         self.cotangents: list[Node] = []
 
+    def fetched(self, sources: list[Source]) -> list[Node]:
+        """The payloads of a Program's inputs."""
+        tensors, get = self.tensors, self.get
+        return [tensors[x.what] if x.kind is INPUT else get(x) for x in sources]
+
     def get(self, source: Source) -> Node:
         kind, what = source
         if kind is INPUT:

@@ -1,7 +1,10 @@
 """The tape around a captured graph: the nodes for the graph, and walks along the tape."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from glasshouse.autograd.tape import Leaf, freed_error, sequence
 from glasshouse.base.errors import GradError
@@ -10,13 +13,37 @@ from glasshouse.capture.programs.run_payloads import (
     RunPayloads,
     bring_to_backend,
 )
+from glasshouse.compile.planning.plan import SMALL_BYTES
 from glasshouse.dispatch import box, zeros
+from glasshouse.graph.node import Node, computed
 from glasshouse.tensor import Tensor
 
 if TYPE_CHECKING:
     from glasshouse.autograd.tape import CallEntry
     from glasshouse.base.shape import Spec
     from glasshouse.capture.programs.backward_program import BackwardProgram
+
+MOST_FILLED = 256  # small arrays that stay for the next pass
+
+
+@lru_cache(MOST_FILLED)
+def filled(spec: "Spec", value: float) -> Node:
+    """A payload with one value everywhere, which nobody overwrites."""
+    return computed(np.full(spec.shape, value, spec.dtype.np), spec, owned=False)
+
+
+def cotangent_of(spec: "Spec", tensor: Tensor | None, backend: Any) -> Node:
+    """The payload of a result's cotangent, computed; zeros where no gradient reached it. Small ones
+    that are the same everywhere, as where a backward pass begins, need no run."""
+    if spec.nbytes <= SMALL_BYTES:
+        node = None if tensor is None else tensor.payload
+        if node is None:
+            return filled(spec, 0)
+        if type(node) is Node and node.value is None and node.op == "full" and not node.scalar:
+            return filled(spec, node.attrs["value"])
+    tensor = zeros(spec) if tensor is None else tensor
+    bring_to_backend(tensor, backend)
+    return tensor.payload
 
 
 class SpentNode:
@@ -79,15 +106,11 @@ class ProgramNode:
             raise GradError("backward", what, "create_graph=True", fix)
         backward, payloads = self.backward, self.payloads
         backend, program = backward.captured.backend, backward.program
-        pairs = zip(cotangents, self.out_specs, strict=True)
-        gradients = [zeros(spec) if c is None else c for c, spec in pairs]
-        for tensor in gradients:
-            bring_to_backend(tensor, backend)
-        payloads.cotangents = [tensor.payload for tensor in gradients]
+        pairs = zip(self.out_specs, cotangents, strict=True)
+        payloads.cotangents = [cotangent_of(spec, c, backend) for spec, c in pairs]
         values: list[Any] = []
         if program is not None:
-            fetched = [payloads.get(source) for source in program.sources]
-            values = program.run(fetched, self.scalars)
+            values = program.run(payloads.fetched(program.sources), self.scalars)
         pairs = zip(backward.reached, cotangents, strict=True)
         fed = set().union(*(numbers for numbers, c in pairs if c is not None))
         pulled = []

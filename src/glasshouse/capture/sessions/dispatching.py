@@ -189,11 +189,11 @@ class Resumer(NamedTuple):
 def miss(dispatcher: Any, *slots: Any) -> Any:
     """Run a call that no entry answers. Signals wait while it is captured. `go_on` releases them,
     and returns the last call to make, after all values of the capture are dropped."""
-    hold()
     hook, code = native(), dispatcher.fn.__code__
     if dispatcher.__dict__.get("hopeless"):
         hook.set_skip(code, True)
-        return plainly(dispatcher.fn, slots)()
+        return plain_call(dispatcher.fn, slots)()
+    hold()
     callback = hook.set_hook(None)
     try:
         go_on: Any = capture_call(dispatcher, slots, callback)
@@ -242,8 +242,13 @@ def capture_call(
 
 
 def plainly(fn: types.FunctionType, slots: tuple[Any, ...]) -> Callable[..., Any]:
-    """A call of fn with the values of its slots."""
+    """A call of fn with the values of its slots; signals wait no longer."""
     release()
+    return plain_call(fn, slots)
+
+
+def plain_call(fn: types.FunctionType, slots: tuple[Any, ...]) -> Callable[..., Any]:
+    """A call of fn with the values of its slots."""
     code = fn.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     has_star = bool(code.co_flags & 4)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
@@ -19,12 +18,12 @@ from glasshouse.compile.building.toolchain import NATIVE, CompileError
 from glasshouse.compile.kernels.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.lowering.source_map import StepInfo, label_of
 from glasshouse.compile.lowering.target import Target, current_target
-from glasshouse.compile.planning.plan import ARENA_TAG, ProgramPlan
+from glasshouse.compile.planning.plan import ProgramPlan
 from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.between_ranks import CollectiveSteps
 from glasshouse.compile.programs.code import ProgramCode, StepCode
 from glasshouse.compile.programs.replay import load_replay
-from glasshouse.compile.programs.run_memory import allocate, described_output
+from glasshouse.compile.programs.run_memory import RunMemory, described_output
 from glasshouse.compile.steps.emitted import (
     BufferPlace,
     CKernel,
@@ -32,7 +31,6 @@ from glasshouse.compile.steps.emitted import (
     HostCall,
     NativeCall,
 )
-from glasshouse.compile.steps.view import strides_of
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
@@ -98,16 +96,16 @@ class RunTable:
         begin = ctypes.addressof(self.table)
         self.places: list[int]
         self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
+        self.library: Any = NativeRunner.get() if NativeRunner.sees_arrays else None
 
     def filled(
         self, arena: int, arrays: list[np.ndarray], outputs: list[np.ndarray], scalars: list[bytes]
     ) -> list[int]:
         """Fill in addresses, and return the runner's arguments; `arena` is one of the addresses."""
-        place_of = id if NativeRunner.sees_arrays else address
-        words = b"".join(scalars)
+        place_of, words = id if self.library else address, b"".join(scalars)
         self.pack(self.table, 0, arena, *map(place_of, arrays), *map(place_of, outputs), words, 0)
-        if NativeRunner.sees_arrays:
-            NativeRunner.get().gh_addresses(self.places[0], self.count - 1)
+        if self.library:
+            self.library.gh_addresses(self.places[0], self.count - 1)
         return [arena, *self.places]
 
     def set_scalars(self, scalars: list[bytes]) -> None:
@@ -163,10 +161,11 @@ class Program:
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
         self.general_ns: int = 0  # for how long runs take them, before they are made for its sizes
         self.steps: Any = self.make_steps(code.steps, common or CommonSizes())
-        self.arena: memory.Buffer | None = None  # while it runs
+        self.memory: RunMemory
+        self.memory = RunMemory(self.arena_bytes, self.output_specs, self.outputs, self.hosts)
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
-        self.nbytes: int = bytes_of(code)
+        self.nbytes: int = bytes_of(code) + self.memory.nbytes
 
     def make_steps(self, steps: list[StepCode], common: CommonSizes) -> Any:
         """Build the table that the runner reads; compiles the kernels. A step without a function is
@@ -247,38 +246,25 @@ class Program:
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
-        watch = (
-            anomalies.WatchedRun(self, arrays, scalars, donated) if flags.detect_anomaly else None
-        )
-        donated = donated if watch is None else watch.donated
+        watch = None
+        if flags.detect_anomaly:
+            watch = anomalies.WatchedRun(self, arrays, scalars, donated)
+            donated = watch.donated
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
             if self.collectives is not None:
                 self.collectives.bind(self.steps)
-            manager = self.target.memory()
-            # The arena first, so that it gets the block that it had in the last run.
-            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
-            outputs = self.make_outputs(manager, arrays, donated)
             try:
+                outputs = self.memory.take(self.target.memory(), arrays, donated)
                 self.execute(arrays, outputs, scalars, ends_ns, watch)
             except BaseException:
                 if self.collectives is not None:
                     self.collectives.end_failed()
                 raise
             finally:
-                self.arena = None
-        return [laid_out(outputs[at], *how) for at, *how in self.outputs]
-
-    def make_outputs(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
-        """An array for each output: the donated input's, or new memory."""
-        places = {number: arrays[number] for number in donated}
-        outputs = allocate(self.output_specs, manager, places)
-        for at, (source, shape, dtype, *_) in enumerate(self.output_specs):
-            if source not in places:
-                x = outputs[at]
-                outputs[at] = np.empty(shape, dtype) if x is None else x.numpy(dtype, shape)
-        return outputs
+                self.memory.arena = None
+        return self.memory.results(outputs)
 
     def execute(
         self,
@@ -341,8 +327,8 @@ class Program:
         """Fill the run's table, which is made at the first run; returns the runner's arguments."""
         if self.run_table is None:
             self.run_table = RunTable(len(arrays), len(outputs), len(scalars))
-        assert self.arena is not None
-        return self.run_table, self.run_table.filled(self.arena.address, arrays, outputs, scalars)
+        arena = self.memory.arena.address
+        return self.run_table, self.run_table.filled(arena, arrays, outputs, scalars)
 
     def fall_back(self, step: HostCall) -> None:
         """Report to the backend that the step's card runs on its reference.
@@ -360,8 +346,7 @@ class Program:
             assert self.collectives is not None
             self.collectives.run(at, lambda place: self.packed_array(place, arrays, outputs))
             return
-        assert self.arena is not None
-        memories = {"arena": (self.arena.numpy(),), "input": arrays, "output": outputs}
+        memories = {"arena": (self.memory.arena.numpy(),), "input": arrays, "output": outputs}
         operands = [array_of(place, memories) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
         if not isinstance(results, tuple):
@@ -386,9 +371,8 @@ class Program:
         """Elements of the buffer around a place, in memory order."""
         if place.kind != "arena":
             return (arrays if place.kind == "input" else outputs)[place.at].reshape(-1)
-        assert self.arena is not None
         end = place.at + place.buffer.nbytes
-        return self.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
+        return self.memory.arena.numpy()[place.at : end].view(place.buffer.dtype.np)
 
 
 def array_of(place: BufferPlace, memories: dict[str, Any]) -> np.ndarray:
@@ -414,15 +398,6 @@ def bytes_of(code: ProgramCode) -> int:
 
 class IndexErrorInside(Exception):
     """A gather met an index out of range; the references report which."""
-
-
-def laid_out(array: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """View the array in this shape and with these strides, in elements; itself where it has the
-    shape and lies row by row: nobody writes to a view."""
-    if strides == strides_of(shape):
-        return array if array.shape == shape else array.reshape(shape)
-    nbytes = tuple(n * array.itemsize for n in strides)
-    return np.lib.stride_tricks.as_strided(array, shape, nbytes)
 
 
 def address(array: np.ndarray) -> int:

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
+from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.code import OutputSpec, output_specs_of, outputs_of, uses_of
 from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
+from glasshouse.compile.steps.view import strides_of
 from glasshouse.memory import Tag
 
 MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
@@ -48,6 +49,56 @@ def allocate(specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, A
         donated[x[0]] if x[0] in donated else next(buffers) if x[3] >= SMALL_BYTES else None
         for x in specs
     ]
+
+
+class RunMemory:
+    """The memory of a Program's runs: its `arena` while one runs, and arrays for its outputs. A
+    small arena stays here. A run without `hosts`, all of whose memory is small, asks a manager for
+    none. `specs` and `outputs` are the Program's."""
+
+    def __init__(self, arena_bytes: int, specs: list[Any], outputs: list[Any], hosts: Any) -> None:
+        self.arena_bytes = arena_bytes
+        self.specs = specs
+        self.arena: Any = None
+        self.nbytes: int = arena_bytes if arena_bytes <= OWN_ARENA_BYTES else 0  # that stay
+        self.own: OwnArena | None = OwnArena(arena_bytes) if self.nbytes == arena_bytes else None
+        self.has_large: bool = any(nbytes >= SMALL_BYTES for *_, nbytes, _ in specs)
+        self.is_small: bool = self.own is not None and not self.has_large and not hosts
+        self.views: list[tuple[int, Any]]
+        self.views = [(at, view_of(specs[at], *how)) for at, *how in outputs]
+
+    def take(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
+        """Set the arena, and return an array for each output: the donated input's, or new memory.
+        The arena comes first, so that it gets the block that it had in the last run."""
+        if self.is_small and manager.counts_arena(self.arena_bytes):
+            self.arena = self.own
+        else:
+            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
+        if not self.has_large:
+            return [np.empty(shape, dtype) for _, shape, dtype, _, _ in self.specs]
+        places = {number: arrays[number] for number in donated}
+        outputs = allocate(self.specs, manager, places)
+        for at, (source, shape, dtype, *_) in enumerate(self.specs):
+            if source not in places:
+                x = outputs[at]
+                outputs[at] = np.empty(shape, dtype) if x is None else x.numpy(dtype, shape)
+        return outputs
+
+    def results(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
+        """The results that lie in these outputs."""
+        return [
+            outputs[at] if view is None else np.ndarray(view[0], view[1], outputs[at], 0, view[2])
+            for at, view in self.views
+        ]
+
+
+def view_of(spec: tuple[Any, ...], shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """(shape, dtype, strides in bytes) of an output as a view of the array in its place; None
+    where it is that array, of the same shape and row by row: nobody writes to a view."""
+    _, whole, dtype, *_ = spec
+    if shape == whole and strides == strides_of(shape):
+        return None
+    return shape, dtype, tuple([n * dtype.itemsize for n in strides])
 
 
 class PlannedRun(NamedTuple):

@@ -20,7 +20,7 @@ from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES
 from glasshouse.compile.programs import program as programs
 from glasshouse.compile.programs.binding import Source, SourceKind
 from glasshouse.compile.programs.executable import IndexErrorInside, Program, RunTable
-from glasshouse.compile.programs.run_memory import OWN_ARENA_BYTES, OwnArena, allocate
+from glasshouse.compile.programs.run_memory import allocate
 from glasshouse.compile.steps.emitted import StaleCode
 from glasshouse.dispatch import quiet, timers
 from glasshouse.dispatch.watch import Tally
@@ -297,8 +297,6 @@ class CompiledVariant(ProgramVariant):
         self.calls: list[Any] = [
             make_call(address, [], [results[at] for at in x.new_outputs]) for x in self.segments
         ]
-        is_small = self.program.arena_bytes <= OWN_ARENA_BYTES
-        self.arena: OwnArena | None = OwnArena(self.program.arena_bytes) if is_small else None
         self.stamp: int | None = None  # of the parameters that kept memory is made of
         self.set_host_places()
 
@@ -366,7 +364,7 @@ class CompiledVariant(ProgramVariant):
                 self.stamp = None
                 raise
             finally:
-                program.arena = None
+                program.memory.arena = None
             del copies
         if self.plain:
             return [tensors[at] for at in self.places]
@@ -374,20 +372,20 @@ class CompiledVariant(ProgramVariant):
 
     def make_results(self, args: list[Any]) -> list[Any]:
         """Allocate the arena and the result tensors; segments allocate theirs later."""
-        arena = self.arena
-        if arena is not None and (self.segments or not (self.in_place or True in self.large)):
-            self.set_arena(arena)
+        own = self.program.memory.own
+        if own is not None and (self.segments or not (self.in_place or True in self.large)):
+            self.set_arena(own)
             buffers = [None] * len(self.large)
         else:
             manager = self.program.target.memory()
             with held:
                 # The arena first, so that it gets the block that it had in the last run.
-                self.set_arena(arena or manager.alloc(self.program.arena_bytes, ARENA_TAG))
+                self.set_arena(own or manager.alloc(self.program.arena_bytes, ARENA_TAG))
                 buffers = [] if self.segments else self.allocate(self.specs_out, args)
         return [None] * len(self.large) if self.segments else self.call.results(buffers)
 
     def set_arena(self, arena: Any) -> None:
-        self.program.arena, self.table.table[0] = arena, arena.address
+        self.program.memory.arena, self.table.table[0] = arena, arena.address
 
     def allocate(self, specs: list[tuple[Any, ...]], args: list[Any]) -> list[Any]:
         """(address, owner) of each output; None for a small one, the input for one in place."""
