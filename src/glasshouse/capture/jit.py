@@ -16,9 +16,10 @@ from glasshouse.base.tree import TreeDef
 from glasshouse.capture.api import optimize
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
-from glasshouse.compile.programs.binding import payloads_of
+from glasshouse.compile.programs.binding import arrays_of, payloads_of
 from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.program import compiled_graph, warn_once
+from glasshouse.compile.programs.run_memory import RunMemory
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph.graph import Graph, graph_of_body
@@ -28,6 +29,7 @@ from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
 
 MOST_PROGRAMS = 64  # of one function
+SMALL = 1 << 16  # bytes of scratch memory, and of a result, which are Python's own
 STATIC = (*SCALARS, str, bytes, type(None))
 
 
@@ -84,17 +86,12 @@ class JitProgram:
         graph = graph_of_body(function.body, function.body.outputs)
         self.specs: list[Any] = [node.spec for node in graph.outputs]
         self.program: Program = compiled_graph(rewritten(graph))
+        self.program.memory = RunMemory(self.program, SMALL)
 
     def run(self, operands: list[Value], backend: Any) -> Any:
         """The results for these operands."""
-        arrays = []
-        for x in (*operands, *self.function.captured):
-            node = x.payload
-            if type(node) is not Node or node.value is None or x.backend is not backend:
-                node = payload_of(x, backend)
-            if not node.value.flags.c_contiguous:
-                node.value = np.ascontiguousarray(node.value)
-            arrays.append(node.value)
+        values = (*operands, *self.function.captured)
+        arrays = arrays_of([payload_of(x, backend) for x in values])
         payloads = payloads_of(self.program.run(arrays, []), self.specs, self.program.owns)
         return self.function.tree([box(x, x.spec, backend) for x in payloads])
 

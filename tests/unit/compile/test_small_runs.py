@@ -93,3 +93,14 @@ def test_the_view_of_an_output_is_its_array_where_that_has_the_layout():
     assert view_of(spec, (2, 3), (3, 1)) is None
     assert view_of(spec, (3, 2), (2, 1)) == ((3, 2), np.dtype("f4"), (8, 4))
     assert view_of(spec, (3, 2), (1, 3)) == ((3, 2), np.dtype("f4"), (4, 12))
+
+
+def test_a_jitted_function_takes_nothing_from_the_manager_up_to_a_result_of_64_kb(monkeypatch):
+    fn, calls = gh.jit(lambda x: (gh.sin(x), gh.cumsum(x, 0), x.sum())), []
+    with memory.use(CachingManager()) as manager:
+        x = gh.asarray(np.ones(8192, np.float32))
+        wanted = [y.numpy() for y in fn(x)]
+        monkeypatch.setattr(manager, "alloc_all", calls.append)
+        results = [y.numpy() for y in fn(x)]
+    assert not calls
+    assert all(np.array_equal(x, y) for x, y in zip(results, wanted, strict=True))

@@ -161,8 +161,7 @@ class Program:
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
         self.general_ns: int = 0  # for how long runs take them, before they are made for its sizes
         self.steps: Any = self.make_steps(code.steps, common or CommonSizes())
-        self.memory: RunMemory
-        self.memory = RunMemory(self.arena_bytes, self.output_specs, self.outputs, self.hosts)
+        self.memory: RunMemory = RunMemory(self)
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
         self.nbytes: int = bytes_of(code) + self.memory.nbytes

@@ -53,19 +53,20 @@ def allocate(specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, A
 
 class RunMemory:
     """The memory of a Program's runs: its `arena` while one runs, and arrays for its outputs. A
-    small arena stays here. A run without `hosts`, all of whose memory is small, asks a manager for
-    none. `specs` and `outputs` are the Program's."""
+    small arena stays here. A run without steps of the host whose outputs all have fewer than
+    `small_bytes` asks a manager for none."""
 
-    def __init__(self, arena_bytes: int, specs: list[Any], outputs: list[Any], hosts: Any) -> None:
-        self.arena_bytes = arena_bytes
-        self.specs = specs
+    def __init__(self, program: Any, small_bytes: int = SMALL_BYTES) -> None:
+        self.arena_bytes = arena_bytes = program.arena_bytes
+        self.specs = specs = program.output_specs
         self.arena: Any = None
-        self.nbytes: int = arena_bytes if arena_bytes <= OWN_ARENA_BYTES else 0  # that stay
-        self.own: OwnArena | None = OwnArena(arena_bytes) if self.nbytes == arena_bytes else None
-        self.has_large: bool = any(nbytes >= SMALL_BYTES for *_, nbytes, _ in specs)
-        self.is_small: bool = self.own is not None and not self.has_large and not hosts
+        stays = arena_bytes <= max(OWN_ARENA_BYTES, small_bytes)
+        self.nbytes: int = arena_bytes if stays else 0  # that stay
+        self.own: OwnArena | None = OwnArena(arena_bytes) if stays else None
+        self.has_large: bool = any(nbytes >= small_bytes for *_, nbytes, _ in specs)
+        self.is_small: bool = stays and not self.has_large and not program.hosts
         self.views: list[tuple[int, Any]]
-        self.views = [(at, view_of(specs[at], *how)) for at, *how in outputs]
+        self.views = [(at, view_of(specs[at], *how)) for at, *how in program.outputs]
 
     def take(self, manager: Any, arrays: list[np.ndarray], donated: Any) -> list[Any]:
         """Set the arena, and return an array for each output: the donated input's, or new memory.
