@@ -142,7 +142,7 @@ from glasshouse.tensor.torch_names.counts import *
 from glasshouse.tensor.torch_names.drawing import *
 from glasshouse.tensor.torch_names.eigenpairs import *
 from glasshouse.tensor.torch_names.joining import *
-from glasshouse.tensor.torch_names.made import *
+from glasshouse.tensor.torch_names.creation import *
 from glasshouse.tensor.torch_names.matrices import *
 from glasshouse.tensor.torch_names.products import *
 from glasshouse.tensor.torch_names.scans import *

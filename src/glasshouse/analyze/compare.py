@@ -11,11 +11,15 @@ from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.profiler import profile
 from glasshouse.profile.steps.steady import LoopSteps, excerpt
 from glasshouse.profile.tables import KernelRow, kernels
-from glasshouse.profile.text import milliseconds, scaled, table
+from glasshouse.profile.text import milliseconds, si_text, table
 from glasshouse.profile.trace import Trace
 
 MOST_LINES = 1_000  # of a page's table
-UNITS: dict[str, Any] = {"ns": milliseconds, "B": lambda x: scaled(x, "B"), "FLOP": scaled}
+UNITS: dict[str, Any] = {
+    "ns": milliseconds,
+    "B": lambda x: si_text(x, "B"),
+    "FLOP": si_text,
+}
 HEADINGS = ["predicted", "measured", "ratio"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from glasshouse.base import check_known
 from glasshouse.profile.counter import Sums
-from glasshouse.profile.text import scaled, table
+from glasshouse.profile.text import si_text, table
 
 UNITS = (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10))  # bytes, as ColossalAI writes them
 
@@ -83,7 +83,7 @@ class CostTable:
     def table(self, row_limit: int | None = None) -> str:
         """The rows and their totals as text."""
         size: Callable[..., Any] = colossal_size if self.convention == "colossal" else size_of
-        count: Callable[..., Any] = colossal_count if self.convention == "colossal" else scaled
+        count: Callable[..., Any] = colossal_count if self.convention == "colossal" else si_text
         shown = [(name, count if "flops" in name else size) for name in NUMBERS[:8]]
         lines = [
             [row.name, row.op, row.shape, *(show(getattr(row, c)) for c, show in shown)]
@@ -100,7 +100,7 @@ class CostTable:
         for row in self.rows:
             path = ".".join(row.module.split(".")[:depth])
             sums.add(path or "(none)", *(getattr(row, c) for c in columns))
-        lines = [[path, *map(size_of, n[:3]), *map(scaled, n[3:])] for path, n in sums.items()]
+        lines = [[path, *map(size_of, n[:3]), *map(si_text, n[3:])] for path, n in sums.items()]
         return table(["module", *(c.replace("_", " ") for c in columns)], lines) + "\n"
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ class CostTable:
 
 
 def size_of(nbytes: float) -> str:
-    return scaled(nbytes, "B")
+    return si_text(nbytes, "B")
 
 
 def colossal_size(nbytes: float) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+from glasshouse.analyze.engine_source import OwnSource
 from glasshouse.analyze.host import CallCounter, HostWork
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
-from glasshouse.analyze.own_source import OwnSource
 from glasshouse.analyze.step_costs import Owner, StepAnalysis, owned_tensors
 from glasshouse.analyze.torch_models import is_torch_module
 from glasshouse.base import GradError, OptionError, Spec, check_known, having, type_name

@@ -1,7 +1,7 @@
 """Analysis of a training step: the parts of its peak, its kernels, its tables.
 
 One class serves steps on our engine and on PyTorch's. For facts of an engine it asks a
-`StepSource`: ours is `own_source.OwnSource`, PyTorch's `torch.ahead.torch_source.TorchSource`."""
+`StepSource`: ours is `engine_source.OwnSource`, PyTorch's is `torch_source.TorchSource`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from glasshouse.profile.holders import (
     kind_of,
 )
 from glasshouse.profile.naming import name_of_step
-from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.text import milliseconds, percent, si_text, table
 from glasshouse.profile.trace import Trace
 
 OWNED = ("parameters", "buffers", "gradients", "optimizer state")  # whose names are paths
@@ -292,14 +292,14 @@ class StepAnalysis:
         """FLOPs and time as text, with the part for new memory."""
         host = f" and {milliseconds(self.host_ns)} of Python" if self.host_ns else ""
         work = (
-            f"{scaled(self.counter.total(), 'FLOP')} in products, "
-            f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
+            f"{si_text(self.counter.total(), 'FLOP')} in products, "
+            f"{si_text(self.counter.total('all'), 'FLOP')} in all; "
             f"{milliseconds(self.kernel_ns)} in kernels{host} on {self.machine.name}\n"
         )
         if not self.new_bytes:
             return work
         took = milliseconds(self.machine.new_pages_ns(self.new_bytes))
-        return f"{work}{scaled(self.new_bytes, 'B')} of new memory take {took} of that\n"
+        return f"{work}{si_text(self.new_bytes, 'B')} of new memory take {took} of that\n"
 
     def peaks_by_step(self) -> str:
         """The peak, and that of each step, as text."""
@@ -313,7 +313,7 @@ class StepAnalysis:
     def table(self, depth: int = 2) -> str:
         """Memory by kind, the largest tensors, modules with memory, FLOPs and time, as text."""
         rows = self.memory_by_kind.items()
-        kinds = [[kind, scaled(n, "B"), percent(n, self.peaks[-1])] for kind, n in rows]
+        kinds = [[kind, si_text(n, "B"), percent(n, self.peaks[-1])] for kind, n in rows]
         alive = table(["alive at the peak", "bytes", "%"], kinds)
         return f"{self.head()}{alive}\n\n{self.largest()}{self.modules(depth)}"
 
@@ -321,7 +321,7 @@ class StepAnalysis:
         """The largest tensors at the peak, those of one name together, as text."""
         rows = sorted((row for row in self.memory if row.name), key=lambda row: -row.nbytes)[:most]
         peak = self.peaks[-1]
-        lines = [[r.label, r.kind, scaled(r.nbytes, "B"), percent(r.nbytes, peak)] for r in rows]
+        lines = [[r.label, r.kind, si_text(r.nbytes, "B"), percent(r.nbytes, peak)] for r in rows]
         return f"{table(['largest at the peak', 'kind', 'bytes', '%'], lines, left=2)}\n\n"
 
     def modules(self, depth: int) -> str:
@@ -332,7 +332,7 @@ class StepAnalysis:
         for path in sorted({*memory, *flops, *time}, key=lambda p: p.split(".")):
             name = "  " * path.count(".") + path.rpartition(".")[2]
             took = milliseconds(time[path]), percent(time[path], self.kernel_ns)
-            lines.append([name, scaled(memory[path], "B"), scaled(flops.get(path, 0)), *took])
+            lines.append([name, si_text(memory[path], "B"), si_text(flops.get(path, 0)), *took])
         return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
 
     def beside(self, trace: Trace) -> Compared:

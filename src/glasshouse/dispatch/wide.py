@@ -11,13 +11,13 @@ from glasshouse.base.dtype import DType, accumulation_dtype, by_numpy, float32, 
 from glasshouse.dispatch.value import V, Value, as_value, cast
 
 
-def widened(x: V) -> V:
+def widen(x: V) -> V:
     """`x` in the dtype in which sums over it are carried: 16-bit floats become float32."""
     return cast(x, accumulation_dtype(x.dtype))
 
 
 def rounded_once(function: Callable[..., Any]) -> Any:
-    """The same function, computed on `widened` operands where their common dtype is a 16-bit float;
+    """The same function, computed on widened operands where their common dtype is a 16-bit float;
     results in float32 are rounded to that. Operands are its arguments, by place or by name."""
 
     @functools.wraps(function)
@@ -50,7 +50,7 @@ def dtype_of(x: Any) -> DType | None:
 def widened_operand(x: Any) -> Any:
     dtype = dtype_of(x)
     narrow = dtype is not None and dtype.is_floating and dtype.itemsize == 2
-    return widened(as_value(x)) if narrow else x
+    return widen(as_value(x)) if narrow else x
 
 
 def narrowed_result(y: Any, dtype: DType) -> Any:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from glasshouse.analyze.step_costs import StepAnalysis
-from glasshouse.profile.text import percent, scaled, table
+from glasshouse.profile.text import percent, si_text, table
 
 
 class StepChange(NamedTuple):
@@ -30,7 +30,7 @@ class StepChange(NamedTuple):
         """A line of the table."""
         if self.peak_bytes is None:
             return [self.name, self.problem, "", ""]
-        peak = f"{'about ' * self.is_about}{scaled(self.peak_bytes, 'B')}"
+        peak = f"{'about ' * self.is_about}{si_text(self.peak_bytes, 'B')}"
         return [self.name, self.how, peak, "yes" if self.fits else "no"]
 
 
@@ -62,11 +62,13 @@ class FitAnswer:
 
     def __str__(self) -> str:
         spare = self.device_bytes - self.peak_bytes
-        rest = f"{scaled(spare, 'B')} are left" if self.fits else f"{scaled(-spare, 'B')} too much"
-        kinds = [[k, scaled(n, "B"), percent(n, self.peak_bytes)] for k, n in self.by_kind.items()]
+        rest = (
+            f"{si_text(spare, 'B')} are left" if self.fits else f"{si_text(-spare, 'B')} too much"
+        )
+        kinds = [[k, si_text(n, "B"), percent(n, self.peak_bytes)] for k, n in self.by_kind.items()]
         page = (
             f"{'fits' if self.fits else 'does not fit'}: a step takes "
-            f"{scaled(self.peak_bytes, 'B')} of {scaled(self.device_bytes, 'B')}; {rest}\n"
+            f"{si_text(self.peak_bytes, 'B')} of {si_text(self.device_bytes, 'B')}; {rest}\n"
             f"{self.subject}\n\n{table(['alive at the peak', 'bytes', '%'], kinds)}\n"
         )
         if self.changes:

@@ -20,7 +20,7 @@ from glasshouse.distributed.zero_stages.zero import zero
 from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.optim import SGD, Adam, AdamW, Optimizer
-from glasshouse.profile.text import scaled
+from glasshouse.profile.text import si_text
 from glasshouse.tensor import zeros
 
 MORE = "more in the first step"
@@ -109,7 +109,7 @@ class StepSubject:
         dtypes: Counter[str] = Counter()
         for p in self.model.parameters():
             dtypes[str(p.dtype).rpartition(".")[2]] += p.numel()
-        of = ", ".join(f"{scaled(n)} parameters in {name}" for name, n in dtypes.most_common())
+        of = ", ".join(f"{si_text(n)} parameters in {name}" for name, n in dtypes.most_common())
         name = getattr(self.optimizer, "__name__", None) or type_name(self.optimizer)
         batch = f", batch {self.batch}" if self.batch else ""
         autocast = self.options.get("autocast")

@@ -216,7 +216,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         epochs = self.checked_epochs()
         x, y = self.checked(X, y, reset=True)
         self.begin_with(x, y)
-        self.train(x, self.scaled(y), epochs)
+        self.train(x, self.scale_targets(y), epochs)
         return self
 
     def partial_fit(self, X: np.ndarray, y: np.ndarray) -> Self:
@@ -225,7 +225,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         x, y = self.checked(X, y, reset=begins)
         if begins:
             self.begin_with(x, y)
-        self.train(x, self.scaled(y), 1)
+        self.train(x, self.scale_targets(y), 1)
         return self
 
     def checked(self, x: Any, y: Any, reset: bool) -> tuple[np.ndarray, ...]:
@@ -240,7 +240,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
         self.target_scale_: np.ndarray = np.where(deviation > 0, deviation, 1.0)
         self.begin(x, int(np.prod(y.shape[1:], dtype=int)))
 
-    def scaled(self, y: np.ndarray) -> np.ndarray:
+    def scale_targets(self, y: np.ndarray) -> np.ndarray:
         """Targets as the network sees them: (samples, outputs)."""
         if y.shape[1:] != self.target_shape_:
             fix = "Fit a new estimator for other targets."

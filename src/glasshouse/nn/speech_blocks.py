@@ -7,7 +7,7 @@ from typing import Any
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import as_value, cast, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_floating, check_ndim, check_positive, check_probability
 from glasshouse.nn.containers import Sequential
@@ -51,7 +51,7 @@ class ScalarLayerNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         x = check_floating("ScalarLayerNorm", input)
-        _, centred, var = moments(widened(x), self.axes)
+        _, centred, var = moments(widen(x), self.axes)
         y = centred * (1 / root(var + self.eps))
         return cast(y * cast(self.weight, y.dtype) + cast(self.bias, y.dtype), x.dtype)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from glasshouse.base import OptionError, ShapeError, Spec, check_axis
 from glasshouse.dispatch import LINEAR, Primitive, card
-from glasshouse.ops.asked import asking
+from glasshouse.ops.collective_requests import requesting
 from glasshouse.ops.exchange import Exchange, declare
 from glasshouse.ops.process import ProcessGroup, process
 
@@ -108,7 +108,7 @@ def run_exchange(way: Exchange, x: np.ndarray, attrs: dict[Any, Any]) -> np.ndar
     source = packed(np.stack(np.split(x, size, attrs[way.cut])) if way.cut else x)
     part = source.shape[1:] if way.cut else source.shape
     out = np.empty((size, *part) if way.join else part, source.dtype)
-    with asking(way.request(source.dtype, np.shape(x), attrs)):
+    with requesting(way.request(source.dtype, np.shape(x), attrs)):
         transport = process.transport(attrs["group"])
         getattr(transport, way.method)(*way.arguments(attrs, source, out))
     if not way.join:

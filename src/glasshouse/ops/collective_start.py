@@ -5,29 +5,29 @@ from typing import Any
 import numpy as np
 
 from glasshouse.dispatch.call import Call
-from glasshouse.ops.asked import Asked, asking
 from glasshouse.ops.collective_card import COLLECTIVES, method_of
+from glasshouse.ops.collective_requests import CollectiveRequest, requesting
 from glasshouse.ops.process import process
 
 
-def asked_by(call: Any) -> Asked:
+def asked_by(call: Any) -> CollectiveRequest:
     """The request that a call of a collective makes to its transport."""
     spec = call.specs[0]
     return COLLECTIVES[call.name].request(spec.dtype, spec.shape, call.attrs)
 
 
-def start(call: Any, request: Asked, source: np.ndarray, out: np.ndarray) -> Any:
+def start(call: Any, request: CollectiveRequest, source: np.ndarray, out: np.ndarray) -> Any:
     """Begin a call; `wait()` of what comes back returns when the result is there. Not for
     `collective_permute`, whose ranks meet two by two."""
     transport, name, *args = method_of(call, source, out)
-    with asking(request):
+    with requesting(request):
         return transport.start(name, *args)
 
 
-def complete(call: Any, request: Asked, source: np.ndarray, out: np.ndarray) -> None:
+def complete(call: Any, request: CollectiveRequest, source: np.ndarray, out: np.ndarray) -> None:
     """Do a call, to its end."""
     transport, name, *args = method_of(call, source, out)
-    with asking(request):
+    with requesting(request):
         getattr(transport, name)(*args)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from glasshouse.base import check_known
-from glasshouse.ops.asked import Asked
 from glasshouse.ops.collective_bytes import send_nothing, send_once
+from glasshouse.ops.collective_requests import CollectiveRequest
 
 REDUCE: dict[str, Callable[..., Any]] = {
     "sum": np.add,
@@ -117,12 +117,14 @@ class Exchange:
             return ""
         return option if self.option == "reduce" else f"{self.option} {option}"
 
-    def request(self, dtype: Any, shape: Any, attrs: dict[Any, Any]) -> Asked:
+    def request(self, dtype: Any, shape: Any, attrs: dict[Any, Any]) -> CollectiveRequest:
         """The request that a call of the card makes, with the attrs that ranks compare."""
         words = [self.words(attrs.get(self.option or ""))]
         words += [f"{axis} {attrs[axis]}" for axis in self.axes if attrs[axis]]
         words += [attrs["group"].label]
-        return Asked(self.name, dtype.name, tuple(shape), ", ".join(filter(None, words)))
+        return CollectiveRequest(
+            self.name, dtype.name, tuple(shape), ", ".join(filter(None, words))
+        )
 
 
 EXCHANGES: dict[str, Exchange] = {}

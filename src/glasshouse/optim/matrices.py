@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from glasshouse.base import OptionError, ShapeError, bfloat16
 from glasshouse.dispatch.value import cast
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.ops.checks import check_integer, check_option
 from glasshouse.ops.elementwise import maximum, sqrt
 from glasshouse.optim.layerwise import length
@@ -177,7 +177,7 @@ def newton_schulz(
     """
     is_tall = x.shape[0] > x.shape[1]
     x = cast(x.mT if is_tall else x, bfloat16)
-    size = cast(length(widened(x)), bfloat16)
+    size = cast(length(widen(x)), bfloat16)
     x = x / at_least(size, eps)
     rows, columns = x.shape
     while steps > 0:
@@ -192,7 +192,7 @@ def steps_at_once(x: Any, coefficients: Any, count: int) -> Any:
     a, b, c = coefficients
     gram, whole = x @ x.mT, None
     for remaining in reversed(range(count)):
-        factor = Factor.of(widened(gram) * b + widened(gram @ gram) * c, a, x.dtype)
+        factor = Factor.of(widen(gram) * b + widen(gram @ gram) * c, a, x.dtype)
         whole = factor if whole is None else factor.after(whole)
         if remaining:
             gram = factor.times(factor.times(gram))
@@ -214,12 +214,12 @@ class Factor(NamedTuple):
 
     def times(self, x: Any) -> Any:
         """This matrix @ x."""
-        return cast(widened(x) * self.share + widened(self.rest @ x), x.dtype)
+        return cast(widen(x) * self.share + widen(self.rest @ x), x.dtype)
 
     def after(self, other: "Factor") -> "Factor":
         """This matrix @ the other one."""
-        mixed = widened(other.rest) * self.share + widened(self.rest) * other.share
-        product = mixed + widened(self.rest @ other.rest)
+        mixed = widen(other.rest) * self.share + widen(self.rest) * other.share
+        product = mixed + widen(self.rest @ other.rest)
         return self.of(product, self.share * other.share, self.rest.dtype)
 
 

@@ -13,7 +13,7 @@ from glasshouse.dispatch.scope import Origin, Scope, origin_of
 from glasshouse.dispatch.watch import Tally, Watcher, ignore_call, kept, tallies
 from glasshouse.ops.collective_start import sent_bytes_of
 from glasshouse.profile.libraries import Observation
-from glasshouse.profile.text import percent, scaled, table
+from glasshouse.profile.text import percent, si_text, table
 
 VIEWS = ("matrix", "all")
 COLUMNS = ("model", "algorithmic", "executed")
@@ -301,15 +301,15 @@ def line(
     model, algorithmic, executed, moved, calls = (
         sum(getattr(r, c) for r in matches) for c in columns
     )
-    by_phase = [scaled(sum(r.executed for r in matches if r.phase == p)) for p in phases]
+    by_phase = [si_text(sum(r.executed for r in matches if r.phase == p)) for p in phases]
     return [
         name,
-        scaled(model),
+        si_text(model),
         percent(model, total),
-        scaled(algorithmic),
-        scaled(executed),
+        si_text(algorithmic),
+        si_text(executed),
         *by_phase,
-        scaled(moved, "B"),
+        si_text(moved, "B"),
         f"{calls:,}",
     ]
 

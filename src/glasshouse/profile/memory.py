@@ -18,7 +18,7 @@ from glasshouse.profile.counter import Sums
 from glasshouse.profile.holders import OTHERS, HeldTensor, kind_of
 from glasshouse.profile.naming import name_of_value
 from glasshouse.profile.record import COMPUTED, MEMORY_KINDS, RecordedRun
-from glasshouse.profile.text import Tabular, milliseconds, percent, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, si_text, table
 from glasshouse.profile.trace import Trace
 
 ALLOC, FREE = MEMORY_KINDS.index("alloc"), MEMORY_KINDS.index("free")
@@ -127,7 +127,7 @@ class MemoryTimeline(Tabular):
         lines = [
             [
                 f"{tag}{' (arena)' * (in_arena and tag != UNUSED)}",
-                scaled(nbytes, "B"),
+                si_text(nbytes, "B"),
                 percent(nbytes, self.peak_bytes),
                 f"{count:,}",
             ]
@@ -138,11 +138,16 @@ class MemoryTimeline(Tabular):
             count = sum(count for _, (_, count) in owners[row_limit:])
             share = percent(others, self.peak_bytes)
             lines.append(
-                [f"others ({len(owners) - row_limit})", scaled(others, "B"), share, f"{count:,}"]
+                [
+                    f"others ({len(owners) - row_limit})",
+                    si_text(others, "B"),
+                    share,
+                    f"{count:,}",
+                ]
             )
         rest = self.peak_bytes - sum(t.nbytes for t in self.tensors)
-        lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
-        kinds = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.kinds().items())
+        lines.append(["rounding", si_text(rest, "B"), percent(rest, self.peak_bytes), ""])
+        kinds = ", ".join(f"{name} {si_text(n, 'B')}" for name, n in self.kinds().items())
         return (
             f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
             f"{kinds}\n" + table(["alive at the peak", "bytes", "%", "tensors"], lines) + "\n"

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from glasshouse.memory import Tag
 from glasshouse.profile.memory import ALLOC, FREE, MemoryTimeline, OutputsOfRuns, ResultsOfCalls
-from glasshouse.profile.text import Tabular, milliseconds, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, si_text, table
 from glasshouse.profile.trace import Trace
 
 MOST = 200  # blocks of a table
@@ -69,7 +69,7 @@ class BlockLives(Tabular, list[Any]):
             [
                 str(b.tag),
                 b.line,
-                scaled(b.nbytes, "B"),
+                si_text(b.nbytes, "B"),
                 milliseconds(b.begin_ns),
                 milliseconds(b.end_ns),
                 b.spec,

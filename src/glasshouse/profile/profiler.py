@@ -16,8 +16,8 @@ from glasshouse.profile.functions import PythonFunctions
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.memory_blocks import MOST, BlockLives
 from glasshouse.profile.operator_tree import OperatorTree
-from glasshouse.profile.own_cost import call_costs
 from glasshouse.profile.record import STEP, EventRecorder, RecordingKind
+from glasshouse.profile.recording_cost import call_costs
 from glasshouse.profile.report import data_of, folded, speedscope, write_report
 from glasshouse.profile.steps.breakdown import Breakdown
 from glasshouse.profile.steps.step_times import InputPipeline, StepTimes

@@ -16,7 +16,7 @@ from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.grouping import groups_of
 from glasshouse.profile.naming import name_of_step
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
-from glasshouse.profile.text import Tabular, milliseconds, percent, scaled, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, si_text, table
 from glasshouse.profile.trace import Share, Trace
 
 
@@ -99,7 +99,7 @@ class EventAverages(Tabular, list[Any]):
                 percent(r.kernel_ns, wall),
                 f"{r.calls:,}",
                 milliseconds(r.kernel_ns_average),
-                *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
+                *([si_text(r.flops), si_text(r.bytes, "B")] * self.flops),
                 *[r.shapes] * self.shapes,
             ]
             for r in shown
@@ -123,7 +123,7 @@ class EventAverages(Tabular, list[Any]):
             percent(kernel, wall),
             f"{sum(r.calls for r in rows):,}",
             "",
-            *([scaled(flops), scaled(moved, "B")] * self.flops),
+            *([si_text(flops), si_text(moved, "B")] * self.flops),
             *[""] * self.shapes,
         ]
 
@@ -270,9 +270,9 @@ class KernelRows(Tabular, list[Any]):
                 milliseconds(r.time_ns),
                 percent(r.time_ns, self.wall_ns),
                 f"{r.runs:,}",
-                scaled(r.flops),
-                scaled(r.flops_per_s),
-                scaled(r.bytes_per_s, "B"),
+                si_text(r.flops),
+                si_text(r.flops_per_s),
+                si_text(r.bytes_per_s, "B"),
             ]
             for r in shown
         ]
@@ -330,10 +330,10 @@ def kernel_table(trace: Trace, row_limit: int = 30) -> str:
             milliseconds(r.time_ns),
             percent(r.time_ns, total),
             f"{r.runs:,}",
-            scaled(r.flops),
-            scaled(r.bytes, "B"),
-            scaled(r.flops_per_s, "FLOP/s"),
-            scaled(r.bytes_per_s, "B/s"),
+            si_text(r.flops),
+            si_text(r.bytes, "B"),
+            si_text(r.flops_per_s, "FLOP/s"),
+            si_text(r.bytes_per_s, "B/s"),
         ]
         for r in rows[:row_limit]
     ]
@@ -366,10 +366,10 @@ def summed(rows: list[KernelRow], total: int) -> list[str]:
         milliseconds(ns),
         percent(ns, total),
         runs,
-        scaled(flops),
-        scaled(moved, "B"),
-        scaled(flops * per_s, "FLOP/s"),
-        scaled(moved * per_s, "B/s"),
+        si_text(flops),
+        si_text(moved, "B"),
+        si_text(flops * per_s, "FLOP/s"),
+        si_text(moved * per_s, "B/s"),
     ]
 
 
@@ -451,7 +451,7 @@ class ModuleTree(Tabular):
         def line(path: str) -> list[str]:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
-            rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
+            rate = si_text(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
             return [
                 "  " * path.count(".") + (path.rpartition(".")[2] or "total"),
                 f"{r.calls:,}",
@@ -459,8 +459,8 @@ class ModuleTree(Tabular):
                 percent(r.kernel_ns, total),
                 *times,
                 milliseconds(r.host_ns),
-                scaled(r.flops),
-                scaled(r.bytes, "B"),
+                si_text(r.flops),
+                si_text(r.bytes, "B"),
                 rate,
             ]
 

@@ -8,7 +8,7 @@ SHORTEST = 16  # least width of a name, as long as cards' are; columns are dropp
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def scaled(value: float, unit: str = "") -> str:
+def si_text(value: float, unit: str = "") -> str:
     """A number with four digits and a prefix: 24.30 G."""
     for size, prefix in UNITS:
         if abs(value) >= size:

@@ -74,7 +74,7 @@ def brought_to(x: "Tensor", axis: int, size: int) -> "Tensor":
     return pad(x, widths=tuple(widths), value=0)
 
 
-def scaled(where: str, x: "Tensor", count: int, norm: str | None, inverse: bool) -> "Tensor":
+def normalize(where: str, x: "Tensor", count: int, norm: str | None, inverse: bool) -> "Tensor":
     """The result of a transform of `count` elements with the factor that `norm` asks for."""
     norm = check_option(where, "norm", norm or "backward", NORMS)
     if norm == "ortho":
@@ -92,7 +92,7 @@ def complex_transform(
     if not axes:
         return x
     y = cards.fft(x, axes=tuple(sorted(axes)), inverse=inverse)
-    return scaled(where, y, math.prod(sizes), norm, inverse)
+    return normalize(where, y, math.prod(sizes), norm, inverse)
 
 
 def of_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> "Tensor":
@@ -107,7 +107,7 @@ def of_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> 
     y = conj(y) if inverse else y
     if axes[:-1]:
         y = cards.fft(y, axes=tuple(sorted(axes[:-1])), inverse=inverse)
-    return scaled(where, y, math.prod(sizes), norm, inverse)
+    return normalize(where, y, math.prod(sizes), norm, inverse)
 
 
 def to_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> "Tensor":
@@ -125,7 +125,7 @@ def to_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> 
     if axes[:-1]:
         x = cards.fft(x, axes=tuple(sorted(axes[:-1])), inverse=inverse)
     y = cards.irfft(x if inverse else conj(x), axis=last, size=size)
-    return scaled(where, y, math.prod(sizes[:-1]) * size, norm, inverse)
+    return normalize(where, y, math.prod(sizes[:-1]) * size, norm, inverse)
 
 
 DTYPES: dict[Any, Any] = {

@@ -9,7 +9,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, compare, max_batch, step
-from glasshouse.analyze.own_source import RUNTIME_BYTES
+from glasshouse.analyze.engine_source import RUNTIME_BYTES
 from glasshouse.base.errors import BackendError, DTypeError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.bench.worker import CASES

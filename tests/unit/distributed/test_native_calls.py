@@ -14,7 +14,7 @@ from glasshouse.base.dtype import float32
 from glasshouse.base.errors import CollectiveError
 from glasshouse.base.flags import flags
 from glasshouse.distributed import spawn
-from glasshouse.ops.asked import Asked
+from glasshouse.ops.collective_requests import CollectiveRequest
 from glasshouse.ops.process import process
 
 LARGE = 700_000  # elements, several slots of the transport
@@ -92,7 +92,7 @@ def test_a_call_that_was_started_before_a_program_comes_first(ranks, in_c):
 
 def call_in_c(count):
     call = SimpleNamespace(name="all_reduce", specs=[Spec((count,), float32)], attrs={})
-    return world().call_in_c(call, Asked("all_reduce", "float32", (count,), "sum"))
+    return world().call_in_c(call, CollectiveRequest("all_reduce", "float32", (count,), "sum"))
 
 
 def started(count):

@@ -12,7 +12,7 @@ MODULES = [
     *(f"glasshouse.profile.{name}" for name in ("profiler", "record", "annotation")),
     *(f"glasshouse.data.{name}" for name in ("loader", "fetch", "dataset")),
     *(f"glasshouse.torch.{name}" for name in ("scopes.passes", "observe.observer")),
-    "glasshouse.torch.observe.told_loaders",
+    "glasshouse.torch.observe.loader_times",
 ]
 
 

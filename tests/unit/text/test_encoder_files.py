@@ -24,7 +24,7 @@ TEXTS = [
 rng = np.random.default_rng(0)
 
 
-def with_prefix(prefix, values):
+def si_text(prefix, values):
     return {f"{prefix}.{name}": x for name, x in values.items()}
 
 
@@ -56,12 +56,12 @@ def word_vocabulary(**more):
     values = {"model": "bert", "tokens": stored, "token_type": [3 if m else 1 for m in is_mark],
               "cls_token_id": 2, "seperator_token_id": 3, "unknown_token_id": 1,
               "padding_token_id": 0, **more}  # fmt: skip
-    return with_prefix("tokenizer.ggml", values), tokenizer
+    return si_text("tokenizer.ggml", values), tokenizer
 
 
 def bert_file(path, state, **more):
     vocabulary, tokenizer = word_vocabulary()
-    metadata = {"general.architecture": "bert", **with_prefix("bert", BERT_SIZES | more)}
+    metadata = {"general.architecture": "bert", **si_text("bert", BERT_SIZES | more)}
     tensors = plain_tensors(models.gguf.BERT_NAMES, state)
     path.write_bytes(files.gguf(metadata | vocabulary, tensors))
     return tokenizer
@@ -128,7 +128,7 @@ def test_a_file_says_that_the_first_state_is_a_texts_vector(tmp_path):
 
 def test_packed_matrices_of_a_bert_give_the_same_states(tmp_path):
     draws = np.random.default_rng(1)
-    metadata = {"general.architecture": "bert", **with_prefix("bert", BERT_SIZES)}
+    metadata = {"general.architecture": "bert", **si_text("bert", BERT_SIZES)}
     tensors = plain_tensors(models.gguf.BERT_NAMES, bert_state())
     for name, (_, shape, _) in tensors.items():
         if len(shape) == 2 and not name.startswith(("position", "token_types")):
@@ -170,7 +170,7 @@ def t5_file(path, state, is_gated, vocabulary=None, **more):
     names = models.gguf.T5_NAMES
     if not is_gated:
         names = {old: new.replace("wi_1", "wi") for old, new in names.items()}
-    metadata = {"general.architecture": "t5", **with_prefix("t5", T5_SIZES | more)}
+    metadata = {"general.architecture": "t5", **si_text("t5", T5_SIZES | more)}
     tensors = plain_tensors(names, state)
     path.write_bytes(files.gguf(metadata | (vocabulary or {}), tensors))
 
@@ -214,7 +214,7 @@ def test_packed_matrices_of_a_t5_give_the_same_scores(tmp_path, is_tied):
         if len(shape) == 2 and "rel_b" not in name:
             tensors[name] = files.random_blocks(draws, "Q8_0", shape)
     tensors["dec.blk.0.cross_attn_rel_b.weight"] = files.plain(np.ones((32, 4)))  # of old files
-    metadata = {"general.architecture": "t5", **with_prefix("t5", T5_SIZES)}
+    metadata = {"general.architecture": "t5", **si_text("t5", T5_SIZES)}
     (tmp_path / "t5.gguf").write_bytes(files.gguf(metadata, tensors))
     packed, unpacked = (gh.load(tmp_path / "t5.gguf", packed=is_packed) for is_packed in (1, 0))
     assert packed.encoder.embed_tokens is packed.decoder.embed_tokens is packed.shared
@@ -251,7 +251,7 @@ def test_pieces_of_a_t5_are_those_of_sentencepiece(tmp_path, sentencepiece):
     config = models.T5Config(vocab_size=36, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4)
     state = models.T5ForConditionalGeneration(config).state_dict()
     del state["lm_head.weight"]
-    t5_file(tmp_path / "t5.gguf", state, False, with_prefix("tokenizer.ggml", values))
+    t5_file(tmp_path / "t5.gguf", state, False, si_text("tokenizer.ggml", values))
     model = gh.load(tmp_path / "t5.gguf")
     for text in TEXTS:
         tokens = model.tokenizer.encode(text).tokens
@@ -270,7 +270,7 @@ def test_damaged_tables_of_characters_are_refused_or_read(sentencepiece):
         bad[draws.integers(0, min(len(bad), len(table) // 2), i % 8)] = draws.integers(0, 256)
         more = values | {"precompiled_charsmap": bad.tolist()}
         with contextlib.suppress(CheckpointError):
-            tokenizer_from_metadata(with_prefix("tokenizer.ggml", more)).encode(TEXTS)
+            tokenizer_from_metadata(si_text("tokenizer.ggml", more)).encode(TEXTS)
 
 
 def test_the_likeliest_pieces_are_taken():
@@ -278,7 +278,7 @@ def test_the_likeliest_pieces_are_taken():
     tokens = ["<pad>", "</s>", "<unk>", "▁", "l", "o", "w", "lo", "ow", "▁l"]
     scores = [0.0, 0.0, 0.0, -4.0, -5.0, -5.0, -5.0, -3.0, -2.0, -2.5]
     values = {"model": "t5", "tokens": tokens, "scores": scores, "token_type": [3, 3, 2] + [1] * 7}
-    loaded = tokenizer_from_metadata(with_prefix("tokenizer.ggml", values))
+    loaded = tokenizer_from_metadata(si_text("tokenizer.ggml", values))
     result = loaded.encode(["low lé", "lo"])
     assert [tokens[i] for i in result.tokens[0]] == ["▁l", "ow", "▁l", "<unk>", "</s>"]
     assert loaded.decode(result.tokens)[1] == "lo"

@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
 from glasshouse.torch.aten import recurrent_operators as recurrent  # noqa: E402
-from glasshouse.torch.backend import while_traced  # noqa: E402
+from glasshouse.torch.backend import trace_hooks  # noqa: E402
 from glasshouse.torch.backend.entry_point import glasshouse  # noqa: E402
 from glasshouse.torch.patches.dynamo import backend_within, callbacks  # noqa: E402
 from glasshouse.torch.patches.names import are_found  # noqa: E402
@@ -308,8 +308,8 @@ def test_layers_are_captured_behind_a_reset():
     for _ in range(3):
         torch._dynamo.reset()
         assert_same(flat(compiled(layer)(x)), flat(layer(x)))
-    count = callback_handler.start_callbacks.count(while_traced.trace_starts)
-    assert count == callback_handler.end_callbacks.count(while_traced.trace_ends) == 1
+    count = callback_handler.start_callbacks.count(trace_hooks.trace_starts)
+    assert count == callback_handler.end_callbacks.count(trace_hooks.trace_ends) == 1
 
 
 def test_loops_that_the_user_has_taken_apart_are():

@@ -159,7 +159,7 @@ def chain_of(analysis: StepAnalysis, paths: list[str], root: str) -> Chain:
     return Chain(stages, around, Stage(rest, 0, sum(ns.values())))
 
 
-def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) -> Chain:
+def extend_chain(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) -> Chain:
     """Add the left-out blocks, for which others stand, to the chain. `plain` lacks them too, and is
     known as a `whole`: memory outside of blocks differs from it as it does from `plain`."""
     stages = {path: short.stages[left_out.get(path, path)] for path in whole.stages}

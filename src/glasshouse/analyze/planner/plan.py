@@ -12,7 +12,7 @@ from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.units import MemoryBudget, parse_budget
 from glasshouse.base.upper_storeys import offered
 from glasshouse.nn.module import Module
-from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.text import milliseconds, percent, si_text, table
 
 MAX_SHOWN = 24  # single values in a plan's table
 SOLVERS = ("auto", "chain", "exact", "min-cut")
@@ -90,7 +90,7 @@ class RematPlan(StepWithinBudget):
 def estimates(blocks: list[RematBlock]) -> list[str]:
     """Bytes and ns that blocks save and take together, as text."""
     saved_bytes = sum(block.saved_bytes for block in blocks)
-    return [scaled(saved_bytes, "B"), milliseconds(sum(block.extra_ns for block in blocks))]
+    return [si_text(saved_bytes, "B"), milliseconds(sum(block.extra_ns for block in blocks))]
 
 
 class Plan(RematPlan, AbstractContextManager[Any]):

@@ -19,7 +19,7 @@ from glasshouse.analyze.planner.blocks import (
     key_of,
     passed_through,
 )
-from glasshouse.analyze.planner.chain import Chain, Option, Stage, chain_of, cheapest, widened
+from glasshouse.analyze.planner.chain import Chain, Option, Stage, chain_of, cheapest, extend_chain
 from glasshouse.analyze.planner.offload import HostLink
 from glasshouse.analyze.planner.step_values import StepValues
 from glasshouse.analyze.step import TrainingStep
@@ -212,7 +212,7 @@ class Planner:
         if left_out:
             with suppress(Exception), forwards_replaced(self.model, left_out, passed_through):
                 short = [self.shortened(way, left_out) for way in ([], *ways)]
-                plain_widened, *chains = [widened(c, short[0], plain, left_out) for c in short]
+                plain_widened, *chains = [extend_chain(c, short[0], plain, left_out) for c in short]
                 pairs = zip(plain_widened.stages.values(), plain.stages.values(), strict=True)
                 if all(stage.is_like(true_stage) for stage, true_stage in pairs):
                     return chains

@@ -11,6 +11,7 @@ from glasshouse.capture.bytecode.instructions import GENERATORS, ExceptionHandle
 from glasshouse.capture.bytecode.native import native
 from glasshouse.capture.bytecode.tracebacks import cut_traceback, set_error_part
 from glasshouse.capture.bytecode.versions import bytecode
+from glasshouse.capture.frames.generator_remainder import error_thrown, going_on
 from glasshouse.capture.frames.iterator_places import (
     choices_from,
     iterator_at,
@@ -19,7 +20,6 @@ from glasshouse.capture.frames.iterator_places import (
     reversed_at,
 )
 from glasshouse.capture.frames.polyfill_natives import PASSES_ON, ended_native, native_of
-from glasshouse.capture.frames.started_generator import error_thrown, going_on
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.plain import is_trusted
 from glasshouse.capture.values.var import NULL, CannotRebuild, Recipe, Var, computed

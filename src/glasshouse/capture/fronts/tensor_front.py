@@ -25,7 +25,7 @@ from glasshouse.ir.node import IRNode
 from glasshouse.tensor import Tensor
 from glasshouse.tensor.detached import DetachedView
 from glasshouse.tensor.standard.creation import asarray
-from glasshouse.tensor.torch_names.made import from_numpy
+from glasshouse.tensor.torch_names.creation import from_numpy
 
 FIXED = tuple("shape dtype ndim size itemsize nbytes spec device requires_grad is_leaf".split())
 FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # of results, by their arguments

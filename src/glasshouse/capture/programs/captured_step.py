@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 from glasshouse import memory
+from glasshouse.analyze.engine_source import OwnSource
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.own_source import OwnSource
 from glasshouse.analyze.planner.blocks import RematBlock, candidates_of, request_of
 from glasshouse.analyze.planner.chain import Chain, Option
 from glasshouse.analyze.planner.plan import RematPlan

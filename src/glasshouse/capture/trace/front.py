@@ -18,9 +18,9 @@ from glasshouse.capture.rules.operators import IN_PLACE, is_in_place
 from glasshouse.capture.rules.subscripts import note_part, note_view, put_back_first
 from glasshouse.capture.trace.call_nodes import describe_call, refuse_functions
 from glasshouse.capture.trace.tracer import CaptureTracer
-from glasshouse.capture.values.held_values import HeldValues
 from glasshouse.capture.values.plain import ARRAY_SCALARS, FUNCTIONS, MISSING, SCALARS
 from glasshouse.capture.values.plain import is_instance as isinstance
+from glasshouse.capture.values.value_queries import ValueQueries
 from glasshouse.capture.values.var import (
     Break,
     Kwargs,
@@ -54,7 +54,7 @@ def converted_input(tracer: "CaptureTracer", var: Var, tensor: Any, convert: Any
     return node
 
 
-class FrontEnd(HeldValues):
+class FrontEnd(ValueQueries):
     """One kind of tensor."""
 
     name = "none"

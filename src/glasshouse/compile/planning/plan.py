@@ -15,14 +15,14 @@ from glasshouse.compile.planning.order import free_early
 from glasshouse.compile.planning.overlap import overlapped
 from glasshouse.compile.planning.plan_memory import (
     APART_BYTES,
-    copies_to_itself,
+    is_no_op_copy,
     place_outputs,
     plan_memory,
     reuse_inputs,
     set_apart,
 )
+from glasshouse.compile.steps.constant_steps import put_constant_steps_first
 from glasshouse.compile.steps.emitted import CKernel
-from glasshouse.compile.steps.kept_steps import kept_steps_first
 from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuffer
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.recompute.recompute import recompute
@@ -57,7 +57,7 @@ class ProgramPlan:
         self.schedule: list[FusedKernel | LoweredStep] = [
             step for step in fuse(self.lowering) if not step.is_empty()
         ]
-        self.schedule, self.kept_steps, self.kept = kept_steps_first(
+        self.schedule, self.kept_steps, self.kept = put_constant_steps_first(
             self.schedule, self.lowering, self.target.stable_inputs
         )
         self.arena_bytes: int = self.place_buffers()
@@ -84,7 +84,7 @@ class ProgramPlan:
             self.apart = set_apart(self.schedule, len(outputs))
             outputs = [x for x in outputs if x.spec.nbytes < APART_BYTES]  # others come late
         nbytes = plan_memory(self.schedule, outputs, self.target.lends_outputs)
-        others = [x for x in self.schedule[self.kept_steps :] if not copies_to_itself(x)]
+        others = [x for x in self.schedule[self.kept_steps :] if not is_no_op_copy(x)]
         self.schedule = [*self.schedule[: self.kept_steps], *others]
         return nbytes
 

@@ -70,7 +70,7 @@ def host_buffers(schedule: list[Step]) -> set[PlannedBuffer]:
     return {b for step in hosts for b in (*step.reads(), *step.writes())}
 
 
-def copies_to_itself(step: Step) -> bool:
+def is_no_op_copy(step: Step) -> bool:
     """Whether a step only copies values to the place where they lie."""
     return isinstance(step, FusedKernel) and all(
         root.expr.op == "load"

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.compile.steps.emitted import CollectiveStep
-from glasshouse.ops.collective_start import Asked, asked_by, complete, start
+from glasshouse.ops.collective_start import CollectiveRequest, asked_by, complete, start
 from glasshouse.ops.process import process
 
 
@@ -20,7 +20,9 @@ class CollectiveSteps:
 
     def __init__(self, steps: dict[int, CollectiveStep]) -> None:
         self.steps = steps
-        self.asked: dict[int, Asked] = {at: asked_by(step.node.call) for at, step in steps.items()}
+        self.asked: dict[int, CollectiveRequest] = {
+            at: asked_by(step.node.call) for at, step in steps.items()
+        }
         self.groups: list[Any]
         self.groups = list(dict.fromkeys(s.node.call.attrs["group"].ranks for s in steps.values()))
         self.bound: list[Any] = [None] * len(self.groups)

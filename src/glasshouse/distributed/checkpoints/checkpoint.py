@@ -21,7 +21,7 @@ import numpy as np
 from glasshouse.base import CheckpointError, flatten, tree_map
 from glasshouse.dispatch.value import Value
 from glasshouse.distributed.checkpoints.boxes import writers_of
-from glasshouse.distributed.checkpoints.held_state import Tensors, model_state, optimizer_state
+from glasshouse.distributed.checkpoints.named_state import Tensors, model_state, optimizer_state
 from glasshouse.distributed.groups.objects import all_gather_object
 from glasshouse.interop.checkpoint import detached, encode
 from glasshouse.interop.safetensors import save_safetensors, sync_folder, to_array, write_whole

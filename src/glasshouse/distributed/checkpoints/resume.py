@@ -18,7 +18,7 @@ from glasshouse.distributed.checkpoints.checkpoint import (
     file_of,
     steps_in,
 )
-from glasshouse.distributed.checkpoints.held_state import (
+from glasshouse.distributed.checkpoints.named_state import (
     model_state,
     parameter_names,
     state_dict_of,

@@ -6,7 +6,7 @@ import numpy as np
 
 from glasshouse.base.errors import CollectiveError
 from glasshouse.distributed.transports.collectives import place_of_call
-from glasshouse.ops.asked import Asked, current
+from glasshouse.ops.collective_requests import CollectiveRequest, current
 from glasshouse.ops.exchange import EXCHANGES
 from glasshouse.ops.process import ProcessGroup
 
@@ -20,10 +20,10 @@ def call_text(name: str, array: np.ndarray, option: Any, group: ProcessGroup) ->
 
 def call_words(name: str, array: np.ndarray, option: Any, group: ProcessGroup) -> str:
     """Name a call of a transport's method for errors: by the user's call."""
-    call = Asked(name, array.dtype.name, array.shape, EXCHANGES[name].words(option))
-    text = str(current.asked or call)
-    if current.asked is not None and current.asked.name != name:
-        text = f"{current.asked}, by {call}"
+    call = CollectiveRequest(name, array.dtype.name, array.shape, EXCHANGES[name].words(option))
+    text = str(current.request or call)
+    if current.request is not None and current.request.name != name:
+        text = f"{current.request}, by {call}"
     return f"{'barrier' if name == 'barrier' else text} of group {group.name}"
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glasshouse.base.errors import check_known, user_line
-from glasshouse.ops.asked import Asked, asking, current
+from glasshouse.ops.collective_requests import CollectiveRequest, current, requesting
 from glasshouse.ops.exchange import EXCHANGES, Exchange
 from glasshouse.ops.process import ProcessGroup
 
@@ -49,7 +49,7 @@ class Request:
     `begin_ns` and `end_ns` bound the work on it."""
 
     place: str
-    asked: Asked | None
+    request: CollectiveRequest | None
     begin_ns: int = 0
     end_ns: int = 0
 
@@ -57,12 +57,12 @@ class Request:
         self.call = call
         self.done: Event = threading.Event()
         self.error: Any = None
-        self.place, self.asked = user_line(), current.asked
+        self.place, self.request = user_line(), current.request
 
     def run(self) -> None:
         under_way.place, self.begin_ns = self.place, perf_counter_ns()
         try:
-            with asking(self.asked):
+            with requesting(self.request):
                 self.call()
         except BaseException as error:  # raised in wait()
             self.error = error
@@ -176,8 +176,8 @@ class Collectives(abc.ABC):
     def exchange_all(self, way: Exchange, source: np.ndarray, out: np.ndarray, option: Any) -> None:
         """Make an exchange the clear way: gather all ranks' data, and take its meaning."""
         parts = np.empty((self.size, *source.shape), source.dtype)
-        request = Asked(way.name, source.dtype.name, source.shape, way.words(option))
-        with asking(current.asked or request):
+        request = CollectiveRequest(way.name, source.dtype.name, source.shape, way.words(option))
+        with requesting(current.request or request):
             self.all_gather(source, parts)
         assert way.meaning is not None  # messages alone have none
         out[...] = way.meaning(parts, self.rank, option)

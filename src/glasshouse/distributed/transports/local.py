@@ -47,9 +47,9 @@ from glasshouse.distributed.transports.native_calls import (
 )
 from glasshouse.distributed.transports.shared_files import SharedFiles
 from glasshouse.distributed.transports.shared_memory import share
-from glasshouse.ops.asked import Asked, current, digest_of
 from glasshouse.ops.collective_bytes import SMALL_BYTES
 from glasshouse.ops.collective_card import packed
+from glasshouse.ops.collective_requests import CollectiveRequest, current, digest_of
 from glasshouse.ops.exchange import REDUCTIONS
 from glasshouse.ops.process import ProcessGroup
 
@@ -135,7 +135,7 @@ class Local(Collectives):
         )
         return is_ours and self.may_work_in_c and (self.last is None or self.last.is_done())
 
-    def call_in_c(self, call: Any, asked: Asked) -> "CallInC | None":
+    def call_in_c(self, call: Any, asked: CollectiveRequest) -> "CallInC | None":
         """Return a call of a card, along its first axis, which a Program makes each time it runs,
         for the user's call `asked`; None for one that the methods make."""
         return CallInC(self, call, asked) if call.name in IN_C else None
@@ -152,7 +152,7 @@ class Local(Collectives):
             return
         if not isinstance(source, np.ndarray) or not source.flags.c_contiguous:
             source = packed(source)
-        asked = current.asked
+        asked = current.request
         digest = digest_of(kind, source.dtype, source.shape, argument, asked)
         with self.calling:
             place, numbers = ctypes.byref(self.direct), (KIND[kind], dtype, argument, source.size)
@@ -186,7 +186,7 @@ class Local(Collectives):
         if not 0 <= peer < self.size or peer == self.rank:
             fix = "Give the number of another rank within the group."
             raise OptionError("send", f"another rank below {self.size}", peer, fix)
-        digest = digest_of("send", array.dtype, array.shape, tag, current.asked)
+        digest = digest_of("send", array.dtype, array.shape, tag, current.request)
         about = dtype, tag, array.size, digest, item_bytes, id(array), peer
         self.library.gh_message(ctypes.byref(call), *about)
         return call
@@ -239,10 +239,10 @@ class Local(Collectives):
 
     # -- waits that get long ---------------------------------------------------------------------
 
-    def text_of(self, header: Header, cause: Asked | tuple[Any, ...]) -> str:
+    def text_of(self, header: Header, cause: CollectiveRequest | tuple[Any, ...]) -> str:
         """Name a call for errors, with the user's line: by the user's call, or the shape."""
         text = str(header)
-        if isinstance(cause, tuple) and not isinstance(cause, Asked):
+        if isinstance(cause, tuple) and not isinstance(cause, CollectiveRequest):
             text = text.replace(f"{header.count} elements", f"shape {cause}")
         elif cause.name == KINDS[header.kind]:
             text = f"{cause}{header.place}"

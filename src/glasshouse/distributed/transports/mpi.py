@@ -34,7 +34,7 @@ from glasshouse.distributed.transports.collectives import (
     place_of_call,
 )
 from glasshouse.distributed.transports.mpi_board import MpiBoard
-from glasshouse.ops.asked import current, digest_of
+from glasshouse.ops.collective_requests import current, digest_of
 from glasshouse.ops.exchange import NARROW, divide, reduced, sent_bytes
 from glasshouse.ops.process import ProcessGroup, process
 
@@ -120,7 +120,7 @@ class Mpi(Collectives):
         where = f"{name} on rank {process.rank}{place_of_call()}"
         got = f"a call of group {self.group.name} that is not done"
         if self.board is not None:
-            suffix = f": {current.asked}" if current.asked else ""
+            suffix = f": {current.request}" if current.request else ""
             report = self.board.report(f"waits in {where} of group {self.group.name}{suffix}")
             got = f"{got} ({report})"
         return CollectiveError(
@@ -136,7 +136,7 @@ class Mpi(Collectives):
         Raises: CollectiveError on all ranks where it is not the same call
         """
         digest, digests = self.digest, self.digests
-        digest[0] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        digest[0] = digest_of(name, array.dtype, array.shape, option, current.request)
         self.finish(name, self.comm.Iallgather(digest, digests), buffers=(digest, digests))
         if (digests != digest[0]).any():
             text = call_text(name, array, option, self.group)
@@ -371,7 +371,7 @@ def end_all_by_error(MPI: Any) -> None:
 
 
 def message_digest(array: np.ndarray, tag: int) -> int:
-    return digest_of("send", array.dtype, array.shape, tag, current.asked)
+    return digest_of("send", array.dtype, array.shape, tag, current.request)
 
 
 def numbers(array: np.ndarray) -> np.ndarray:

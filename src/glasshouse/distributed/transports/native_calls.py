@@ -6,8 +6,8 @@ from typing import Any
 
 from glasshouse.base.dtype import all_dtypes
 from glasshouse.compile.building import toolchain
-from glasshouse.ops.asked import Asked, digest_of
 from glasshouse.ops.collective_card import COLLECTIVES
+from glasshouse.ops.collective_requests import CollectiveRequest, digest_of
 from glasshouse.ops.exchange import EXCHANGES, REDUCTIONS
 
 SOURCES = [toolchain.NATIVE / name for name in ("collectives.c", "started.c")]
@@ -120,10 +120,10 @@ class CallInC:
     """A collective of a Program: C functions start it and wait for it (`functions`, by the part of
     the call that a step is); they take `address`."""
 
-    def __init__(self, transport: Any, call: Any, asked: Asked) -> None:
+    def __init__(self, transport: Any, call: Any, asked: CollectiveRequest) -> None:
         (spec,), attrs = call.specs, call.attrs
         self.transport = transport
-        self.asked = asked
+        self.request = asked
         way = COLLECTIVES[call.name]
         argument = way.number(attrs.get(way.option, way.default))
         dtype, item_bytes = DTYPES[spec.dtype.np]
@@ -147,7 +147,7 @@ class CallInC:
 
     def text(self) -> str:
         """Name of the call for errors."""
-        return self.transport.text_of(self.started.header, self.asked)
+        return self.transport.text_of(self.started.header, self.request)
 
     def finish(self) -> None:
         """Continue with the call to its end.

@@ -21,7 +21,7 @@ from glasshouse.distributed.transports.agreement import (
     in_bytes,
 )
 from glasshouse.distributed.transports.collectives import Collectives
-from glasshouse.ops.asked import Asked, asking, current, digest_of
+from glasshouse.ops.collective_requests import CollectiveRequest, current, digest_of, requesting
 from glasshouse.ops.process import ProcessGroup
 
 SLOT_BYTES = 1 << 20
@@ -76,7 +76,7 @@ class SharedFiles(Collectives):
         Raises: CollectiveError on all ranks where it is not the same call
         """
         digests = self.digests[self.calls % 2]
-        digests[self.rank] = digest_of(name, array.dtype, array.shape, option, current.asked)
+        digests[self.rank] = digest_of(name, array.dtype, array.shape, option, current.request)
         self.calls += 1
         self.meet()
         if (digests != digests[0]).any():
@@ -122,17 +122,17 @@ class SharedFiles(Collectives):
     def send(self, source: Any, to: Any, tag: int = 0) -> None:
         pair = self.pair(self.rank, to)
         before = pair.sent_bytes
-        with asking(current.asked or message_of(source)):
+        with requesting(current.request or message_of(source)):
             pair.broadcast(np.array(source), 0)
         self.sent_bytes += pair.sent_bytes - before
 
     def receive(self, out: Any, source: Any, tag: int = 0) -> None:
-        with asking(current.asked or message_of(out)):
+        with requesting(current.request or message_of(out)):
             self.pair(source, self.rank).broadcast(out, 0)
 
     def subgroup(self, group: Any) -> Any:
         return SharedFiles(group, group.rank, self.folder, self.timeout_s)
 
 
-def message_of(array: np.ndarray) -> Asked:
-    return Asked("message", array.dtype.name, array.shape)
+def message_of(array: np.ndarray) -> CollectiveRequest:
+    return CollectiveRequest("message", array.dtype.name, array.shape)

@@ -198,7 +198,7 @@ class Remaking:
 
     def rewritten(self, stored: set[int]) -> Graph:
         """The new graph; `stored` has the numbers of old nodes that are to have memory."""
-        gone = self.not_there()
+        gone = self.unavailable_in_backward()
         for node in self.nodes:
             remade = gone if is_backward(node) else ()
             inputs = tuple(
@@ -211,7 +211,7 @@ class Remaking:
         self.new.stored = {self.copies[number].number for number in stored}
         return self.new
 
-    def not_there(self) -> set[int]:
+    def unavailable_in_backward(self) -> set[int]:
         """Numbers of what the backward pass does not have: what is dropped, and what is computed
         where it is used, of something dropped."""
         dropped, saved, light = self.choice

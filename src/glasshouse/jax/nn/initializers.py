@@ -93,7 +93,7 @@ def variance_scaling(
     return init
 
 
-def scaled(scale: float, mode: str, distribution: str, about: str) -> Any:
+def variance_initializer(scale: float, mode: str, distribution: str, about: str) -> Any:
     """A function that gives `variance_scaling` with constants."""
 
     def initializer(
@@ -105,12 +105,12 @@ def scaled(scale: float, mode: str, distribution: str, about: str) -> Any:
     return initializer
 
 
-glorot_uniform: Any = scaled(1.0, "fan_avg", "uniform", "Glorot's, uniform")
-glorot_normal: Any = scaled(1.0, "fan_avg", "truncated_normal", "Glorot's, normal")
-lecun_uniform: Any = scaled(1.0, "fan_in", "uniform", "LeCun's, uniform")
-lecun_normal: Any = scaled(1.0, "fan_in", "truncated_normal", "LeCun's, normal")
-he_uniform: Any = scaled(2.0, "fan_in", "uniform", "He's, uniform")
-he_normal: Any = scaled(2.0, "fan_in", "truncated_normal", "He's, normal")
+glorot_uniform: Any = variance_initializer(1.0, "fan_avg", "uniform", "Glorot's, uniform")
+glorot_normal: Any = variance_initializer(1.0, "fan_avg", "truncated_normal", "Glorot's, normal")
+lecun_uniform: Any = variance_initializer(1.0, "fan_in", "uniform", "LeCun's, uniform")
+lecun_normal: Any = variance_initializer(1.0, "fan_in", "truncated_normal", "LeCun's, normal")
+he_uniform: Any = variance_initializer(2.0, "fan_in", "uniform", "He's, uniform")
+he_normal: Any = variance_initializer(2.0, "fan_in", "truncated_normal", "He's, normal")
 xavier_uniform: Any = glorot_uniform
 xavier_normal: Any = glorot_normal
 kaiming_uniform: Any = he_uniform

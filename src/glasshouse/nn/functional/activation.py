@@ -12,7 +12,7 @@ from glasshouse.base import OptionError, ShapeError, check_axis
 from glasshouse.base.dtype import DTypeLike
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability
 from glasshouse.nn.functional.axes import by_axes
 from glasshouse.ops.checks import check_option, check_type
@@ -431,8 +431,8 @@ def gumbel_softmax(
     x = check_floating("gumbel_softmax", logits, "logits")
     if not tau > 0:
         raise OptionError("gumbel_softmax", "a tau above 0", tau, "Raise tau.")
-    noise = random.gumbel(x.shape, dtype=widened(x).dtype)
-    soft = cast(softmax((widened(x) + noise) / tau, dim), x.dtype)
+    noise = random.gumbel(x.shape, dtype=widen(x).dtype)
+    soft = cast(softmax((widen(x) + noise) / tau, dim), x.dtype)
     if not hard:
         return soft
     axis = check_axis("gumbel_softmax", dim, x.ndim)

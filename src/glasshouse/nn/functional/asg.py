@@ -5,7 +5,7 @@ from typing import Any
 from glasshouse.base import ShapeError, bool_
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, cast, full, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import emissions, lengths, sequences, unbatched
 from glasshouse.nn.functional.lattice import (
@@ -54,7 +54,7 @@ def frames_of(x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 def with_transitions(where: str, x: Tensor, transitions: Any) -> tuple[Tensor, Tensor]:
     """(the scores, the transitions (C, C)) in one dtype, float32 at least."""
-    x, classes = widened(x), x.shape[-1]
+    x, classes = widen(x), x.shape[-1]
     transitions = check_floating(where, transitions, "transitions")
     check_like(where, "transitions", transitions, (classes, classes), "Give one for each pair.")
     return x, cast(transitions, x.dtype)

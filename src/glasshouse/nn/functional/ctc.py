@@ -18,7 +18,7 @@ from glasshouse.dispatch.value import (
     full,
     reshape,
 )
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.lattice import NEVER, all_paths, best_path, best_step, labelled
 from glasshouse.nn.functional.loss import reduced
@@ -60,7 +60,7 @@ def ctc_loss(
     check_option("ctc_loss", "reduction", reduction, REDUCTIONS)
     operands = (log_probs, targets, input_lengths, target_lengths)
     x, labels, frames, sizes = with_blanks("ctc_loss", *operands, blank)
-    loss = Alignment.apply(widened(x), labels, frames, sizes, blank)
+    loss = Alignment.apply(widen(x), labels, frames, sizes, blank)
     loss = reduced_by_size(loss, sizes, zero_infinity, reduction, x.dtype)
     return reshape(loss, ()) if as_value(log_probs).ndim == 2 else loss
 
@@ -94,7 +94,7 @@ def ctc_align(
     """
     operands = (log_probs, targets, input_lengths, target_lengths)
     x, labels, frames, sizes = with_blanks("ctc_align", *operands, blank)
-    emitted = emissions("ctc_align", widened(x), labels)
+    emitted = emissions("ctc_align", widen(x), labels)
     t, n, length = emitted.shape
     starts, ends = ends_of(sizes, length)
     begin = full((n, 1), 0, frames.dtype)

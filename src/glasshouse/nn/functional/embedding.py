@@ -5,7 +5,7 @@ from typing import Any
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import ArrayLike, as_value, broadcast_to, cast, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import check_floating, refuse_sparse
 from glasshouse.nn.functional.linear import embedding
 from glasshouse.ops.checks import check_integers, check_option
@@ -59,7 +59,7 @@ def embedding_bag(
     valid = bags >= 0
     if padding_idx is not None:
         valid = valid & (index != padding_idx % as_value(weight).shape[0])
-    dtype, rows = rows.dtype, widened(rows)
+    dtype, rows = rows.dtype, widen(rows)
     if per_sample_weights is not None:
         rows = rows * reshape(sample_weights(where, per_sample_weights, input), (index.size, 1))
     valid = reshape(valid, (index.size, 1))

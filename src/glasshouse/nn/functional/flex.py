@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, bool_, int32, int64
 from glasshouse.dispatch.value import ArrayLike, Value, as_value, broadcast_to, cast, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import (
     check_divides,
     check_floating,
@@ -70,10 +70,10 @@ def attend_block(
     Shapes: q (B, H, L, E), k (B, H, S, E), v (B, H, S, D), allowed None or broadcasting to
         (B, H, L, S) -> (B, H, L, D), (B, H, L).
     """
-    scores = widened(matmul(q, matrix_transpose(k)))  # (B, H, L, S)
+    scores = widen(matmul(q, matrix_transpose(k)))  # (B, H, L, S)
     if score_mod is not None:
         scores = check_result("score_mod", score_mod(scores, *at), scores.shape)
-        scores = widened(scores)
+        scores = widen(scores)
     if allowed is not None:
         scores = choose(allowed, scores, -math.inf)
     top = reduce.max(scores, axis=-1, keepdims=True).detach()

@@ -7,7 +7,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.value import full as filled
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
 from glasshouse.nn.functional.activation import log_softmax, sigmoid
 from glasshouse.nn.functional.linear import linear, one_hot
@@ -174,7 +174,7 @@ def focal_loss(
     check_focus(where, gamma)
     axis = class_axis(where, x)
     weight = check_class_weight(where, weight, x.shape[axis])
-    scores = log_softmax(widened(x), dim=axis)
+    scores = log_softmax(widen(x), dim=axis)
     picked, index, counts = pick_classes(where, scores, axis, target, ignore_index)
     loss = -picked * power(1 - exp(picked), gamma)
     return narrowed(reduced_by_class(loss, index, counts, weight, reduction), x)
@@ -218,7 +218,7 @@ def dice_loss(input: Tensor, target: Tensor, smooth: float = 1.0, reduction: str
     if target.shape != x.shape:
         expected = f"a target of {x.shape}, or of classes {(x.shape[0], *x.shape[2:])}"
         raise ShapeError(where, expected, target.shape, "Reshape the target.")
-    wide, target = widened(x), cast(target, widened(x).dtype)
+    wide, target = widen(x), cast(target, widen(x).dtype)
     over = tuple(range(2, x.ndim))
     both, either = (reduce.sum(v, axis=over) if over else v for v in (wide * target, wide + target))
     loss = 1 - (2 * both + smooth) / (either + smooth)

@@ -8,7 +8,7 @@ import numpy as np
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, broadcast_values, cast, full, reshape
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed
 from glasshouse.nn.functional.activation import exact_softplus
 from glasshouse.ops.checks import check_like, check_option
@@ -173,8 +173,8 @@ def entropy_of_two(
 def bounded_log(x: Tensor) -> Tensor:
     """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and slope
     that PyTorch sets. The logarithm itself never sees a 0."""
-    low = x < float(np.finfo(widened(x).dtype.np).tiny)
-    return choose(low, cast(widened(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
+    low = x < float(np.finfo(widen(x).dtype.np).tiny)
+    return choose(low, cast(widen(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
 
 
 @composed
@@ -290,7 +290,7 @@ def nll_loss(
     axis = class_axis("nll_loss", x)
     weight = check_class_weight("nll_loss", weight, x.shape[axis])
     picked, index, counts = pick_classes("nll_loss", x, axis, target, ignore_index)
-    return cast(reduced_by_class(-widened(picked), index, counts, weight, reduction), x.dtype)
+    return cast(reduced_by_class(-widen(picked), index, counts, weight, reduction), x.dtype)
 
 
 def reduced_by_class(
@@ -333,7 +333,7 @@ def cross_entropy(
         raise OptionError(where, "label_smoothing in [0, 1]", label_smoothing, "Change it.")
     axis = class_axis(where, x)
     weight = check_class_weight(where, weight, x.shape[axis])
-    z = shifted(widened(x), axis)
+    z = shifted(widen(x), axis)
     lse = log(reduce.sum(exp(z), axis=axis))
     if target.shape == x.shape and target.dtype.is_floating:
         loss = soft_cross_entropy(z, lse, axis, target, weight, label_smoothing)

@@ -8,7 +8,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import broadcast_values, cast, full, reshape
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.pool import sum_windows
 from glasshouse.ops.checks import check_like
@@ -36,8 +36,8 @@ def by_batch(
     if x.size <= x.shape[1]:
         fix = "Use a larger batch, or eval()."
         raise ShapeError(where, "more than 1 value per channel while training", x.shape, fix)
-    mean, centred, var = moments(widened(x), (0, *range(2, x.ndim)))
-    return scaled(x, centred, var, weight, bias, eps), mean, var
+    mean, centred, var = moments(widen(x), (0, *range(2, x.ndim)))
+    return apply_scale(x, centred, var, weight, bias, eps), mean, var
 
 
 @composed
@@ -53,9 +53,9 @@ def by_running(
     x = check_channels(
         where, input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
-    wide = widened(x)
+    wide = widen(x)
     centred = wide - along_channels(running_mean, wide)
-    return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
+    return apply_scale(x, centred, along_channels(running_var, wide), weight, bias, eps)
 
 
 def check_channels(
@@ -71,7 +71,7 @@ def check_channels(
     return x
 
 
-def scaled(
+def apply_scale(
     x: Tensor, centred: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Tensor:
     """centred / √(var + eps) · weight + bias, in the dtype of x."""
@@ -125,7 +125,7 @@ def batch_norm_of_ranks(
     group: Any,
 ) -> Any:
     """`batch_norm` in training by the statistics of the batches of all ranks of a group."""
-    axes, wide = (0, *range(2, x.ndim)), widened(x)
+    axes, wide = (0, *range(2, x.ndim)), widen(x)
     rank_count = full((1,), x.size // x.shape[1], wide.dtype)
     total = total_of(concatenate(reduce.sum(wide, axis=axes), rank_count, axis=0), group)
     count = total[-1:]
@@ -134,7 +134,7 @@ def batch_norm_of_ranks(
     var = total_of(reduce.sum(centred * centred, axis=axes), group) / count
     unbiased = var * (count / (count - 1))
     update_running(running_mean, running_var, mean, unbiased, None, momentum)
-    return scaled(x, centred, along_channels(var, wide), weight, bias, eps)
+    return apply_scale(x, centred, along_channels(var, wide), weight, bias, eps)
 
 
 def along_channels(value: Tensor, x: Tensor) -> Tensor:
@@ -199,7 +199,7 @@ def instance_norm(
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
         fix = "Use a larger input."
         raise ShapeError(_where, "more than 1 spatial element in (N, C, ...)", x.shape, fix)
-    mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
+    mean, centred, var = moments(widen(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
     return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
@@ -228,7 +228,7 @@ def layer_norm(
     Source: Ba et al. 2016, arXiv:1607.06450, eq. 4.
     """
     x, axes = trailing_axes(_where, input, normalized_shape, weight, bias)
-    _, centred, var = moments(widened(x), axes)
+    _, centred, var = moments(widen(x), axes)
     y = centred * (1 / sqrt(var + eps))
     y = y if weight is None else y * cast(weight, y.dtype)
     return cast(y if bias is None else y + cast(bias, y.dtype), x.dtype)
@@ -263,7 +263,7 @@ def rms_norm(
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
     x, axes = trailing_axes(_where, input, normalized_shape, weight)
-    wide = widened(x)
+    wide = widen(x)
     eps = finfo(wide.dtype).eps if eps is None else eps
     y = wide * (1 / sqrt(reduce.mean(wide * wide, axis=axes, keepdims=True) + eps))
     return cast(y if weight is None else y * cast(weight, y.dtype), x.dtype)
@@ -288,7 +288,7 @@ def group_norm(
     x = check_channels(_where, input, "num_channels", weight=weight, bias=bias)
     check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
     rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
-    _, centred, var = moments(reshape(widened(x), rows), (2,))
+    _, centred, var = moments(reshape(widen(x), rows), (2,))
     y = reshape(centred * (1 / sqrt(var + eps)), x.shape)
     return cast(affine_channels(y, weight, bias), x.dtype)
 
@@ -380,7 +380,7 @@ def by_neighbours(
     check_positive(where, size=size)
     if x.ndim < 3:
         raise ShapeError(where, "an input (N, C, ...) of 3 axes or more", x.shape, "Add an axis.")
-    wide = widened(x)
+    wide = widen(x)
     widths = ((0, 0, 0), (*sides, 0)) + ((0, 0, 0),) * (x.ndim - 2)
     squares = pad(wide * wide, widths=widths, value=0.0)
     total = sum_windows(squares, 1, sum(sides) + 1, 1)

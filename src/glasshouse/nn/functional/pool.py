@@ -13,7 +13,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, broadcast_to, cast, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import check_number, int_tuple
 from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.nn.functional.conv import check_extent
@@ -148,7 +148,7 @@ def avg_pool(
     if divisor_override == 0:
         raise OptionError(where, "a divisor_override other than 0", "0", "Change it.")
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, (1,) * n, ceil_mode)
-    total = grow(widened(x), widths, 0.0)
+    total = grow(widen(x), widths, 0.0)
     for axis, k, s in zip(range(x.ndim - n, x.ndim), kernel, stride, strict=True):
         total = sum_windows(total, axis, k, s)
     if divisor_override is not None:
@@ -224,7 +224,7 @@ def adaptive_avg_pool(
     Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size).
     """
     x, sizes = adaptive_operands(where, n, input, output_size)
-    y, count = widened(x), 1
+    y, count = widen(x), 1
     for axis, size in enumerate(sizes, x.ndim - n):
         y, count = sum_bins(y, axis, size), count * bin_counts(x, axis, size)
     return cast(y / count, x.dtype)
@@ -268,7 +268,7 @@ def bin_counts(x: Tensor, axis: int, count: int) -> Any:
     counts = [len(b) for b in bins(x.shape[axis], count)]
     if len(set(counts)) == 1:
         return counts[0]
-    return reshape(as_value(counts, widened(x).dtype), (count,) + (1,) * (x.ndim - axis - 1))
+    return reshape(as_value(counts, widen(x).dtype), (count,) + (1,) * (x.ndim - axis - 1))
 
 
 def adaptive_max_pool(

@@ -13,7 +13,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import adopt, as_value, broadcast_to, cast, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import check_floating, int_tuple
 from glasshouse.nn.functional.pool import adaptive_avg_pool
 from glasshouse.ops.checks import check_option
@@ -149,7 +149,7 @@ def resize(
     order = list(enumerate(axes, first))
     if prod(sizes) > prod(x.shape[first:]):
         order.reverse()  # the last axis first while there is little to read, rows of them later
-    y = x if mode in NEAREST else widened(x)
+    y = x if mode in NEAREST else widen(x)
     for place, axis in order:
         if mode in NEAREST:
             y = taken_along(y, place, axis, nearest_places(axis, mode, len(axes)))

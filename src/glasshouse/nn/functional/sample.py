@@ -9,7 +9,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, cast, full, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.axes import AXES
 from glasshouse.ops.checks import check_option
@@ -64,9 +64,7 @@ def grid_sample(
         expected = "mode 'bilinear' or 'nearest' for volumes"
         fix = "Change the mode."
         raise OptionError(where, expected, f"mode 'bicubic' and input {x.shape}", fix)
-    return cast(
-        sampled(widened(x), widened(grid), mode, padding_mode, bool(align_corners)), x.dtype
-    )
+    return cast(sampled(widen(x), widen(grid), mode, padding_mode, bool(align_corners)), x.dtype)
 
 
 def sampled(x: Tensor, grid: Tensor, mode: str, outside: str, align_corners: bool) -> Tensor:
@@ -209,7 +207,7 @@ def affine_grid(theta: Tensor, size: tuple[int, ...], align_corners: Any = None)
     if theta.shape != (sizes[0], n, n + 1):
         expected = f"a theta {(sizes[0], n, n + 1)} for size {sizes}"
         raise ShapeError(where, expected, theta.shape, "Give an affine map for each image.")
-    wide = widened(theta)
+    wide = widen(theta)
     coordinates = []
     for i in range(n):  # x, y, …: from the last axis on
         at = as_value(from_edge_to_edge(sizes[-1 - i], align_corners), wide.dtype)

@@ -5,7 +5,7 @@ from typing import Any
 from glasshouse.base import DTypeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import as_value, broadcast_to, cast, full, reshape
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.checks import REDUCTIONS, check_floating
 from glasshouse.nn.functional.ctc import lengths
 from glasshouse.nn.functional.lattice import NEVER, over_time
@@ -54,7 +54,7 @@ def rnnt_loss(
         raise DTypeError(where, "integer targets", y.dtype.name, "Convert with .long().")
     frames = lengths(where, "logit_lengths", logit_lengths, (n,), t)
     sizes = lengths(where, "target_lengths", target_lengths, (n,), places - 1)
-    silent, spoken = steps(where, widened(x), cast(y, int64), sizes, blank, fused_log_softmax)
+    silent, spoken = steps(where, widen(x), cast(y, int64), sizes, blank, fused_log_softmax)
     reached = diagonals(silent, spoken)  # (T + U, N, U + 1)
     at = arange(reached.shape[0])
     diagonal = reshape(at, (at.size, 1, 1)) == reshape(frames + sizes - 1, (n, 1))

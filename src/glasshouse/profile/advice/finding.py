@@ -4,7 +4,7 @@ import linecache
 from typing import Any, NamedTuple
 
 from glasshouse.profile.advice.evidence import short
-from glasshouse.profile.text import milliseconds, scaled
+from glasshouse.profile.text import milliseconds, si_text
 
 
 class Advice(NamedTuple):
@@ -50,7 +50,7 @@ class Advice(NamedTuple):
         """The gain to expect."""
         if self.memory_bytes and self.memory_bytes * self.step_ns > self.gain_ns * self.peak_bytes:
             share = self.memory_bytes / self.peak_bytes
-            return f"{scaled(self.memory_bytes, 'B')} less memory, {share:.0%} of the peak"
+            return f"{si_text(self.memory_bytes, 'B')} less memory, {share:.0%} of the peak"
         if self.peak_bytes and not self.gain_ns:
             return "less memory, but how much is not known"
         at_most = "at most " if self.is_bound else ""

@@ -17,7 +17,7 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.profile.advice.evidence import CallGroup, Evidence
 from glasshouse.profile.advice.finding import Advice
 from glasshouse.profile.advice.host import TINY_NS
-from glasshouse.profile.text import milliseconds, scaled
+from glasshouse.profile.text import milliseconds, si_text
 
 BLOCK = 16  # channels that kernels take at once: float32 in a register of 512 bits
 FEWEST = 4  # channels of images, which have their own kernels
@@ -315,7 +315,8 @@ def unfused(e: Evidence) -> Iterator[Advice]:
         gain,
         "Each reads its operands from memory and writes its result there, for one operation.",
         f"Capture them: {e.how_to_capture}, makes one kernel of such a chain.",
-        f"{scaled(moved, 'B')} moved now, {scaled(needed, 'B')} by fused kernels, of {e.ms(cost)}",
+        f"{si_text(moved, 'B')} moved now, {si_text(needed, 'B')} by fused kernels, "
+        f"of {e.ms(cost)}",
         e.wall_ns,
     )
 

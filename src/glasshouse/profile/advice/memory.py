@@ -7,7 +7,7 @@ from glasshouse.profile.advice.finding import Advice
 from glasshouse.profile.advice.kernels import largest
 from glasshouse.profile.holders import OTHERS
 from glasshouse.profile.memory import MemoryTimeline
-from glasshouse.profile.text import scaled
+from glasshouse.profile.text import si_text
 
 LISTS = ("aten::_foreach", "aten::_fused")  # operators on all weights at once
 NEAR = 0.9  # of the limit of memory: the next larger step may fail
@@ -91,8 +91,8 @@ def unused_tape(e: Evidence) -> Iterator[Advice]:
         0,
         "What a backward pass would read is kept until the result goes.",
         "Evaluate under gh.no_grad() or torch.no_grad() (torch.inference_mode()).",
-        f"{scaled(kept_bytes, 'B')} of results a step are kept beside the two largest, of a peak "
-        f"of {scaled(peak, 'B')}",
+        f"{si_text(kept_bytes, 'B')} of results a step are kept beside the two largest, of a peak "
+        f"of {si_text(peak, 'B')}",
         e.wall_ns,
         min(kept_bytes, peak),
         max(1, peak),
@@ -115,15 +115,15 @@ def memory_near_limit(e: Evidence) -> Iterator[Advice]:
     freed = max(0, forward_bytes // 2 - adding)
     yield Advice(
         "memory near its limit",
-        f"{scaled(timeline.peak_bytes, 'B')} at the peak of {scaled(limit, 'B')} allowed, the "
+        f"{si_text(timeline.peak_bytes, 'B')} at the peak of {si_text(limit, 'B')} allowed, the "
         f"largest part {timeline.tensors[0].tag}",
         "",
         0,
         0,
         "The next larger step fails, and near the limit memory is given back and taken again.",
         SMALLER_BATCHES if freed else LESS_STATE,
-        f"half of the {scaled(forward_bytes, 'B')} that the forward pass keeps"
-        + (f", less {scaled(adding, 'B')} for sums of gradients" if adding else "")
+        f"half of the {si_text(forward_bytes, 'B')} that the forward pass keeps"
+        + (f", less {si_text(adding, 'B')} for sums of gradients" if adding else "")
         if freed
         else "most of the peak does not grow with the batch",
         e.wall_ns,

@@ -9,7 +9,7 @@ from glasshouse.base import DTypeError, as_dtype, bool_, float64, inexact_dtype,
 from glasshouse.base.dtype import DTypeLike, uint8, uint16, uint32, uint64
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import SCALARS, ArrayLike, Value, as_value, cast, full
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where
@@ -31,7 +31,7 @@ __all__ = ["add", "addcdiv", "addcmul", "bitwise_not", "clamp_max", "clamp_min",
            "sub", "subtract", "view_as_complex", "view_as_real", "xlogy"]  # fmt: skip
 
 
-def scaled(other: Any, alpha: Any) -> Any:
+def multiply_by(other: Any, alpha: Any) -> Any:
     if type(alpha) is int and alpha == 1:
         return other
     if isinstance(other, Value) and other.dtype.is_bool and type(alpha) is not float:
@@ -51,7 +51,7 @@ def add(x: ArrayLike, other: ArrayLike, *, alpha: Any = 1) -> "Tensor":
         >>> add(as_value([1, 2]), 3).tolist()
         [4, 5]
     """
-    return elementwise.add(x, scaled(other, alpha))
+    return elementwise.add(x, multiply_by(other, alpha))
 
 
 @composed
@@ -64,7 +64,7 @@ def sub(x: ArrayLike, other: ArrayLike, *, alpha: Any = 1) -> Any:
         >>> sub(as_value([3, 4]), 1, alpha=2).tolist()
         [1, 2]
     """
-    return elementwise.subtract(x, scaled(other, alpha))
+    return elementwise.subtract(x, multiply_by(other, alpha))
 
 
 subtract = sub
@@ -76,7 +76,7 @@ def rsub(x: Any, other: Any, *, alpha: int = 1) -> Any:
     Raises: DTypeError for booleans, ShapeError if the shapes do not broadcast.
     Source: PyTorch.
     """
-    return elementwise.subtract(other, scaled(x, alpha))
+    return elementwise.subtract(other, multiply_by(x, alpha))
 
 
 @composed
@@ -212,7 +212,7 @@ def where_near(weight: Any, near: "Tensor", far: "Tensor") -> "Tensor":
 def with_quotient(name: str, combine: Any, about: str) -> Any:
     def function(x, tensor1, tensor2, *, value=1):
         x, a, b = (as_value(v, where=name) for v in (x, tensor1, tensor2))
-        return x + scaled(combine(a, b), value)
+        return x + multiply_by(combine(a, b), value)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{about}\n\nShapes: all broadcast.\nSource: PyTorch."
@@ -368,7 +368,7 @@ def complex(real: Any, imag: Any) -> Any:
         >>> complex(as_value([1.0]), as_value([2.0])).tolist()
         [(1+2j)]
     """
-    real, imag = map(widened, inexact("complex", real, imag))
+    real, imag = map(widen, inexact("complex", real, imag))
     elementwise.check_real("complex", real, imag)
     return join(real, imag)
 
@@ -379,7 +379,7 @@ def polar(abs: ArrayLike, angle: ArrayLike) -> Any:
     Raises: DTypeError unless both are real.
     Source: PyTorch.
     """
-    length, angle = map(widened, inexact("polar", abs, angle))
+    length, angle = map(widen, inexact("polar", abs, angle))
     return complex(length * cards.cos(angle), length * cards.sin(angle))
 
 

@@ -134,13 +134,13 @@ def hypot(x: Any, y: Any) -> "Tensor":
     return choose(infinite, math.inf, large * cards.sqrt(1 + ratio * ratio))
 
 
-def scaled(factor: float) -> Any:
+def multiplier(factor: float) -> Any:
     """The function z · factor, by parts, so that infinities stay clean."""
     return by_parts(lambda part: part * factor)
 
 
 def complex_log(base: float) -> Any:
-    divide = scaled(1 / math.log(base))
+    divide = multiplier(1 / math.log(base))
     return lambda z: divide(cards.log(z))
 
 

@@ -23,7 +23,7 @@ from glasshouse.dispatch.value import (
     full,
     match,
 )
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare
 from glasshouse.ops import elementwise as cards
@@ -187,7 +187,7 @@ rsqrt: Unary = same(
     "rsqrt", lambda x: 1 / cards.sqrt(x), "One over the square root of x.", "4.0", "0.5")
 expm1: Unary = unary("expm1", cards.expm1, elementary.complex_expm1, "exp(x) - 1, accurate near 0.")
 exp2: Unary = unary("exp2", lambda x: full(x.shape, 2, x.dtype) ** x,
-                    lambda z: cards.exp(elementary.scaled(math.log(2))(z)), "2 to the power x.",
+                    lambda z: cards.exp(elementary.multiplier(math.log(2))(z)), "2 to the power x.",
                     "3.0", "8.0")
 log1p: Unary = unary("log1p", cards.log1p, elementary.complex_log1p,
                      "log(1 + x), accurate near 0; NaN for real x below -1.")
@@ -249,7 +249,7 @@ def round(x: ArrayLike, /, decimals: int = 0) -> "Tensor":
         return rint(x)
     x = as_value(x, where="round")
     scale = 10.0 ** operator.index(decimals)
-    return cast(rint(widened(x) * scale) / scale, x.dtype)
+    return cast(rint(widen(x) * scale) / scale, x.dtype)
 
 
 def truth(x: "Tensor") -> "Tensor":

@@ -185,7 +185,7 @@ def argmin(
     return position(reductions.argmin, "argmin", x, axis, keepdims)
 
 
-def widened(where: str, x: ArrayLike) -> "tuple[Tensor, Any]":
+def widen_argument(where: str, x: ArrayLike) -> "tuple[Tensor, Any]":
     """(x in the dtype that sums are carried in, the dtype of the result)."""
     x = as_value(x, where=where)
     dtype = inexact_dtype(x.dtype)
@@ -195,7 +195,7 @@ def widened(where: str, x: ArrayLike) -> "tuple[Tensor, Any]":
 @reduction(FLOATING, "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")
 def mean(x: "Tensor", /, axis: Any = None, keepdims: bool = False) -> "Tensor":
     """The arithmetic mean over axes, sum(x) / n; NaN over none."""
-    x, dtype = widened("mean", x)
+    x, dtype = widen_argument("mean", x)
     axes = check_axes("mean", axis, x.ndim)
     total = reduced(reductions.sum_, "mean", x, axes, keepdims)
     count = math.prod(x.shape[i] for i in axes)
@@ -208,7 +208,7 @@ def var(
     x: "Tensor", /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> "Tensor":
     """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0."""
-    x, dtype = widened("var", x)
+    x, dtype = widen_argument("var", x)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
     squares = away * away
@@ -226,7 +226,7 @@ def std(
     x: "Tensor", /, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False
 ) -> "Tensor":
     """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0."""
-    x, dtype = widened("std", x)
+    x, dtype = widen_argument("std", x)
     spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
     flat = spread == 0
     return cast(choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread))), real_dtype(dtype))
@@ -245,7 +245,7 @@ def logsumexp(x: "Tensor", /, axis: Any = None, keepdims: bool = False) -> "Tens
         >>> logsumexp([1000.0, 1000.0]).tolist()
         1000.6931762695312
     """
-    x, dtype = widened("logsumexp", x)
+    x, dtype = widen_argument("logsumexp", x)
     elementwise.check_real("logsumexp", x)
     axes = check_axes("logsumexp", axis, x.ndim)
     shape = kept_shape(x.shape, axes)

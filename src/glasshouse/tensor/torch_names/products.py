@@ -14,7 +14,7 @@ from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
 from glasshouse.tensor import linalg
 from glasshouse.tensor.standard import contract, elementwise, reduce
-from glasshouse.tensor.standard.arithmetic import scaled
+from glasshouse.tensor.standard.arithmetic import multiply_by
 from glasshouse.tensor.standard.manipulate import expand_dims
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def added(name: str, multiply: Any, about: str, shapes: str) -> Any:
     """beta · x + alpha · a product; with beta = 0, x is not read."""
 
     def function(x, a, b, *, beta=1, alpha=1):
-        multiplied = scaled(multiply(a, b), alpha)
+        multiplied = multiply_by(multiply(a, b), alpha)
         return (
             multiplied
             if type(beta) is int and beta == 0
-            else scaled(as_value(x), beta) + multiplied
+            else multiply_by(as_value(x), beta) + multiplied
         )
 
     function.__name__ = function.__qualname__ = name

@@ -35,7 +35,7 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.create import iota
 from glasshouse.ops.movement import section
 from glasshouse.tensor.standard import index as indexing
-from glasshouse.tensor.standard.arithmetic import scaled
+from glasshouse.tensor.standard.arithmetic import multiply_by
 from glasshouse.tensor.standard.index import contents, explained, places_in
 from glasshouse.tensor.torch_names.arrange import diagonal_places
 from glasshouse.tensor.torch_names.joining import strided_places
@@ -302,7 +302,7 @@ def index_add(x: ArrayLike, axis: int, index: Any, source: ArrayLike, *, alpha: 
         >>> index_add(as_value([0, 0]), 0, as_value([1, 1]), as_value([2, 3])).tolist()
         [0, 5]
     """
-    source = cast(scaled(as_value(source), alpha), as_value(x).dtype)
+    source = cast(multiply_by(as_value(source), alpha), as_value(x).dtype)
     return written_slices("index_add", cards.scatter_add, x, axis, index, source)
 
 

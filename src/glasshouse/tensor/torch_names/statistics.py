@@ -11,7 +11,7 @@ from glasshouse.dispatch import value as values
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.spelling import meanings
 from glasshouse.dispatch.value import ArrayLike
-from glasshouse.dispatch.wide import rounded_once, widened
+from glasshouse.dispatch.wide import rounded_once, widen
 from glasshouse.ops import reduce as reductions
 from glasshouse.ops import sort as sorting
 from glasshouse.ops.checks import check_option
@@ -214,7 +214,7 @@ def quantiles(
     x = as_value(x, where=where_)
     if not x.dtype.is_floating:
         raise DTypeError(where_, "floating values", x.dtype.name, "Cast them.")
-    dtype, x = x.dtype, widened(x)  # whose ranks are counted, and need more digits than 16 bits
+    dtype, x = x.dtype, widen(x)  # whose ranks are counted, and need more digits than 16 bits
     q = cast(as_value(q, where=where_), x.dtype)
     if q.ndim > 1:
         raise ShapeError(where_, "q of one axis at most", q.shape, "Flatten it.")

@@ -123,7 +123,7 @@ def load_weights(model: TextModel, weights: Mapping[str, Any], skip: Sequence[st
     tensors = [*model.named_parameters(remove_duplicate=False)]
     tensors += model.named_buffers(remove_duplicate=False)
     own = {name: id(tensor) for name, tensor in tensors}
-    weights = with_prefix(weights, own, model.base_name)
+    weights = si_text(weights, own, model.base_name)
     values = {identity: weights[name] for name, identity in own.items() if name in weights}
     weights |= {name: values[identity] for name, identity in own.items() if identity in values}
     free = (*COMPUTED, *skip)
@@ -137,7 +137,7 @@ def load_weights(model: TextModel, weights: Mapping[str, Any], skip: Sequence[st
     model.load_state_dict({n: x for n, x in weights.items() if n in own}, strict=False)
 
 
-def with_prefix(weights: dict[str, Any], own: Mapping[str, Any], base: str | None) -> Any:
+def si_text(weights: dict[str, Any], own: Mapping[str, Any], base: str | None) -> Any:
     """The weights under the model's names: those of a model without a head for one that has one, or
     the other way round."""
     if not any(name in own for name in weights):

@@ -14,7 +14,7 @@ from glasshouse.base import having
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import path_of
-from glasshouse.torch.ahead.remembered_results import RememberedResults
+from glasshouse.torch.ahead.result_cache import RememberedResults
 from glasshouse.torch.observe.operator_cost import tensors_in
 from glasshouse.torch.patches.fakes import (
     DataDependentOutput,

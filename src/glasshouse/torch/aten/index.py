@@ -7,7 +7,7 @@ import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.base.shape import Shape
 from glasshouse.dispatch import Value, cast, full, primitives
-from glasshouse.dispatch.wide import widened as wide
+from glasshouse.dispatch.wide import widen as wide
 from glasshouse.ops.index import gather_along
 from glasshouse.ops.movement import permute
 from glasshouse.tensor import Tensor

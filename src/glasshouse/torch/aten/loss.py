@@ -6,7 +6,7 @@ import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import cast, full
-from glasshouse.dispatch.wide import widened as wide
+from glasshouse.dispatch.wide import widen as wide
 from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.index import gather, rows_of
 from glasshouse.torch.aten.shape import reshape

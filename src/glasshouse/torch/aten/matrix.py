@@ -11,7 +11,7 @@ import numpy as np
 import glasshouse as gh
 from glasshouse.base import as_dtype, having
 from glasshouse.dispatch import Value, cast, full, primitives, state
-from glasshouse.dispatch.wide import widened as wide
+from glasshouse.dispatch.wide import widen as wide
 from glasshouse.nn.functional.blocks import blocks_of, by_rows, rows_of_mask
 from glasshouse.ops.contract import matmul
 from glasshouse.tensor import Tensor

@@ -12,11 +12,11 @@ import torch
 import glasshouse as gh
 from glasshouse.base import as_dtype
 from glasshouse.dispatch.value import Value, cast, full
-from glasshouse.dispatch.wide import widened as wide
+from glasshouse.dispatch.wide import widen as wide
 from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import reshape
 from glasshouse.torch.aten.table import aten
-from glasshouse.torch.tensors.dtypes import widened as widened_tensor
+from glasshouse.torch.tensors.dtypes import widen_tensor
 
 FLOAT64 = as_dtype("float64")  # for statistics of a channel, as in eager
 
@@ -33,7 +33,7 @@ TENSORS = SimpleNamespace(
     mean=mean_of_tensor,
     reshape=torch.reshape,
     rsqrt=torch.rsqrt,
-    wide=widened_tensor,
+    wide=widen_tensor,
     float64=torch.float64,
 )
 
@@ -69,7 +69,7 @@ def scale_of(var: Tensor, eps: float, by: Any = VALUES) -> Tensor:
     return by.rsqrt(by.cast(var, by.float64) + eps)
 
 
-def scaled(
+def apply_scale(
     x: Tensor,
     centred: Tensor,
     var: Tensor,
@@ -116,7 +116,7 @@ def batch_statistics(
     mean = by.mean(wide_x, axis=axes)
     centred = wide_x - along(mean, x, by)
     var = by.mean(centred * centred, axis=axes)
-    y, scale = scaled(x, centred, var, weight, bias, eps, by)
+    y, scale = apply_scale(x, centred, var, weight, bias, eps, by)
     return y, mean, scale, var
 
 
@@ -132,7 +132,7 @@ def batch_norm_of_inference(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
 ) -> Any:
     centred = wide(x) - along(mean, x)
-    y, _ = scaled(x, centred, wide(var), weight, bias, eps)
+    y, _ = apply_scale(x, centred, wide(var), weight, bias, eps)
     empty = full((0,), 0, wide(x).dtype)
     return y, empty, empty
 

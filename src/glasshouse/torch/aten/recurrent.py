@@ -7,7 +7,7 @@ from typing import Any
 
 import glasshouse as gh
 from glasshouse.dispatch.value import cast
-from glasshouse.dispatch.wide import widened
+from glasshouse.dispatch.wide import widen
 from glasshouse.nn.functional.activation import relu as rectified
 from glasshouse.nn.functional.recurrent import gru_cell, lstm_cell
 from glasshouse.ops.contract import matmul
@@ -18,7 +18,7 @@ from glasshouse.transforms.scan import scan
 
 def product(x: Any, weight: Any) -> Any:
     """x weight, multiplied in the weight's dtype, then widened for elementwise operations."""
-    return widened(matmul(cast(x, weight.dtype), weight))
+    return widen(matmul(cast(x, weight.dtype), weight))
 
 
 def before_steps(outputs: Any, first: Any, reverse: bool) -> Any:
@@ -38,14 +38,14 @@ def lstm_loop(gates: Any, h: Any, c: Any, weight: Any, projection: Any, reverse:
 
     def step(state, inputs):
         h, wide = state
-        gates_now = widened(inputs) + product(h, matrix_transpose(weight))
+        gates_now = widen(inputs) + product(h, matrix_transpose(weight))
         output, wide, cell_gates = lstm_cell(gates_now, wide)
         if projection is not None:
             output = product(output, matrix_transpose(projection))
         h = cast(output, h.dtype)
         return (h, wide), (h, cast(wide, c.dtype), *(cast(x, gates.dtype) for x in cell_gates))
 
-    return list(scan(step, (h, widened(c)), gates, reverse=reverse)[1])
+    return list(scan(step, (h, widen(c)), gates, reverse=reverse)[1])
 
 
 @aten("glasshouse.lstm_loop_backward")
@@ -65,16 +65,16 @@ def lstm_loop_backward(
     """
     steps, batch, _ = stacks[0].shape
     before = before_steps(stacks[0], c, reverse)
-    wide = widened(c).dtype
+    wide = widen(c).dtype
     zeros = gh.zeros((batch, weight.shape[1]), wide), gh.zeros(c.shape, wide)
     from_later = {name: x for name, x in (("h", grad_outputs), ("c", grad_cells)) if x is not None}
 
     def step(state, inputs):
         dh, dc = state
         from_loss, *others = inputs
-        before, c, i, f, g, o = (widened(x) for x in others)
-        dh = dh + widened(from_loss["h"]) if "h" in from_loss else dh
-        dc = dc + widened(from_loss["c"]) if "c" in from_loss else dc
+        before, c, i, f, g, o = (widen(x) for x in others)
+        dh = dh + widen(from_loss["h"]) if "h" in from_loss else dh
+        dc = dc + widen(from_loss["c"]) if "c" in from_loss else dc
         d_out = dh if projection is None else product(dh, projection)
         t = tanh(c)
         dc = dc + d_out * o * (1 - t * t)
@@ -105,11 +105,11 @@ def gru_loop(gates: Any, h: Any, weight: Any, bias: Any, reverse: Any) -> Any:
 
     def step(wide, inputs):
         of_state = matmul(cast(wide, weight.dtype), matrix_transpose(weight))
-        of_state = widened(of_state if bias is None else of_state + bias)
-        wide, cell_values = gru_cell(widened(inputs), of_state, wide)
+        of_state = widen(of_state if bias is None else of_state + bias)
+        wide, cell_values = gru_cell(widen(inputs), of_state, wide)
         return wide, (cast(wide, h.dtype), *(cast(x, gates.dtype) for x in cell_values))
 
-    return list(scan(step, widened(h), gates, reverse=reverse)[1])
+    return list(scan(step, widen(h), gates, reverse=reverse)[1])
 
 
 @aten("glasshouse.gru_loop_backward")
@@ -120,7 +120,7 @@ def gru_loop_backward(
     `stacks` are those of r, z, n and hₙ."""
 
     def step(dh, inputs):
-        from_output, before, r, z, n, state_n = (widened(x) for x in inputs)
+        from_output, before, r, z, n, state_n = (widen(x) for x in inputs)
         dh = dh + from_output
         dn = dh * (1 - z) * (1 - n * n)
         dr, dz = dn * state_n * r * (1 - r), dh * (before - n) * z * (1 - z)
@@ -129,7 +129,7 @@ def gru_loop_backward(
         return dh * z + product(of_state, weight), (of_input, of_state)
 
     inputs = (grad_outputs, before_steps(outputs, h, reverse), *stacks)
-    zeros = gh.zeros(h.shape, widened(h).dtype)
+    zeros = gh.zeros(h.shape, widen(h).dtype)
     grad_h, stacked = scan(step, zeros, inputs, reverse=not reverse)
     return [*stacked, cast(grad_h, h.dtype)]
 
@@ -142,7 +142,7 @@ def rnn_loop(gates: Any, h: Any, weight: Any, relu: Any, reverse: Any) -> Any:
     """
 
     def step(h, inputs):
-        h = widened(inputs) + product(h, matrix_transpose(weight))
+        h = widen(inputs) + product(h, matrix_transpose(weight))
         h = cast(rectified(h) if relu else tanh(h), gates.dtype)
         return h, h
 
@@ -154,11 +154,11 @@ def rnn_loop_backward(grad_outputs: Any, outputs: Any, weight: Any, relu: Any, r
     """The gradients of a plain layer's gates and of its first h."""
 
     def step(dh, inputs):
-        from_output, y = (widened(x) for x in inputs)
+        from_output, y = (widen(x) for x in inputs)
         dh = dh + from_output
         gates = gh.where(y <= 0, 0, dh) if relu else dh * (1 - y * y)
         return product(gates, weight), cast(gates, outputs.dtype)
 
-    zeros = gh.zeros(outputs.shape[1:], widened(outputs).dtype)
+    zeros = gh.zeros(outputs.shape[1:], widen(outputs).dtype)
     grad_h, grad_gates = scan(step, zeros, (grad_outputs, outputs), reverse=not reverse)
     return [grad_gates, cast(grad_h, outputs.dtype)]

@@ -21,7 +21,7 @@ from glasshouse.base.flags import having
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import unwatched
-from glasshouse.tensor.torch_names.made import from_numpy
+from glasshouse.tensor.torch_names.creation import from_numpy
 from glasshouse.torch.aten import recurrent as entries
 from glasshouse.torch.patches.dynamo import RECURRENT, compiling_recurrent
 from glasshouse.torch.patches.fakes import UnsupportedOperator
@@ -30,7 +30,7 @@ from glasshouse.torch.patches.names import are_found
 from glasshouse.torch.patches.operators import DispatchKey, dispatch_cache
 from glasshouse.torch.patches.tensors import is_wrapper
 from glasshouse.torch.patches.trees import tree_map, tree_map_only
-from glasshouse.torch.tensors.dtypes import NARROW, from_array, to_array, widened
+from glasshouse.torch.tensors.dtypes import NARROW, from_array, to_array, widen_tensor
 
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 DTYPES = (torch.float32, torch.float64, *NARROW)
@@ -129,7 +129,7 @@ def lstm_gradients(ctx: Any, grad_outputs: Any, grad_cells: Any, *_: Any) -> Any
     grad_projection = None
     if projection is not None:
         cells, *_, o = stacks
-        grad_projection = over_steps(grad_all, widened(o) * widened(cells).tanh())
+        grad_projection = over_steps(grad_all, widen_tensor(o) * widen_tensor(cells).tanh())
     return grad_gates, grad_h.to(h.dtype), grad_c, grad_weight, grad_projection, None
 
 
@@ -140,7 +140,7 @@ def input_product(x: Tensor, weight: Tensor, biases: list[Tensor]) -> Tensor:
     """The product of the inputs of all steps with their weight, and the sum of biases."""
     bias = None
     if biases:
-        bias = functools.reduce(torch.add, map(widened, biases)).to(weight.dtype)
+        bias = functools.reduce(torch.add, map(widen_tensor, biases)).to(weight.dtype)
     rows = x.to(weight.dtype).flatten(0, 1)
     return functional.linear(rows, weight, bias).unflatten(0, x.shape[:2])
 

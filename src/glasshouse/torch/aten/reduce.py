@@ -8,7 +8,7 @@ import torch
 import glasshouse as gh
 from glasshouse.base import DType, as_dtype
 from glasshouse.dispatch import Value, cast, full, primitives
-from glasshouse.dispatch.wide import widened as wide
+from glasshouse.dispatch.wide import widen as wide
 from glasshouse.tensor import Tensor
 from glasshouse.torch.aten.shape import axis_of, reshape
 from glasshouse.torch.aten.table import aten

@@ -2,5 +2,5 @@
 
 `entry_point` takes graphs of TorchDynamo and AOTAutograd; `partition` decides what the forward pass
 keeps; `runtime` calls a Program for each set of sizes; `graph_cache` keeps graphs on disk.
-`while_traced` and `lean_trace` are about the time in which TorchDynamo traces. Read `entry_point`,
+`trace_hooks` and `lean_trace` are about the time in which TorchDynamo traces. Read `entry_point`,
 then `runtime`."""

@@ -20,9 +20,9 @@ from glasshouse.torch.backend.runtime import (
     static_inputs,
     visible_results,
 )
+from glasshouse.torch.backend.trace_hooks import traced_otherwise
 from glasshouse.torch.backend.traced_messages import CAN_WAIT, let_messages_wait
 from glasshouse.torch.backend.undefined_gradients import WithoutZeros, sizes_vary
-from glasshouse.torch.backend.while_traced import traced_otherwise
 from glasshouse.torch.lowering.options import TorchOptions, check_mode, checked_options
 from glasshouse.torch.patches.aot import aot_autograd
 from glasshouse.torch.patches.graph_cache import IS_THERE as KEEPS_GRAPHS

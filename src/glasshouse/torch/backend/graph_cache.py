@@ -25,7 +25,7 @@ from glasshouse.torch.backend.runtime import (
     visible_results,
 )
 from glasshouse.torch.lowering.graph_source import GraphSource
-from glasshouse.torch.lowering.kept_lowering import SOURCES
+from glasshouse.torch.lowering.lowering_cache import SOURCES
 from glasshouse.torch.lowering.options import TorchOptions
 from glasshouse.torch.patches.aot import take_list
 from glasshouse.torch.patches.fakes import FakeTensorMode

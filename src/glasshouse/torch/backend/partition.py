@@ -18,7 +18,7 @@ from glasshouse.torch.aten import norm
 from glasshouse.torch.aten.checkpoint_draws import DRAWS_AGAIN, keep_keys
 from glasshouse.torch.aten.norm import TENSORS
 from glasshouse.torch.aten.table import CHECKS, name_of
-from glasshouse.torch.backend.remade_norms import backward_nodes, remake_norms
+from glasshouse.torch.backend.norm_recomputation import backward_nodes, remake_norms
 from glasshouse.torch.lowering.eager_variant import POOLING
 from glasshouse.torch.patches.aot import cut_within_budget, cut_without_budget, within_budget
 from glasshouse.torch.patches.guards import metadata_now

@@ -23,9 +23,9 @@ from glasshouse.torch.ahead.planned import PlannedVariant, are_contentless
 from glasshouse.torch.lowering.eager_variant import EagerVariant
 from glasshouse.torch.lowering.graph_source import GraphSource
 from glasshouse.torch.lowering.interpreter import ALL, GraphLowering, debug_unknown
-from glasshouse.torch.lowering.kept_lowering import key_of as key_of_lowering
-from glasshouse.torch.lowering.kept_lowering import load as load_lowered
-from glasshouse.torch.lowering.kept_lowering import save as save_lowered
+from glasshouse.torch.lowering.lowering_cache import key_of as key_of_lowering
+from glasshouse.torch.lowering.lowering_cache import load as load_lowered
+from glasshouse.torch.lowering.lowering_cache import save as save_lowered
 from glasshouse.torch.lowering.options import TorchOptions
 from glasshouse.torch.lowering.variant import CompiledVariant, ReferenceVariant
 from glasshouse.torch.patches.aot import take_list

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from glasshouse.torch.backend.while_traced import is_traced_for_us
+from glasshouse.torch.backend.trace_hooks import is_traced_for_us
 from glasshouse.torch.patches.names import are_found
 from glasshouse.torch.patches.traces import (
     CALL_METHOD,

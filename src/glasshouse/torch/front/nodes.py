@@ -25,11 +25,11 @@ from glasshouse.profile.function_watch import kind_of_functions
 from glasshouse.torch.aten.recurrent_operators import autocast_dtype
 from glasshouse.torch.front import names
 from glasshouse.torch.front.checks import TorchCheckFront
+from glasshouse.torch.front.constants import is_invariant
 from glasshouse.torch.front.dead_values import COMPUTED_BYTES, drop_dead_values
 from glasshouse.torch.front.effects import depends_on_values, draws, written_places
 from glasshouse.torch.front.names import name_of
 from glasshouse.torch.front.numbers import FACTORS, memory_of, tensor_facts
-from glasshouse.torch.front.settled import is_settled
 from glasshouse.torch.front.state import is_plain
 from glasshouse.torch.front.values import READING_HINT
 from glasshouse.torch.patches.functions import OPERATOR_MODULES
@@ -128,7 +128,7 @@ class TorchNodeFront(TorchCheckFront):
         args, kwargs = without_from(args, kwargs)
         if fn is torch.as_tensor and len(args) == 1 and self.is_tensor(args[0].value):
             return self.as_tensor_of(tracer, args[0], kwargs)
-        if name in names.READS_PLAINLY and self.are_settled(tracer, (*args, *kwargs.values())):
+        if name in names.READS_PLAINLY and self.are_invariant(tracer, (*args, *kwargs.values())):
             words = {k: v.value for k, v in kwargs.items()}
             function = getattr(call.value, "__func__", call.value)
             return constant(tracer.do(function, *(x.value for x in args), **words))
@@ -190,13 +190,13 @@ class TorchNodeFront(TorchCheckFront):
             tracer.stop_learning(f"{frames.names[0]} ran in a backward pass")
         return result
 
-    def is_settled(self, tracer: "CaptureTracer", var: Var) -> bool:
-        return is_settled(tracer, var, self.writes)
+    def is_invariant(self, tracer: "CaptureTracer", var: Var) -> bool:
+        return is_invariant(tracer, var, self.writes)
 
-    def are_settled(self, tracer: "CaptureTracer", values: tuple[Var, ...]) -> bool:
+    def are_invariant(self, tracer: "CaptureTracer", values: tuple[Var, ...]) -> bool:
         """Whether all arguments are constants, or tensors with the same values in each call."""
         return all(
-            self.is_settled(tracer, x) if self.is_tensor(x.value) else x.origin is None
+            self.is_invariant(tracer, x) if self.is_tensor(x.value) else x.origin is None
             for x in values
         )
 

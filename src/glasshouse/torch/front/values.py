@@ -16,8 +16,8 @@ from glasshouse.capture.trace.tracer import CaptureTracer
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import Break, Var
 from glasshouse.ir.node import IRNode
+from glasshouse.torch.front.constants import may_write_to
 from glasshouse.torch.front.numbers import memory, memory_of
-from glasshouse.torch.front.settled import may_write_to
 from glasshouse.torch.front.state import is_plain
 
 READING_HINT = "read values after the captured function, or accept the break"

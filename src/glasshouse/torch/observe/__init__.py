@@ -2,4 +2,4 @@
 
 `observer` notifies our watchers of each operator, module and pass; `operator_cost` says what an
 operator costs, by its cards; `storages` and `ledger` track memory, `threads` new threads, and
-`told_loaders` data loaders. Operators come in, events and costs go out. Read `observer` first."""
+`loader_times` data loaders. Operators come in, events and costs go out. Read `observer` first."""

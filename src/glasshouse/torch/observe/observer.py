@@ -18,7 +18,7 @@ from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.watch import COMPILED, LOOKING, Watcher, tell
 from glasshouse.profile import holders, libraries
 from glasshouse.profile.holders import Holders
-from glasshouse.torch.observe import told_loaders
+from glasshouse.torch.observe import loader_times
 from glasshouse.torch.observe.inner_operators import look_inside
 from glasshouse.torch.observe.operator_cost import (
     FunctionOperator,
@@ -404,7 +404,7 @@ def observe_thread() -> Callable[[], None]:
 passes.REPLACED.append(
     (Slot(threading.Thread, "start", threading.Thread.start), starter(observe_thread))
 )
-passes.REPLACED += told_loaders.REPLACED
+passes.REPLACED += loader_times.REPLACED
 
 
 def leave_mode(mode: WatchingMode) -> None:

@@ -26,7 +26,7 @@ NARROW = (torch.bfloat16, torch.float16)
 CARRIERS = {torch.bfloat16: torch.int16}  # for a dtype that NumPy and torch do not share
 
 
-def widened(x: torch.Tensor) -> torch.Tensor:
+def widen_tensor(x: torch.Tensor) -> torch.Tensor:
     """A tensor in the dtype in which sums over it are carried: narrow floats as float32."""
     return x.float() if x.dtype in NARROW else x
 

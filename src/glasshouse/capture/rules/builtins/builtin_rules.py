@@ -377,7 +377,7 @@ def on_number(t: "CaptureTracer", fn: Var, args: list[Any], kwargs: Kwargs, then
     if all_foldable(t, args, kwargs):
         number = call_concrete(t, fn.value, args, kwargs)
         return t.deliver(then, computed(number, [x.value for x in args]))
-    if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_settled(t, args[0]):
+    if len(args) == 1 and t.is_tensor(args[0]) and t.front.is_invariant(t, args[0]):
         return t.give(then, t.do(fn.value, args[0].value))
     name = f"__{fn.value.__name__}__"
     convert = as_builtin(fn.value, args[0], name, then)

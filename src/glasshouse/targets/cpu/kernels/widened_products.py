@@ -1,4 +1,4 @@
-"""Products of narrow floats, widened to float32, where the processor has no instructions for them.
+"""Products of narrow floats, widened to float32 where the processor has no instructions for them.
 
 oneDNN computes bfloat16 from AVX-512 on, and float16 on few processors. Elsewhere the operands
 become float32, which is exact, and the result is rounded once: that is what a product of narrow
@@ -76,16 +76,16 @@ def widened_for(product: Node, graph: Graph, x: Node) -> Node:
         source = source.inputs[0]
     if is_backward(product) and not is_backward(source):
         graph.origin = origin._replace(phase="recompute")  # not the cast of the forward pass
-    wide = widened(graph, x)
+    wide = add_widening(graph, x)
     graph.origin = origin
     return wide
 
 
-def widened(graph: Graph, x: Node) -> Node:
+def add_widening(graph: Graph, x: Node) -> Node:
     """An operand in float32. Moves of its elements stay after the cast: a matrix and its
     transpose share one, and a bias stays a vector."""
     if x.op in MOVED and x.host is None:
-        return graph.emit(x.op, (widened(graph, x.inputs[0]),), x.attrs)
+        return graph.emit(x.op, (add_widening(graph, x.inputs[0]),), x.attrs)
     return graph.emit("cast", (x,), {"dtype": float32})
 
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     pass
 
 
-class StartedGenerator:
+class GeneratorRemainder:
     """The rest of a generator that the interpreter began, as the operand of a `yield from`."""
 
     send: Callable[..., Any]
@@ -42,9 +42,9 @@ def going_on(generator: Any) -> Generator[Any, Any, Any]:
     except BaseException as error:
         if isinstance(error, GeneratorExit) and generator.rest() is None:
             raise  # released, not closed: `generator` may continue
-        rest = StartedGenerator(generator, partial(generator.throw, error))
+        rest = GeneratorRemainder(generator, partial(generator.throw, error))
     else:
-        rest = StartedGenerator(generator, partial(generator.send, sent))
+        rest = GeneratorRemainder(generator, partial(generator.send, sent))
     return (yield from rest)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.profile import own_cost
+from glasshouse.profile import recording_cost
 from glasshouse.profile.advice import advice
 from glasshouse.profile.advice.evidence import Evidence
 from glasshouse.profile.report import data_of
@@ -37,14 +37,14 @@ def step(x):
 
 
 def test_the_cost_of_a_call_is_measured_once(monkeypatch):
-    monkeypatch.setattr(own_cost, "costs", {})
+    monkeypatch.setattr(recording_cost, "costs", {})
     first = recorded().call_costs
     assert list(first) == [""] and 0 <= first[""] < 1e6
-    assert recorded().call_costs == first and len(own_cost.costs) == 1
+    assert recorded().call_costs == first and len(recording_cost.costs) == 1
 
 
 def test_measuring_is_seen_by_nobody_else(monkeypatch):
-    monkeypatch.setattr(own_cost, "costs", {})
+    monkeypatch.setattr(recording_cost, "costs", {})
     with gh.FlopCounter() as alone:
         step(gh.asarray(np.ones((4, 4), np.float32)))
     calls = []

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from glasshouse.capture.trace.tracer import CaptureTracer
 
 
-class HeldValues:
+class ValueQueries:
     """A front end that knows no values of tensors: operations that need one break the graph."""
 
     def truth(self, tracer: "CaptureTracer", var: Var) -> bool | None:
         """bool() of a tensor if it is the same in each call; else None."""
-        return tracer.do(bool, var.value) if self.is_settled(tracer, var) else None
+        return tracer.do(bool, var.value) if self.is_invariant(tracer, var) else None
 
     def checked(
         self, tracer: "CaptureTracer", var: Var, is_error: Callable[[bool], bool]
@@ -46,6 +46,6 @@ class HeldValues:
         """Whether a graph raised this because a value of `checked` has changed."""
         return False
 
-    def is_settled(self, tracer: "CaptureTracer", var: Var) -> bool:
+    def is_invariant(self, tracer: "CaptureTracer", var: Var) -> bool:
         """Whether a tensor has the same values in each call."""
         return False

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from torch._dynamo.callback import callback_handler  # noqa: E402
 
-from glasshouse.torch.backend import while_traced  # noqa: E402
+from glasshouse.torch.backend import trace_hooks  # noqa: E402
 from glasshouse.torch.backend.entry_point import glasshouse  # noqa: E402
 from glasshouse.torch.patches.dynamo import backend_within, callbacks  # noqa: E402
 from glasshouse.torch.patches.names import are_found  # noqa: E402
@@ -85,7 +85,7 @@ def test_what_survives_a_trace_counts_as_long_lived(nothing_frozen):
     results = [[] for _ in range(3)]
     gc.disable()
     try:
-        while_traced.Heap().make_old()
+        trace_hooks.Heap().make_old()
         young = {id(x) for generation in (0, 1) for x in gc.get_objects(generation)}
     finally:
         gc.enable()
@@ -95,13 +95,13 @@ def test_what_survives_a_trace_counts_as_long_lived(nothing_frozen):
 
 def test_what_the_user_has_frozen_stays_so(nothing_frozen):
     gc.freeze()
-    while_traced.Heap().make_old()
+    trace_hooks.Heap().make_old()
     assert gc.get_freeze_count()
 
 
 def test_frozen_objects_are_counted_once(nothing_frozen, monkeypatch):
     gc.freeze()
-    heap = while_traced.Heap()
+    heap = trace_hooks.Heap()
     heap.make_old()
     monkeypatch.setattr(gc, "get_freeze_count", None)  # it goes through all of them
     heap.make_old()

@@ -9,7 +9,7 @@ from glasshouse.compile.steps.steps import FusedKernel, LoweredStep, PlannedBuff
 MOST_GROWTH = 2  # kept bytes, as a multiple of the bytes of their inputs
 
 
-def kept_steps_first(
+def put_constant_steps_first(
     schedule: list[Step], lowering: Any, stable_inputs: frozenset[int]
 ) -> "tuple[list[FusedKernel | LoweredStep], int, list[Any]]":
     """(the schedule with these steps in front, their number, their buffers that the other steps

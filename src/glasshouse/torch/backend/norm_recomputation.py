@@ -56,7 +56,7 @@ class NodeWriter:
         """One value a channel, over (N, C, ...)."""
         return self(aten.view.default, vector, [-1, *(1,) * (ndim - 2)])
 
-    def scaled(self, x: Node, mean: Node, *factors: Node | None) -> Node:
+    def scale(self, x: Node, mean: Node, *factors: Node | None) -> Node:
         """x - mean times each of the factors that is there."""
         y = self(aten.sub.Tensor, self.wide(x), mean)
         for factor in factors:
@@ -83,7 +83,7 @@ def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, 
 
     def remake(by: NodeWriter) -> Node:
         vectors = [None if v is None else by.by_channel(v, ndim) for v in (mean, factor, bias)]
-        y = by.scaled(x, *vectors[:2])
+        y = by.scale(x, *vectors[:2])
         return by.shifted(y, vectors[2], x.meta["val"].dtype)
 
     return remake(forward), remake(backward)
@@ -92,7 +92,7 @@ def of_batch(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, 
 def of_layer(forward: NodeWriter, backward: NodeWriter, norm: Node, mean: Node, scale: Node) -> Any:
     """The result of a norm over the last axes, recomputed as its entry in the table does."""
     x, _shape, weight, bias = norm.args[:4]
-    y = backward.scaled(x, mean, scale, weight)
+    y = backward.scale(x, mean, scale, weight)
     return None, backward.shifted(y, bias, x.meta["val"].dtype)
 
 
@@ -113,7 +113,7 @@ def of_groups(
     def by_channel(vector: Node | None) -> Node | None:
         return None if vector is None else backward.by_channel(backward.wide(vector), ndim)
 
-    y = backward.scaled(x, by_group(mean), by_group(scale), by_channel(weight))
+    y = backward.scale(x, by_group(mean), by_group(scale), by_channel(weight))
     return None, backward.shifted(y, by_channel(kept_bias(forward, bias)), x.meta["val"].dtype)
 
 

@@ -14,7 +14,7 @@ nn = torch.nn
 from glasshouse.torch.aten.table import TABLE, TableEntry  # noqa: E402
 from glasshouse.torch.backend import graph_cache, runtime  # noqa: E402
 from glasshouse.torch.lowering import interpreter as lowering  # noqa: E402
-from glasshouse.torch.lowering import kept_lowering  # noqa: E402
+from glasshouse.torch.lowering import lowering_cache  # noqa: E402
 
 if runtime.__dict__.get("key_of_lowering") is None:
     pytest.skip("this PyTorch keeps no graphs of other backends", allow_module_level=True)
@@ -125,7 +125,7 @@ def test_code_that_is_gone_is_made_again(monkeypatch):
 @pytest.mark.slow
 def test_sizes_options_and_the_table_tell_lowered_graphs_apart(monkeypatch):
     model, keys = Words(), []
-    original = kept_lowering.key_of
+    original = lowering_cache.key_of
     monkeypatch.setattr(
         runtime, "key_of_lowering", lambda *x: keys.append(original(*x)) or keys[-1]
     )

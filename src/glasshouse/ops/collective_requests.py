@@ -1,8 +1,8 @@
 """Collectives as ranks call them, and the parts on which all ranks of a group must agree.
 
-A transport sees arrays that were cut, packed and joined for it. So who calls it says what was asked
-for, axes and all, and transports compare that: `asking` notes it for the calls that a thread makes
-within, and `digest_of` is the number that ranks exchange."""
+A transport sees arrays that its caller has split, packed and joined. The caller therefore notes the
+request itself, axes included, by `requesting`, for the transport's calls inside that context.
+Transports compare requests: `digest_of` is the number that ranks exchange."""
 
 import threading
 from functools import lru_cache
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Asked(NamedTuple):
+class CollectiveRequest(NamedTuple):
     """A call of a collective: its name, the dtype and shape of the operand, and the options of
     the call in words: "sum", "root 1", "axis 1"."""
 
@@ -30,25 +30,25 @@ class Asked(NamedTuple):
 class Current(threading.local):
     """This thread's request to a transport; None where it calls the transport itself."""
 
-    asked: Asked | None = None
+    request: CollectiveRequest | None = None
 
 
 current: Current = Current()
 
 
-class asking:
+class requesting:
     """Context: calls of transports inside are for this request."""
 
-    before: Asked | None
+    before: CollectiveRequest | None
 
-    def __init__(self, request: Asked | None) -> None:
-        self.asked = request
+    def __init__(self, request: CollectiveRequest | None) -> None:
+        self.request = request
 
     def __enter__(self) -> None:
-        self.before, current.asked = current.asked, self.asked
+        self.before, current.request = current.request, self.request
 
     def __exit__(self, *exc_info: object) -> None:
-        current.asked = self.before
+        current.request = self.before
 
 
 @lru_cache(1 << 12)
@@ -57,7 +57,7 @@ def digest_of(
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
     option: int | None,
-    request: Asked | None,
+    request: CollectiveRequest | None,
 ) -> int:
     """A number, of 63 bits, that is the same on all ranks for the same call of a transport's
     method, and hardly for another. The request has the shape where it is known: a

@@ -14,7 +14,7 @@ from glasshouse.analyze.step_costs import (
     rows_of,
 )
 from glasshouse.compile.planning.plan import ProgramPlan
-from glasshouse.profile.text import milliseconds, scaled
+from glasshouse.profile.text import milliseconds, si_text
 
 # Memory of a running process beside arrays, per primitive of the largest Program; measured on
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
@@ -71,10 +71,10 @@ class OwnSource(StepSource):
     def head(self, analysis: StepAnalysis) -> str:
         """Peak, arena, growth of the process, FLOPs and time."""
         resident = analysis.resident
-        parts = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in resident.items())
+        parts = ", ".join(f"{name} {si_text(n, 'B')}" for name, n in resident.items())
         return (
             f"{analysis.peaks_by_step()}, arena {analysis.arena_bytes:,}\n"
-            f"the process grows by about {scaled(sum(resident.values()), 'B')} ({parts})\n"
+            f"the process grows by about {si_text(sum(resident.values()), 'B')} ({parts})\n"
             f"{analysis.work()}{sent(analysis)}\n{beginning(analysis)}"
         )
 
@@ -98,7 +98,7 @@ def beginning(analysis: StepAnalysis) -> str:
 def sent(analysis: StepAnalysis) -> str:
     """The bytes that this rank sends, as text; empty for a single rank."""
     sums = analysis.sent_bytes.items()
-    parts = [f"{name} {group} {scaled(n, 'B')}" for (name, group), n in sums]
+    parts = [f"{name} {group} {si_text(n, 'B')}" for (name, group), n in sums]
     if not parts:
         return ""
     took = milliseconds(analysis.communication_ns)

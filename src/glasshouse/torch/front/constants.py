@@ -13,10 +13,10 @@ from glasshouse.torch.front.numbers import memory
 
 # Calls whose results depend on more than their arguments.
 CONTEXTS = {"__enter__", "__exit__"}
-UNSETTLED = CONTEXTS | {"getattr", "backward", "grad"}
+VARYING = CONTEXTS | {"getattr", "backward", "grad"}
 
 
-def is_settled(tracer: "CaptureTracer", var: Var, writes: Callable[..., Any]) -> bool:
+def is_invariant(tracer: "CaptureTracer", var: Var, writes: Callable[..., Any]) -> bool:
     """Whether a tensor has the same values in each call; `writes` says whether a call may write to
     a tensor."""
     if not isinstance(var.origin, IRNode):
@@ -39,7 +39,7 @@ def is_settled(tracer: "CaptureTracer", var: Var, writes: Callable[..., Any]) ->
 def gives_the_same(node: IRNode) -> bool:
     """Whether a call returns the same result for the same arguments."""
     name = name_of(node.target)
-    same = name not in UNSETTLED and not name.rstrip("_").removeprefix("new_").startswith("empty")
+    same = name not in VARYING and not name.rstrip("_").removeprefix("new_").startswith("empty")
     same = same and not draws(node.target, node.args)
     return node.op.startswith("call_") and same and "generator" not in node.kwargs
 
