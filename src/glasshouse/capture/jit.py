@@ -14,6 +14,7 @@ import numpy as np
 from glasshouse.base import OptionError, flatten, unflatten
 from glasshouse.base.tree import TreeDef
 from glasshouse.capture.api import optimize
+from glasshouse.capture.programs.run_payloads import payload_on
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.planning.plan import rewritten
 from glasshouse.compile.programs.binding import arrays_of, payloads_of
@@ -23,7 +24,6 @@ from glasshouse.compile.programs.run_memory import RunMemory
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph.graph import Graph, graph_of_body
-from glasshouse.graph.node import Node
 from glasshouse.ops.body import Body, traced
 from glasshouse.ops.scan import is_tracked
 from glasshouse.tensor import random
@@ -91,18 +91,9 @@ class JitProgram:
     def run(self, operands: list[Value], backend: Any) -> Any:
         """The results for these operands."""
         values = (*operands, *self.function.captured)
-        arrays = arrays_of([payload_of(x, backend) for x in values])
+        arrays = arrays_of([payload_on(backend, x) for x in values])
         payloads = payloads_of(self.program.run(arrays, []), self.specs, self.program.owns)
         return self.function.tree([box(x, x.spec, backend) for x in payloads])
-
-
-def payload_of(x: Value, backend: Any) -> Node:
-    """The computed payload of a tensor, which lives on the backend from now on."""
-    if x.backend is not backend:
-        x.payload, x.backend = backend.from_numpy(x.backend.to_numpy(x.payload)), backend
-    if x.payload.value is None:
-        backend.evaluate((x.payload,))
-    return x.payload
 
 
 class JitFunction:

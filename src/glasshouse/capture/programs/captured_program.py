@@ -14,7 +14,7 @@ from glasshouse.capture.programs.run_payloads import (
     GraphOutput,
     RunPayloads,
     TensorUpdate,
-    bring_to_backend,
+    payload_on,
     unique_objects,
 )
 from glasshouse.capture.programs.tape_nodes import SpentNode
@@ -173,7 +173,7 @@ def computed_payloads(tensors: list[Tensor], backend: Any) -> list[Node]:
     for t in tensors:
         payload = t.payload
         if type(payload) is not Node or payload.value is None:
-            bring_to_backend(t, backend)
+            payload_on(backend, t)
     return [t.payload for t in tensors]
 
 

@@ -63,20 +63,19 @@ class RunPayloads:
         if kind is OUTPUT:
             return self.outputs[what]
         if kind is GRADIENT:
-            gradient = self.handles[what].grad
-            bring_to_backend(gradient, self.backend)
-            return gradient.payload
+            return payload_on(self.backend, self.handles[what].grad)
         if kind is KEY:
             return self.keys[what].payload
         return self.cotangents[what] if kind is COTANGENT else what
 
 
-def bring_to_backend(tensor: Tensor, backend: Any) -> None:
-    """Move a tensor to the backend, and compute it."""
+def payload_on(backend: Any, tensor: Any) -> Node:
+    """The computed payload of a tensor, which lives on the backend from now on."""
     if tensor.backend is not backend:
         tensor.payload, tensor.backend = backend.from_numpy(tensor.numpy()), backend
     if tensor.payload.value is None:
         backend.evaluate((tensor.payload,))
+    return tensor.payload
 
 
 def separate_payloads(handles: list[Tensor], backend: Any) -> None:
@@ -86,8 +85,7 @@ def separate_payloads(handles: list[Tensor], backend: Any) -> None:
     tensors = unique_objects(with_gradients)
     backend.evaluate(tuple(t.payload for t in tensors if t.backend is backend))
     for tensor in tensors:
-        bring_to_backend(tensor, backend)
-        payload = tensor.payload
+        payload = payload_on(backend, tensor)
         if id(payload) in payloads:
             payload = tensor.payload = computed(payload.value, payload.spec, payload.owned)
         payloads[id(payload)] = payload

@@ -11,7 +11,7 @@ from glasshouse.base.errors import GradError
 from glasshouse.capture.programs.run_payloads import (
     BACKWARD_OUTPUT,
     RunPayloads,
-    bring_to_backend,
+    payload_on,
 )
 from glasshouse.compile.planning.plan import SMALL_BYTES
 from glasshouse.dispatch import box, zeros
@@ -41,9 +41,7 @@ def cotangent_of(spec: "Spec", tensor: Tensor | None, backend: Any) -> Node:
             return filled(spec, 0)
         if type(node) is Node and node.value is None and node.op == "full" and not node.scalar:
             return filled(spec, node.attrs["value"])
-    tensor = zeros(spec) if tensor is None else tensor
-    bring_to_backend(tensor, backend)
-    return tensor.payload
+    return payload_on(backend, zeros(spec) if tensor is None else tensor)
 
 
 class SpentNode:
