@@ -20,7 +20,11 @@ PURE = ("get_attr", "call_function", "call_module")  # may be dropped when nobod
 
 
 class IRGraph:
-    """Nodes in the order in which they run."""
+    """Nodes in the order in which they run. Of a captured graph, `on_error` takes an error of its
+    compiler, and `entry_modes` are the library's modes where it begins."""
+
+    on_error: Callable[..., None]
+    entry_modes: Any
 
     def __init__(self) -> None:
         self.nodes: list[IRNode] = []

@@ -33,12 +33,11 @@ class BreakContinuation:
     resumer: Any  # gives resume functions
     final: dict[int, Any]  # values of Vars after a break, where they differ
 
-    def tail(self, k: int, broke: Break) -> Callable[..., Any] | None:
+    def tail(self, k: int, broke: Break) -> Callable[..., Any]:
         """Run frame `k` from the break on, up to the last call, which gives its result."""
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
-        captured = broke.fn is not None
         handler, caught = frame.code.handler_at(frame.at), None
         try:  # an interrupt that comes in here comes to the user's instruction
             if not last:
@@ -46,9 +45,9 @@ class BreakContinuation:
                 with context(*map(self.value, words)):
                     result = self.tail(k + 1, broke)()
                 go_on = self.after_step(k, broke, result)
-            elif captured:
+            elif broke.fn is not None:
                 release()
-                go_on = self.after_step(k, broke, self.opaque(broke))
+                go_on = self.after_step(k, broke, self.opaque(broke, broke.fn))
             else:
                 go_on = self.resumption(frame, frame.at, frame.stack, (), False)
                 release()
@@ -58,9 +57,10 @@ class BreakContinuation:
             if handler is None:
                 raise
             caught = error
-        if caught is not None:  # outside of `except`: the handler is the user's
+        if caught is not None and handler is not None:
+            # Outside of `except`: the handler is the user's.
             stack = frame.stack_for(handler)
-            go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
+            go_on = self.resumption(frame, handler.target, stack, (caught,), broke.fn is not None)
         self.hand_over_frame(k)
         return go_on
 
@@ -90,7 +90,7 @@ class BreakContinuation:
         more = () if unwanted else (result,)
         return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
-    def opaque(self, broke: Break) -> Any:
+    def opaque(self, broke: Break, fn: Var) -> Any:
         """Have Python make the call that broke the graph; its result."""
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
@@ -100,8 +100,8 @@ class BreakContinuation:
         handled = self.tracer.frames.handled_in(len(self.tracer.frames))
         if handled is not None or self.tracer.frames.began_handling:
             error = handled.value if handled is not None else None
-            return handling(error, call, self.value(broke.fn), args, words)
-        return call(self.value(broke.fn), args, words)
+            return handling(error, call, self.value(fn), args, words)
+        return call(self.value(fn), args, words)
 
     def value(self, var: Var) -> Any:
         """The value of a Var as Python sees it from here on."""
@@ -112,7 +112,8 @@ class BreakContinuation:
         tracked = self.tracer.heap.tracked.values()
         if not any(isinstance(var.value, OWN_ITERATORS) for var in tracked):
             return
-        frames, natives = self.tracer.frames, {}
+        frames = self.tracer.frames
+        natives: dict[int, Any] = {}
         open_ = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
         for var in (*open_, *live):
             if id(var) not in self.final:

@@ -267,9 +267,11 @@ class ValueEmitter:
 
     def attributes_of_new(self, var: Var, name: str) -> None:
         """Set the attributes of a new object whose dict is known."""
-        attrs = own_dict(var.value) or {}
+        attrs = own_dict(var.value)
+        if not attrs:
+            return
         table = self.tracer.heap.tracked.get(id(attrs))
-        if attrs and (table is None or table.items is None or table.items.keys() != attrs.keys()):
+        if table is None or table.items is None or table.items.keys() != attrs.keys():
             raise CannotRebuild(f"a new {type(var.value).__name__} with attributes")
         for key in attrs:
             words = f"{name}, {key!r}, {self.name(table.items[key][1])}"

@@ -149,8 +149,8 @@ class SequenceIterator(CapturedIterator):
         if self.size >= 0 and len(self.base.value) != self.size:
             kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
-        if self.real is not None:
-            return self.step_mapping(tracer)
+        if self.real is not None and self.mapping is not None:
+            return self.step_mapping(tracer, self.mapping)
         if self.snapshot is None and type(self.base.value) in (range, str, bytes):
             return self.step_concrete(tracer.concretize(self.base))
         items = tracer.sequence(self.base) if self.snapshot is None else self.snapshot
@@ -160,7 +160,7 @@ class SequenceIterator(CapturedIterator):
         self.index += 1
         return items[self.index - 1]
 
-    def step_mapping(self, tracer: "CaptureTracer") -> Any:
+    def step_mapping(self, tracer: "CaptureTracer", mapping: Var) -> Any:
         """The next item of a dict or of a view of one, by Python's own iterator."""
         if self.index > self.base_end:
             return END
@@ -175,8 +175,8 @@ class SequenceIterator(CapturedIterator):
             self.index = self.base_end + 1
             return END
         self.index += 1
-        items = self.mapping.items or {}
-        pair = items.get(key) or (Var(key), Var(dict.__getitem__(self.mapping.value, key)))
+        items = mapping.items or {}
+        pair = items.get(key) or (Var(key), Var(dict.__getitem__(mapping.value, key)))
         if self.which == "items":
             return tracer.heap.new_tuple([pair[0], pair[1]])
         return pair[self.which == "values"]
@@ -242,6 +242,8 @@ class ReversedIterator(SequenceIterator):
 
 class ChoicesIterator(SequenceIterator):
     """Like permutations and combinations: fn(items, *parts)."""
+
+    snapshot: list[Var]
 
     def __init__(self, fn: Any, items: Var, parts: list[Var], choices: list[Var]) -> None:
         super().__init__(items, choices)
@@ -337,6 +339,7 @@ def zip_iterators(var: Var) -> list[Any]:
     if isinstance(value, CapturedGenerator):
         names = value.frame.code.slots
         inners = value.frame.locals[names.index("iterators")]
+        assert inners is not None  # a generator that has begun has them
         return [plain_value(x) for x in inners.items or map(Var, inners.value)]
     return value.__reduce__()[1]
 

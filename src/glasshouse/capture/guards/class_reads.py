@@ -174,7 +174,7 @@ class ReadClasses:
         if not read and not self.functions:
             return None
         links = [WeakLink(x, gone) for x in (*read, *self.functions.values())]
-        recheck = BehaviourCheck([(link, read[link()]) for link in links[: len(read)]])
+        recheck = BehaviourCheck(list(zip(links, read.values())))
         native = unchanged().Unchanged(list(read), list(self.functions.values()), recheck)
         return UnchangedCheck(native, links, recheck)
 
@@ -186,7 +186,10 @@ class BehaviourCheck:
         self.expected = expected
 
     def __call__(self) -> bool:
-        return all(behaves_as(link(), behaviour) for link, behaviour in self.expected)
+        return all(
+            (cls := link()) is not None and behaves_as(cls, behaviour)
+            for link, behaviour in self.expected
+        )
 
 
 class UnchangedCheck(OutcomeCheck):
@@ -202,7 +205,8 @@ class UnchangedCheck(OutcomeCheck):
 
     @property
     def text(self) -> str:
-        names = dict.fromkeys(x().__qualname__ for x in self.links if x() is not None)
+        alive = [x for link in self.links if (x := link()) is not None]
+        names = dict.fromkeys(x.__qualname__ for x in alive)
         return f"unchanged: {', '.join(names)}"
 
     def changes(self) -> str:

@@ -74,7 +74,11 @@ class GuardCheck:
     def __init__(self, test: Callable[..., Any], expected: Any, text: str) -> None:
         self.test = test
         self.expected = expected
-        self.text = text
+        self.words = text
+
+    @property
+    def text(self) -> str:
+        return self.words
 
     def __call__(self, value: Any) -> bool:
         return self.test(value, self.expected)

@@ -349,7 +349,7 @@ def set_plain(
     if is_new_container(obj) and not data and (is_there or more and attributes is not None):
         t.store_item(attributes_of_new(t, obj), Var(name), var)
         return t.give(then, None)
-    function |= bool(more) and converts(class_value, var.value)
+    function |= var is not None and converts(class_value, var.value)
     if function or isinstance(value, WITH_ITEMS) or data and not is_slot(class_value):
         reason = f"attribute {name!r} of a {cls.__name__} is set"
         raise Break(reason, Var(plain), [obj, Var(name), *more])
@@ -359,7 +359,8 @@ def set_plain(
         return t.give(then, None)
     if not more and name not in (obj.items or ()):
         rely_on_presence(t, obj, name, table, class_value)
-    if more and isinstance(class_value, types.GetSetDescriptorType):  # C looks at the value
+    if var is not None and isinstance(class_value, types.GetSetDescriptorType):
+        # C looks at the value.
         t.concretize(var) if isinstance(var.value, type) else t.typed(var)
     t.do(plain, value, name, *(x.value for x in more))
     if obj.is_new and name in CHAINED and isinstance(value, BaseException):

@@ -278,9 +278,9 @@ def step(
             t.do(getattr, value.native(), "send")  # raises: it has none
         return then(t, value.step(t))
     if not t.guards.live:
-        plain = sent is None or sent.value is None
+        message = None if sent is None else sent.value
         try:
-            item = t.do(next, value) if plain else t.do(value.send, sent.value)
+            item = t.do(next, value) if message is None else t.do(value.send, message)
         except UserError as raised:
             if not isinstance(raised.error, StopIteration):
                 raise

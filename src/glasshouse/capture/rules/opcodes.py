@@ -878,7 +878,7 @@ def match_parts(t: "CaptureTracer", subject: Any, kind: Any, count: Any, names: 
         if name in attribute_names[:at]:
             text = f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}"
             t.fail(TypeError(text))
-        var = subject if name is ITSELF else attribute_now(t, subject, name)
+        var = attribute_now(t, subject, name) if type(name) is str else subject
         if var is None:
             return t.push(Var(None))
         attributes.append(var)

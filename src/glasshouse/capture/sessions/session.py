@@ -182,10 +182,9 @@ class CaptureSession(BreakContinuation):
     def finish_uninterrupted(self, outcome: Any) -> Callable[..., Any] | None:
         """`finish` without handling of interrupts."""
         tracer, capture = self.tracer, self.capture
-        broke = outcome if isinstance(outcome, Break) else None
-        at = tracer.frames[-1] if broke else None
-        line = tracer.frames[0].line if broke else self.fn.__code__.co_firstlineno
-        if broke is not None:
+        broke, line = None, self.fn.__code__.co_firstlineno
+        if isinstance(outcome, Break):
+            broke, line, at = outcome, tracer.frames[0].line, tracer.frames[-1]
             if capture.nopython:
                 raise CaptureError(explained(broke, at))
             self.note_break(broke.reason, at.where, broke.hint)
@@ -255,15 +254,14 @@ class CaptureSession(BreakContinuation):
 
     def new_entry(
         self, emitter: ReplacementEmitter, outcome: Any, broke: Any, line: int, how: str = "return"
-    ) -> tuple[Any, ...] | None:
+    ) -> tuple[Any, EntryInfo]:
         """Install an entry; (compiled graph, its description).
 
         Raises: CannotRebuild, with a warning if the capture itself fails
         """
         try:
             graph, run = self.replacement(emitter, outcome, broke, line, how)
-            at = self.tracer.frames[-1] if broke else None
-            return graph, self.install(run, emitter, broke, at)
+            return graph, self.install(run, emitter, broke)
         except CannotRebuild:
             raise
         except Exception as error:
@@ -273,7 +271,7 @@ class CaptureSession(BreakContinuation):
 
     def replacement(
         self, emitter: ReplacementEmitter, outcome: Any, broke: Any, line: int, how: str
-    ) -> tuple[Any, ...] | None:
+    ) -> tuple[Any, Callable[..., Any]]:
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.effects.contexts):
@@ -285,7 +283,8 @@ class CaptureSession(BreakContinuation):
             body = emitter.at_end(how, outcome)
         emitter.mark_replaced()
         graph = self.compile_graph(emitter)
-        uncaptured = partial(self.capture.run_again, *map(weakref.ref, (self.capture, self.fn)))
+        links = weakref.ref(self.capture), weakref.ref(self.fn)
+        uncaptured = partial(self.capture.run_again, *links)
         return graph, emitter.function(body, line, self.fn, len(self.slots), graph, uncaptured)
 
     def without_entry(
@@ -352,11 +351,7 @@ class CaptureSession(BreakContinuation):
             self.compile_ns: int = perf_counter_ns() - begin_ns
 
     def install(
-        self,
-        run: Callable[..., Any],
-        emitter: ReplacementEmitter,
-        broke: Any,
-        at: CaptureFrame | None,
+        self, run: Callable[..., Any], emitter: ReplacementEmitter, broke: Any
     ) -> EntryInfo:
         """Put the entry first."""
         tracer, gone = self.tracer, EntryRemover(self.dispatcher)
@@ -373,7 +368,7 @@ class CaptureSession(BreakContinuation):
         info = EntryInfo(self.fn.__code__, name, guards, compiler.about, owner)
         info.graph, info.source = getattr(self, "module", None), emitter.text
         if broke is not None:
-            info.reason, info.where = broke.reason, at.where
+            info.reason, info.where = broke.reason, tracer.frames[-1].where
         info.capture_ns, info.compile_ns = self.capture_ns, getattr(self, "compile_ns", 0)
         self.capture.noted.append(weakref.ref(info))
         if config.print_guards:

@@ -64,6 +64,7 @@ class FrontEnd(ValueQueries):
     looked_into: frozenset[str] = frozenset()  # exceptions among these
     yields = False  # whether other front ends capture calls that they claim
     computes_for_real = False  # whether a trace computes the results of the call
+    end: Callable[["CaptureTracer"], None]  # end a trace; twice does no harm
 
     def claims(self, fn: Any, slots: Any) -> bool:
         """Whether a call of fn with these arguments works on the library's tensors."""

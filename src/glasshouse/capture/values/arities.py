@@ -28,12 +28,12 @@ OF_METHODS: dict[Any, Any] = {
     **dict.fromkeys(("startswith", "endswith"), (1, 3)),
 }
 WITHOUT_KEYWORDS: dict[Any, Any] = {
-    method: OF_METHODS[name]
-    for kind in KINDS
-    for name, method in vars(kind).items()
-    if name in OF_METHODS
-}
-WITHOUT_KEYWORDS |= {
+    **{
+        method: OF_METHODS[name]
+        for kind in KINDS
+        for name, method in vars(kind).items()
+        if name in OF_METHODS
+    },
     **dict.fromkeys((bool, frozenset, set), (0, 1)),
     **dict.fromkeys((set.__init__, list.__init__), (0, 1)),
     **dict.fromkeys((set.pop, deque.pop, deque.popleft), (0, 0)),

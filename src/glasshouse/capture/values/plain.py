@@ -6,7 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -45,10 +45,15 @@ OF_C = (
 PROXIES = weakref.ProxyTypes
 WITHOUT_EFFECT = {"super", "object", "__class__", "__getattribute__", "AttributeError"}
 MISSING = object()
+T = TypeVar("T")
 TRUSTED = ["glasshouse."]  # libraries whose functions and classes are assumed not to change
 
 
-def is_instance(value: Any, kinds: Any) -> bool:
+@overload
+def is_instance(value: object, kinds: type[T]) -> TypeGuard[T]: ...
+@overload
+def is_instance(value: object, kinds: tuple[Any, ...] | types.UnionType) -> bool: ...
+def is_instance(value: object, kinds: Any) -> bool:
     """isinstance by the type alone. Python's own also reads `value.__class__`, which a user's class
     may compute."""
     return issubclass(type(value), kinds)

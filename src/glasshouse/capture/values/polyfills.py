@@ -114,9 +114,7 @@ def check_reverse(reverse: bool) -> None:  # has a rule: the real one raises
     sorted((), reverse=reverse)
 
 
-def order_of(
-    keys: list[Any], reverse: bool
-) -> list[int] | None:  # has a rule: the keys have to be known
+def order_of(keys: list[Any], reverse: bool) -> list[int]:  # has a rule: it needs known keys
     return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
@@ -253,7 +251,8 @@ def zip_longest_of(*iterables: Any, fillvalue: Any = None) -> Iterator[Any]:
 
 
 def groupby_of(iterable: Any, key: Any = None) -> Iterator[Any]:
-    iterator, at = iter(iterable), {"group": None}
+    iterator = iter(iterable)
+    at: dict[str, Any] = {"group": None}
 
     def advance():
         x = at["item"] = next(iterator, MISSING)

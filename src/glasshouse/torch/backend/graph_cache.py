@@ -130,7 +130,7 @@ class CachedGraph(OutputCode):
         self.visible: int = visible_results(phase)
         self.stable: tuple[int, ...] | tuple[()] = static_inputs() if keeps else ()
         self.writes: bool = phase == "forward" and writes_inputs()
-        self.program: TorchGraphProgram | None = self.program_of(GraphSource(graph))
+        self.program: TorchGraphProgram = self.program_of(GraphSource(graph))
         self.bytes: bytes = b""
         self.digest: str = ""
         take_list(self)
@@ -149,14 +149,15 @@ class CachedGraph(OutputCode):
         """
         source = self.program.source
         source.keep(pack(source.module), unpack)
-        self.bytes, self.digest, self.program = source.data, source.digest, None
+        self.bytes, self.digest = source.data, source.digest
+        del self.program
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
         """Make what runs, for a graph from the disk.
 
         Raises: Unkeepable for one that was damaged there
         """
-        if self.program is None:
+        if not hasattr(self, "program"):
             source = GraphSource()
             source.keep(self.bytes, unpack)
             if source.digest != self.digest:

@@ -10,6 +10,7 @@ import dis
 import functools
 import inspect
 import logging
+import types
 from typing import Any
 
 import torch
@@ -40,10 +41,9 @@ def returns_nothing(function: Any) -> bool:
         return False
     instructions = list(dis.get_instructions(function))
     for before, instruction in zip([None, *instructions], instructions, strict=False):
-        if instruction.opname == "RETURN_VALUE":
-            loads = before is not None and before.opname == "LOAD_CONST"
-            if not loads or before.argval is not None:
-                return False
+        is_none = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        if instruction.opname == "RETURN_VALUE" and not is_none:
+            return False
         if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
             return False
     return True
@@ -53,6 +53,8 @@ def is_message(logger: logging.Logger, name: str) -> bool:
     """Whether the method of this name only logs a message: a standard one, or one that a library
     added and that returns nothing."""
     method = getattr(logger, name, None)
+    if method is None:
+        return False
     function = inspect.unwrap(getattr(method, "__func__", method))
     if getattr(function, "__module__", None) == logging.__name__ and name not in STANDARD:
         return False
@@ -68,7 +70,7 @@ def told_at(code: Any, line: int, name: str, values: list[Any]) -> Any:
     names = {"co_name": code.co_name, "co_qualname": code.co_qualname}
     place = {"co_filename": code.co_filename, "co_firstlineno": line - 1}
     there = tell.__code__.replace(**names, **place)
-    function = type(tell)(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
+    function = types.FunctionType(there, {"getattr": getattr}, code.co_name, None, tell.__closure__)
     return torch.compiler.disable(function, reason="a message after a graph")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from glasshouse.capture.trace.front import FrontEnd
 from glasshouse.capture.values.plain import is_instance as isinstance
 from glasshouse.capture.values.var import (
     Break,
@@ -37,7 +38,6 @@ from glasshouse.torch.patches.functions import OPERATOR_MODULES
 if TYPE_CHECKING:
     from glasshouse.capture.frames.frame import CaptureFrame
     from glasshouse.capture.trace.tracer import CaptureTracer
-    from glasshouse.torch.front.torch_front import TorchFront
 
 
 PASS_HINT = "hooks run as Python; forward and backward in one call without them make one graph"
@@ -88,7 +88,7 @@ def without_from(args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def refuse_subclasses(
-    front: "TorchFront", name: str, call: Var, args: list[Any], kwargs: dict[str, Any]
+    front: FrontEnd, name: str, call: Var, args: list[Any], kwargs: dict[str, Any]
 ) -> None:
     """Break where a tensor is of a subclass, whose own functions would run."""
     for x in (*args, *kwargs.values()):
@@ -98,7 +98,7 @@ def refuse_subclasses(
 
 
 def refuse_python_inside(
-    front: "TorchFront", tracer: "CaptureTracer", call: Var, args: list[Var], kwargs: Kwargs
+    front: "TorchNodeFront", tracer: "CaptureTracer", call: Var, args: list[Var], kwargs: Kwargs
 ) -> None:
     """Break where user code would run inside a backward pass."""
     reason = front.why_python_runs(tracer, args, kwargs)
@@ -108,6 +108,9 @@ def refuse_python_inside(
 
 class TorchNodeFront(TorchCheckFront):
     """PyTorch's functions and methods as nodes."""
+
+    why_python_runs: Callable[..., str | None]  # of TorchFront
+    forget_gradients: Callable[..., None]  # of TorchFront
 
     def apply(
         self,
@@ -119,7 +122,7 @@ class TorchNodeFront(TorchCheckFront):
         kwargs: Kwargs,
         *,
         numbers: bool = False,
-    ) -> Var | None:
+    ) -> Var:
         name = name_of(target)
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         refuse_subclasses(self, name, call, args, kwargs)

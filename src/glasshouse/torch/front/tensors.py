@@ -56,7 +56,7 @@ class TorchTensorFront(FrontEnd):
         if not is_plain(type(value)):
             raise Break(f"a {type(value).__name__}, a subclass of Tensor")
 
-    def attribute(self, tracer: "CaptureTracer", var: Var, name: str) -> Var | None:
+    def attribute(self, tracer: "CaptureTracer", var: Var, name: str) -> Var:
         value = var.value
         if not is_plain(type(value)):
             raise Break(
@@ -93,10 +93,10 @@ class TorchTensorFront(FrontEnd):
             return Var(tracer.do(getattr, value, name))
         raise Break(f"attribute {name!r} of a tensor", Var(getattr), [var, Var(name)])
 
-    def metadata(self, tracer: "CaptureTracer", var: Var, name: str) -> Var:
+    def metadata(self, tracer: "CaptureTracer", var: Var, name: str) -> Var | None:
         return constant(tuple(var.value.shape)) if name == "shape" else None
 
-    def gradient(self, tracer: "CaptureTracer", var: Var) -> Var | None:
+    def gradient(self, tracer: "CaptureTracer", var: Var) -> Var:
         """The value of tensor.grad."""
         value, read = var.value, (var.items or {}).get("grad")
         if read is not None:
@@ -130,18 +130,21 @@ class TorchTensorFront(FrontEnd):
         gradients.sources.add(id(source))
         return tracer.heap.load(first, source)
 
-    def set_attribute(self, tracer: "CaptureTracer", var: Var, name: str, value: Var) -> None:
+    def set_attribute(
+        self, tracer: "CaptureTracer", var: Var, name: str, value: Var | None
+    ) -> None:
         if name == "requires_grad" and value is not None and isinstance(var.origin, IRNode):
             method = var.value.requires_grad_
             self.apply(tracer, "call_method", "requires_grad_", method, [var, value], {})
-            return
+            return None
         if name != "grad" or value is None or not is_plain(type(var.value)):
-            super().set_attribute(tracer, var, name, value)
+            return super().set_attribute(tracer, var, name, value)  # raises
         self.gradient(tracer, var)
         tracer.front_state.gradients.were_set.add(id(var.value))
         args = [var, Var(name), value]
         self.apply(tracer, "call_function", setattr, setattr, args, {})
         var.items = {**(var.items or {}), "grad": value}
+        return None
 
     def why_python_runs(
         self, tracer: "CaptureTracer", args: list[Var], kwargs: Kwargs

@@ -119,7 +119,7 @@ class TorchFront(
 
     def call(
         self, tracer: "CaptureTracer", fn: Var, args: list[Var], kwargs: Kwargs, then: Then
-    ) -> bool | None:
+    ) -> bool:
         f = fn.value
         if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
             this, name = fn.origin.parts
