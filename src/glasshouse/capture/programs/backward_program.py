@@ -7,9 +7,9 @@ import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, recording, without_hooks
 from glasshouse.capture.programs.bound_program import BoundProgram, NotCompilable
-from glasshouse.capture.programs.run_payloads import RunPayloads, TensorUpdate
+from glasshouse.capture.programs.run_payloads import RunPayloads, TensorUpdate, update_to
 from glasshouse.capture.programs.tape_nodes import ProgramNode, walk_tape
-from glasshouse.compile.programs.binding import ResultKind, SourceKind, Sources
+from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind, Sources
 from glasshouse.dispatch import box, phase
 from glasshouse.graph.node import Node
 from glasshouse.tensor import Tensor
@@ -60,7 +60,7 @@ class BackwardProgram:
         self.program: BoundProgram | None = None
         self.reached: list[set[int]] = []
         self.groups: list[int] = []
-        self.gradients: list[TensorUpdate] = []
+        self.gradients: list[TensorUpdate[Source]] = []
         self.slots: list[tuple[ResultKind, int]] = []
 
     @cached_property
@@ -104,7 +104,7 @@ class BackwardProgram:
 
     def compile(
         self,
-        recorded: "Recording",
+        recorded: "Recording | None",
         gradients: RecordedGradients,
         sources: Sources,
         interpreter: "RecordingInterpreter",
@@ -119,8 +119,7 @@ class BackwardProgram:
     def place_gradients(self, gradients: RecordedGradients, sources: Sources) -> None:
         """Note the source of each gradient."""
         self.gradients = [
-            TensorUpdate.to(number, gradient, sources)
-            for number, gradient in gradients.gradients.items()
+            update_to(number, gradient, sources) for number, gradient in gradients.gradients.items()
         ]
 
     def place_results(

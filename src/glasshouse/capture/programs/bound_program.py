@@ -18,6 +18,7 @@ from glasshouse.compile.programs.binding import (
     payloads_of,
 )
 from glasshouse.compile.programs.program import run_timed, warn_once
+from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import timers
 from glasshouse.dispatch.watch import Tally
@@ -41,12 +42,12 @@ class BoundProgram:
         interpreter: "RecordingInterpreter",
         half: GraphHalf | None = None,
     ) -> None:
-        sources = [source_of.get(id(leaf)) for leaf in recorded.leaves]
+        sources: list[Source | None] = [source_of.get(id(leaf)) for leaf in recorded.leaves]
         if half is not None:
             sources = [x if x.kind is SourceKind.OUTPUT else sources[x.what] for x in half.sources]
-        if None in sources:
+        self.sources: list[Source] = [x for x in sources if x is not None]
+        if len(self.sources) < len(sources):
             raise NotCompilable
-        self.sources: list[Source] = sources
         self.scalars: list[tuple[int | None, bytes, Any]] = [
             (interpreter.scalar_inputs.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
@@ -62,7 +63,9 @@ class BoundProgram:
         self.specs: list[Any] = [x.spec for x in (outputs if graph is None else graph.outputs)]
         self.events: list[int] = [-1] * len(recorded.nodes)
         try:
-            self.program: Any = backends.current().compiled(recorded, graph)
+            backend = backends.current()
+            assert isinstance(backend, RecordingBackend)  # only these keep Programs
+            self.program: Any = backend.compiled(recorded, graph)
             self.program.lines = interpreter.lines.of(recorded)
             if flags.detect_anomaly:
                 anomalies.graphs[self.program] = graph_of(recorded) if graph is None else graph

@@ -63,8 +63,8 @@ class CapturedProgram:
         self.backward: BackwardProgram | None = None
         self.keys: list[Any] = []  # generators of the random keys that a run draws
         self.outputs: list[GraphOutput] = []
-        self.updates: list[TensorUpdate] = []
-        self.gradients: list[TensorUpdate] = []
+        self.updates: list[TensorUpdate[Source]] = []
+        self.gradients: list[TensorUpdate[Source | None]] = []
         self.dropped_gradients: list[int] = []  # replaced, not read: their memory is reused
         self.donors: list[Donor] = []
         self.is_first: bool = True  # of later runs
@@ -143,7 +143,7 @@ class CapturedProgram:
         """The inputs of the Program whose memory this run may overwrite."""
         return [number for number, x in self.donors if self.is_free(x, run, holders)]
 
-    def is_free(self, source: Source, run: RunPayloads, holders: list[Any]) -> bool:
+    def is_free(self, source: Source, run: RunPayloads, holders: Sequence[Any]) -> bool:
         """Whether only the source, which is replaced, refers to its memory."""
         number = source.what
         if source.kind is SourceKind.GRADIENT:

@@ -133,6 +133,5 @@ def has_both_passes(recording: Recording) -> bool:
 def outermost_of(recording: Recording) -> Any:
     """The outermost module of most calls of a recording, or None."""
     roots = outermost_scopes()
-    count = Counter(roots.get(id(node.origin)) for node in recording.nodes)
-    del count[None]
+    count = Counter(x for node in recording.nodes if (x := roots.get(id(node.origin))) is not None)
     return count.most_common(1)[0][0].module() if count else None

@@ -17,6 +17,7 @@ from glasshouse.capture.programs.run_payloads import (
     TensorUpdate,
     separate_payloads,
     unique_objects,
+    update_to,
 )
 from glasshouse.capture.programs.split import GraphHalf, split
 from glasshouse.capture.programs.tape_nodes import is_open, is_spent
@@ -90,7 +91,8 @@ class FirstRun:
             recorded = self.compile_forward(early)
         else:
             recorded = self.compile_within_budget(gradients, early, late)
-        if captured.backward is None:
+        backward = captured.backward
+        if backward is None or gradients is None:
             self.place_results()
             self.release_old()
             if recorded is not None:
@@ -100,9 +102,9 @@ class FirstRun:
         if captured.budget is None:
             later = describe(late, gradients.missing())
             late.clear()
-            captured.backward.compile(later, gradients, self.sources, self.interpreter)
+            backward.compile(later, gradients, self.sources, self.interpreter)
         self.place_results()
-        self.attach_backward(nodes)
+        self.attach_backward(backward, nodes)
         if self.adopt is not None:
             self.adopt(self.outs)
         return self.outs
@@ -181,9 +183,11 @@ class FirstRun:
         first = {id(x) for x in early}
         targets = self.uncomputed() + (gradients.missing() if gradients is not None else [])
         pending = [*early, *late]
-        early.clear(), late.clear()
+        early.clear()
+        late.clear()
         recorded = describe(pending, targets)
-        pending.clear(), targets.clear()
+        pending.clear()
+        targets.clear()
         if recorded is None:
             if backward is not None:
                 backward.place_gradients(gradients, self.sources)
@@ -192,7 +196,7 @@ class FirstRun:
             step = self.step_of(recorded, first)
             blocks, most_bytes = captured.budget.plan(step, recorded)
         with step.applied(blocks):
-            if step.count is None:
+            if step.count is None or backward is None:
                 self.make_forward(recorded)
                 return recorded
             captured.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
@@ -276,16 +280,23 @@ class FirstRun:
                 output = GraphOutput(ResultKind.VALUE, source, out.spec, spent)
                 what_of[id(out)] = ResultKind.AGAIN, at
             captured.outputs.append(output)
-        update = TensorUpdate.to
-        captured.updates = [update(i, tensors[i], self.sources) for i in self.changed]
-        captured.gradients = [update(i, tensors[i].grad, self.sources) for i in self.regraded]
+        captured.updates = [update_to(i, tensors[i], self.sources) for i in self.changed]
+        captured.gradients = [self.gradient_update(i, tensors[i]) for i in self.regraded]
         self.find_donors()
+
+    def gradient_update(self, number: int, tensor: Tensor) -> TensorUpdate[Source | None]:
+        """The update that makes a tensor's gradient what it is now, or None."""
+        gradient = tensor.grad
+        if gradient is None:
+            return TensorUpdate(number, None, tensor.spec)
+        return TensorUpdate(number, self.sources.of(gradient.payload), gradient.spec)
 
     def find_donors(self) -> None:
         """Note which inputs of the Program a run may overwrite, which gradients it drops first."""
         captured = self.captured
         read = captured.forward.sources if captured.forward is not None else []
-        results = {x.source for x in (*captured.updates, *captured.gradients)}
+        results: set[Source | None] = {x.source for x in captured.updates}
+        results |= {x.source for x in captured.gradients}
         results |= {x.what for x in captured.outputs if x.kind is ResultKind.VALUE}
         captured.donors = [
             Donor(number, source)
@@ -304,7 +315,7 @@ class FirstRun:
         tensor = before.payload if source.kind is SourceKind.INPUT else before.gradient
         return tensor is not None and tensor.spec.nbytes >= SMALL_BYTES
 
-    def attach_backward(self, nodes: list[Node]) -> None:
+    def attach_backward(self, backward: BackwardProgram, nodes: list[Node]) -> None:
         """Put a node on the tape for the backward pass outside, which reads outputs of the forward
         Program."""
         keys = [key for _, key in self.interpreter.draws]
@@ -312,7 +323,7 @@ class FirstRun:
         places = [b.tape_place for b in self.before]
         run = RunPayloads(payloads, self.tensors, keys, self.captured.backend)
         run.outputs = nodes
-        self.captured.backward.attach(self.outs, self.tensors, places, run, self.inputs)
+        backward.attach(self.outs, self.tensors, places, run, self.inputs)
 
     # -- running ---------------------------------------------------------------------------------
 

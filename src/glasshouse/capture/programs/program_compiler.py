@@ -13,6 +13,7 @@ from glasshouse.capture.programs.bound_program import NotCompilable
 from glasshouse.capture.programs.captured_program import CapturedProgram
 from glasshouse.capture.programs.first_run import FirstRun
 from glasshouse.compile.programs.new_sizes import NewSizes
+from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import state
 from glasshouse.graph.node import Node
@@ -43,9 +44,7 @@ class CompiledGraph:
     def __call__(self, *inputs: Any) -> Any:
         return self.run(list(inputs))
 
-    def run(
-        self, inputs: list[Any], holders: list[Any] | tuple[Any, ...] = ()
-    ) -> tuple[Any, ...] | None:
+    def run(self, inputs: list[Any], holders: list[Any] | tuple[Any, ...] = ()) -> tuple[Any, ...]:
         """Run the graph; the list of inputs may be changed. `holders` are the containers of
         inputs that are replaced after the run, as the inputs' meta["replaced"] says."""
         key = self.sizes_of(inputs)
@@ -58,7 +57,7 @@ class CompiledGraph:
                 return self.make_program(key, inputs)
         return self.run_uncompiled(inputs)
 
-    def run_uncompiled(self, inputs: list[Any]) -> tuple[Any, ...] | None:
+    def run_uncompiled(self, inputs: list[Any]) -> tuple[Any, ...]:
         """Run the graph call by call. Where sizes vary, the outputs are computed, as by a Program:
         else calls of many sizes would become one recording. That recording is compiled where plain
         calls would be: gradients and much work do not wait."""
@@ -76,10 +75,12 @@ class CompiledGraph:
         if not (self.may_compile() and self.is_due(self.sizes_of(inputs))):
             return adopt(self.run_uncompiled(inputs))
         with held:
-            recorder = backends.current().recorder
-            trace = recorder.pending
-            recorder.forget()
-            return self.make_program(self.sizes_of(inputs), inputs, adopt, trace)
+            backend = backends.current()
+            assert isinstance(backend, RecordingBackend)  # only these keep Programs
+            trace = backend.recorder.pending
+            backend.recorder.forget()
+            self.make_program(self.sizes_of(inputs), inputs, adopt, trace)
+        return None
 
     @property
     def programs(self) -> dict[tuple[Any, ...], list[CapturedProgram | None]]:
@@ -108,15 +109,16 @@ class CompiledGraph:
         inputs: list[Any],
         adopt: Callable[..., Any] | None = None,
         trace: list[Node] | None = None,
-    ) -> tuple[Any, ...] | None:
+    ) -> tuple[Any, ...]:
         """Run the graph on lazy tensors, and keep the Program; the outputs."""
-        new: CapturedProgram | None = CapturedProgram(self.module, backends.current(), self.budget)
-        first = FirstRun(new, inputs, adopt, trace or [])
+        program = CapturedProgram(self.module, backends.current(), self.budget)
+        first = FirstRun(program, inputs, adopt, trace or [])
+        kept: CapturedProgram | None = program
         try:
             first.run()
         except NotCompilable:
-            new = None
+            kept = None
             if first.adopt is not None:
                 first.adopt(first.outs)
-        self.programs.setdefault(key, []).append(new)
+        self.programs.setdefault(key, []).append(kept)
         return first.outs

@@ -17,7 +17,7 @@ from glasshouse.tensor import random
 class ScopedInterpreter(Interpreter):
     """Runs a graph with each call in the scope of its module."""
 
-    def run(self, *args: Any) -> tuple[Any, ...] | None:
+    def run(self, *args: Any) -> tuple[Any, ...]:
         outer = state.scope
         try:
             return super().run(*args)

@@ -1,28 +1,28 @@
 """The payloads of a captured Program's run by their sources, and where its results go."""
 
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from glasshouse.base.shape import Spec
 from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind, Sources
 from glasshouse.graph.node import Node, computed
 from glasshouse.tensor import Tensor
 
 # Every run compares these, and names of a module are read faster than those of an Enum.
+S = TypeVar("S", Source, Source | None)
 INPUT, GRADIENT, KEY, OUTPUT, COTANGENT, BACKWARD_OUTPUT, _ = SourceKind
 
 
-class TensorUpdate(NamedTuple):
-    """The tensor (or gradient) of this number gets the payload of a source, or None."""
+class TensorUpdate(NamedTuple, Generic[S]):
+    """The tensor (or gradient) of this number gets the payload of a source, or becomes None."""
 
     number: int
-    source: Source | None
-    spec: object
+    source: S
+    spec: Spec
 
-    @classmethod
-    def to(cls, number: int, tensor: Tensor | None, sources: Sources) -> "TensorUpdate":
-        """The update that makes a tensor of this number what it is now."""
-        if tensor is None:
-            return cls(number, None, None)
-        return cls(number, sources.of(tensor.payload), tensor.spec)
+
+def update_to(number: int, tensor: Tensor, sources: Sources) -> TensorUpdate[Source]:
+    """The update that makes a tensor of this number what it is now."""
+    return TensorUpdate(number, sources.of(tensor.payload), tensor.spec)
 
 
 class GraphOutput(NamedTuple):
@@ -32,7 +32,7 @@ class GraphOutput(NamedTuple):
 
     kind: ResultKind
     what: Any
-    spec: object = None
+    spec: Any = None  # of a new tensor
     is_spent: bool = False
 
 

@@ -84,7 +84,7 @@ class ProgramNode:
         self.payloads: RunPayloads = payloads
         self.scalars = scalars
         if not backward.reads_gradients:
-            payloads.handles = ()  # the tensors may be freed
+            payloads.handles = []  # the tensors may be freed
         self.places: list[Any] = [places[update.number] for update in backward.gradients]
         self.parents: tuple[Any, ...] = tuple(self.places)
         self.out_specs: list[Spec] = backward.specs
@@ -124,7 +124,8 @@ class ProgramNode:
         if self.remaining:
             return
         self.freed = True
-        self.payloads = self.places = self.parents = ()
+        self.places, self.parents = [], ()
+        del self.payloads
 
 
 def walk_tape(starts: "list[CallEntry | None]", ends: Any = ()) -> Iterator[Any]:
