@@ -278,7 +278,7 @@ class ShuffleDataset(ResampleDataset):
 
     def reorder(self, epoch: int) -> None:
         """Draw the order of `epoch`, here only."""
-        self.indices = random_order(len(self.sources[0]), self.seed, epoch)
+        self.indices: Any = random_order(len(self.sources[0]), self.seed, epoch)
 
     def set_epoch(self, epoch: int) -> None:
         super().set_epoch(epoch)
@@ -298,7 +298,7 @@ class SpanDataset(ResampleDataset):
             expected = f"0 <= start <= stop <= {len(source)}"
             fix = f"The data set has {len(source)} samples."
             raise IndexOutOfRangeError("span", expected, f"start={start}, stop={stop}", fix)
-        self.indices = range(self.start, self.stop)
+        self.indices: Any = range(self.start, self.stop)
 
 
 class BatchDataset(Dataset):

@@ -21,8 +21,9 @@ class OptimizerWrapper(Optimizer):
     def __init__(self, optimizer: Optimizer) -> None:
         check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
         self.inner = optimizer
-        self.defaults = optimizer.defaults
-        self.by_parts = optimizer.by_parts  # whether parts of a parameter may be updated apart
+        self.defaults: dict[Any, Any] = optimizer.defaults
+        # Whether the rule may update parts of a parameter apart.
+        self.by_parts: bool = optimizer.by_parts
         self.hooks: dict[str, OrderedDict[Any, Any]] = {}
         self.count: int = 0
 

@@ -83,7 +83,7 @@ class TimedFunctions:
     """`events` has the calls of functions, `names` (file, line, name) of each number in them."""
 
     def __init__(self, events: np.ndarray, names: list[list[Any]]) -> None:
-        self.events = events
+        self.events: np.ndarray = events
         self.names = names
 
 
@@ -125,7 +125,7 @@ class FunctionWatch(TimedFunctions):
         if isinstance(sys.getprofile(), kind_of_functions()):
             sys.setprofile(None)
         parts = [np.frombuffer(functions.end(), FUNCTION) for _, functions in self.watched]
-        self.events = np.zeros(sum(map(len, parts)), TIMED_CALL)
+        self.events: np.ndarray = np.zeros(sum(map(len, parts)), TIMED_CALL)
         for name in ("begin", "end", "what"):
             self.events[name] = np.concatenate([part[name] for part in parts])
         self.events["thread"] = np.repeat([n for n, _ in self.watched], [*map(len, parts)])

@@ -135,8 +135,8 @@ class HasName(Protocol):
     def name(self) -> str: ...
 
 
-class RecordingColumns:
-    """The columns of a recording, for a `Trace`: of events that happen, or read from a file."""
+class RecordingColumns(Protocol):
+    """A recording as a `Trace` reads it: of events that happened, or from a file."""
 
     room: int
     count: int
@@ -146,52 +146,72 @@ class RecordingColumns:
     dropped_memory: int
     dropped_runs: int
     existing_bytes: int
-    bytes_before: tuple[int, ...]
     with_stack: bool
     with_functions: bool
     wants_allocations: bool
-    unwatched_threads: Iterable[Any]
-    names: Iterable[str]
-    tags: Iterable[Tag]
-    threads: Threads
-    stacks: Stacks
-    runs: list[RecordedRun]  # with the numbers of all recordings' events: see runs_of
+    unwatched_threads: Any
+    runs: list[RecordedRun]
     messages: list[MessageTimes]
     live: dict[Any, Any]
     holders: Holders
-    functions: TimedFunctions
     inner_operators: np.ndarray
     inner_names: list[Any]
     call_costs: dict[str, float]
     fallbacks: FallbackCounter
-    backend: HasName
     script: str
     memory_limit: Any
     threads_of_kernels: int
 
-    def events(self) -> np.ndarray:
-        """The events, as records."""
-        raise NotImplementedError
+    @property
+    def bytes_before(self) -> tuple[int, ...]: ...
 
-    def memory(self) -> np.ndarray:
-        """Allocations and frees as records, on top of the bytes that were there before."""
-        raise NotImplementedError
+    @property
+    def names(self) -> Iterable[str]: ...
+
+    @property
+    def tags(self) -> Iterable[Tag]: ...
+
+    @property
+    def threads(self) -> Threads: ...
+
+    @property
+    def stacks(self) -> Stacks: ...
+
+    @property
+    def functions(self) -> TimedFunctions: ...
+
+    @property
+    def backend(self) -> HasName: ...
+
+    def events(self) -> np.ndarray: ...
+
+    def memory(self) -> np.ndarray: ...
 
 
-class EventRecorder(RecordingColumns, Watcher):
+class EventRecorder(Watcher):
     """Writes events into a buffer of `room` records; events after that are only counted. A node may
     wait longer than a recording lasts: the number on it counts the events of all recordings."""
 
+    room: int
     kind: RecordingKind
+    with_stack: bool
     modules: bool
+    wants_allocations: bool
+    with_functions: bool
     wants_inner_operators: bool
     table: np.ndarray
     buffer: memoryview
     numbers: "itertools.count[int]"
     libraries: Observation
+    bytes_before: tuple[int, int]
+    end_ns: int
+    count: int
     kernels: int
+    dropped_runs: int
     own_bytes: tuple[int, int]
+    existing_bytes: int
     library_bytes: int
+    dropped_memory: int
     highest_bytes: int
 
     first: int = 0  # the number of the next recording's first event
@@ -203,33 +223,37 @@ class EventRecorder(RecordingColumns, Watcher):
         self.with_functions, self.wants_inner_operators = kind[3:]
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = self.table.data, itertools.count()
-        self.threads, self.stacks = Threads(), Stacks()
+        self.threads: Threads = Threads()
+        self.stacks: Stacks = Stacks()
         self.names: Numbers = Numbers()
         self.tags: Numbers = Numbers()
-        self.runs, self.messages = [], []
+        self.runs: list[RecordedRun] = []  # with the numbers of all recordings' events: see runs_of
+        self.messages: list[MessageTimes] = []
         self.memory_rows: bytearray = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
-        self.live = {}
+        self.live: dict[Any, Any] = {}
         self.own_bytes = self.bytes_before = 0, 0  # of our manager: allocated, reserved
         self.library_bytes = self.existing_bytes = self.highest_bytes = 0
-        self.holders = Holders()
+        self.holders: Holders = Holders()
         self.op: Callable[..., None] = ignore_call
-        self.call_costs = {}
+        self.call_costs: dict[str, float] = {}
         self.functions: FunctionWatch = FunctionWatch(room, self.threads)
-        self.inner_operators, self.inner_names = np.zeros(0, TIMED_CALL), []
+        self.inner_operators: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.inner_names: list[Any] = []
         self.stack_key: Callable[..., Any] = fast_stack_key()
 
     def start(self) -> "EventRecorder":
         self.libraries = Observation(self)  # may import a module, which is no part of a step
         if self.wants_allocations:
             self.holders.look(0)
-        self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
+        self.begin_ns: int = perf_counter_ns()
+        self.began_at_ns: int = time_ns()
         self.backend: TensorBackend = backends.current()
-        self.fallbacks = self.backend.fallbacks.copy()
-        self.script = " ".join(sys.argv)
-        self.threads_of_kernels = toolchain.count_threads()
-        self.memory_limit = memory.manager.Limit.nbytes
+        self.fallbacks: FallbackCounter = self.backend.fallbacks.copy()
+        self.script: str = " ".join(sys.argv)
+        self.threads_of_kernels: int = toolchain.count_threads()
+        self.memory_limit: Any = memory.manager.Limit.nbytes
         if self.wants_allocations:
             self.manager: memory.MemoryManager = memory.current()
             before, self.live = self.manager.stats(), dict(self.manager.live)
@@ -391,6 +415,7 @@ class EventRecorder(RecordingColumns, Watcher):
         )
 
     def memory(self) -> np.ndarray:
+        """Allocations and frees as records, on top of the bytes that were there before."""
         rows = np.frombuffer(bytearray(self.memory_rows), MEMORY)
         for total in (rows["allocated"], rows["reserved"]):
             total += self.existing_bytes

@@ -46,13 +46,17 @@ class StepWithinBudget:
 class RematPlan(StepWithinBudget):
     """Recomputation chosen for a step: its `blocks`, with their estimated savings and costs."""
 
+    budget: MemoryBudget
     blocks: list[RematBlock]
+    peak_bytes: int
+    extra_ns: float
     root: str
 
     def __init__(self, planner: Planner, budget: int | float | str | MemoryBudget) -> None:
         self.budget, plain = parse_budget("plan", budget), planner.check([])
-        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.ns
-        self.budget_bytes = self.budget.bytes_of(self.plain_bytes)
+        self.plain_bytes: int = plain.peak_bytes
+        self.plain_ns: float = plain.ns
+        self.budget_bytes: int = self.budget.bytes_of(self.plain_bytes)
         choice = planner.search(self.budget_bytes, self.budget.described(self.budget_bytes))
         self.blocks, self.peak_bytes = choice.blocks, choice.peak_bytes
         self.extra_ns, self.root = choice.ns - self.plain_ns, planner.root

@@ -141,8 +141,10 @@ class SequenceIterator(CapturedIterator):
         self.base = base
         self.snapshot = snapshot
         self.index: int = 0
-        self.mapping, self.which = mapping_of(base)
-        self.real: Any = None if self.mapping is None else iter(self.mapping.value)
+        mapping, which = mapping_of(base)
+        self.mapping: Var | None = mapping
+        self.which: str = which
+        self.real: Any = None if mapping is None else iter(mapping.value)
         self.size: int = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer: "CaptureTracer") -> Any:

@@ -194,7 +194,8 @@ class Break(Exception):
     # result. With `then` an operation waits for it.
     jump: tuple[Any, ...] | None = None
     loop: int | None = None
-    discard = continuation_fixed = False
+    discard: bool = False
+    continuation_fixed: bool = False
     then: Any = None
 
     def __init__(

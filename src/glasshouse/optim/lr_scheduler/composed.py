@@ -86,7 +86,8 @@ class ChainedScheduler(LRScheduler):
         if not self.schedulers:
             raise OptionError("ChainedScheduler", "at least one schedule", "none", "Pass some.")
         optimizer = optimizer or getattr(self.schedulers[0], "optimizer", None)
-        self.optimizer = check_parts("ChainedScheduler", self.schedulers, optimizer)[0].optimizer
+        parts = check_parts("ChainedScheduler", self.schedulers, optimizer)
+        self.optimizer: Optimizer = parts[0].optimizer
 
     @property
     def last_lr(self) -> list[float]:

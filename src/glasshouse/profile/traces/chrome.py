@@ -53,7 +53,8 @@ class Exporter:
     """The slices of a trace and their texts; `chrome_lines.py` makes its lines of them."""
 
     def __init__(self, trace: Trace, shapes: bool) -> None:
-        self.recording, self.shapes = trace, shapes
+        self.recording = trace
+        self.shapes = shapes
         self.trace: Trace = with_transfers(trace)
         self.pid: int = trace.pid
         self.args_of_step: dict[tuple[int, int], dict[str, Any]] = {}

@@ -118,26 +118,28 @@ class ReadRecording(FileRecording):
         super().__init__()
         records = [e for e in data["traceEvents"] if "ts" in e and e.get("ph") in ("X", "i")]
         start_us = min((e["ts"] for e in records), default=0)
-        self.began_at_ns = data.get("baseTimeNanoseconds", 0)
+        self.began_at_ns: int = data.get("baseTimeNanoseconds", 0)
         slices = sorted((slice_of(e, start_us) for e in records), key=lambda s: (s.begin, -s.end))
-        self.end_ns = max((s.end for s in slices), default=0)
+        self.end_ns: int = max((s.end for s in slices), default=0)
         self.rows: list[tuple[Any, ...]] = []
         self.thread_numbers: Numbers = recorded.Numbers()
         self.stack_numbers: Numbers = recorded.Numbers({(): 0})
-        self.backend = ReadBackend("torch.profiler")
-        self.with_stack = any(s.category == "python_function" for s in slices)
+        self.backend: ReadBackend = ReadBackend("torch.profiler")
+        self.with_stack: bool = any(s.category == "python_function" for s in slices)
         self.read_host(slices)
         self.read_device(slices)
         self.memory_rows: np.ndarray = self.read_memory(slices)
-        self.wants_allocations = bool(len(self.memory_rows))
+        self.wants_allocations: bool = bool(len(self.memory_rows))
         self.room = self.count = len(self.rows)
-        self.threads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
-        self.stacks = ReadStacks([list(stack) for stack in self.stack_numbers])
+        self.threads: ReadThreads = ReadThreads([f"thread {tid}" for _, tid in self.thread_numbers])
+        self.stacks: ReadStacks = ReadStacks([list(stack) for stack in self.stack_numbers])
 
     def events(self) -> np.ndarray:
+        """The events of the host, as records."""
         return np.array(self.rows, recorded.EVENT)
 
     def memory(self) -> np.ndarray:
+        """Allocations and frees as records."""
         return self.memory_rows
 
     # -- the host ------------------------------------------------------------------------------

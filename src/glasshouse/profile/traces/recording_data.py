@@ -28,7 +28,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.function_watch import TIMED_CALL, TimedFunctions
 from glasshouse.profile.holders import HeldTensor, Holders
 from glasshouse.profile.libraries import library_of
-from glasshouse.profile.record import COMPUTED, RecordedRun, RecordingColumns, Threads
+from glasshouse.profile.record import COMPUTED, RecordedRun, Threads
 from glasshouse.profile.runs import ProgramStandIn
 from glasshouse.profile.stacks import Stacks
 from glasshouse.profile.trace import Trace, line_of
@@ -302,25 +302,29 @@ class ReadStacks(Stacks):
         self.stacks = stacks
 
 
-class FileRecording(RecordingColumns):
-    """Recording from a file: what the file lacks is empty."""
+class FileRecording:
+    """Recording from a file, in a recorder's form, for a `Trace`: what the file lacks is empty."""
 
     room = count = existing_bytes = dropped_memory = dropped_runs = threads_of_kernels = 0
     begin_ns = end_ns = began_at_ns = 0
-    bytes_before = 0, 0
+    bytes_before: tuple[int, ...] = 0, 0
     with_stack = with_functions = wants_allocations = False
     script = ""
-    memory_limit = None
-    unwatched_threads = ()
+    memory_limit: Any = None
+    unwatched_threads: Any = ()
 
     def __init__(self) -> None:
         self.names: Any = recorded.Numbers()
         self.tags: Any = recorded.Numbers()
-        self.runs, self.messages, self.inner_names = [], [], []
-        self.live, self.call_costs = {}, {}
-        self.holders, self.fallbacks = Holders(), FallbackCounter()
-        self.inner_operators = np.zeros(0, TIMED_CALL)
-        self.functions = TimedFunctions(self.inner_operators, [])
+        self.runs: list[RecordedRun] = []
+        self.messages: list[MessageTimes] = []
+        self.live: dict[Any, Any] = {}
+        self.holders: Holders = Holders()
+        self.inner_operators: np.ndarray = np.zeros(0, TIMED_CALL)
+        self.functions: TimedFunctions = TimedFunctions(self.inner_operators, [])
+        self.inner_names: list[Any] = []
+        self.fallbacks: FallbackCounter = FallbackCounter()
+        self.call_costs: dict[Any, Any] = {}
 
 
 class StoredRecording(FileRecording):
@@ -334,17 +338,17 @@ class StoredRecording(FileRecording):
         recorded.calls.update({call.number: call for call in calls})
         self.table: np.ndarray = self.read_events(calls)
         self.count, self.tags = data["dropped"], [Tag(*tag) for tag in data["tags"]]
-        self.threads = ReadThreads(data["threads"])
-        self.stacks = ReadStacks(stacks_of(data))
+        self.threads: ReadThreads = ReadThreads(data["threads"])
+        self.stacks: ReadStacks = ReadStacks(stacks_of(data))
         programs = [StoredProgram(program, calls) for program in data["programs"]]
-        self.runs = runs_of(data["runs"], programs)
-        self.holders = holders_of(data["holders"], programs)
+        self.runs: list[RecordedRun] = runs_of(data["runs"], programs)
+        self.holders: Holders = holders_of(data["holders"], programs)
         self.messages = [MessageTimes(*message_of(message)) for message in data["messages"]]
         self.live = {address: (nbytes, Tag(*tag)) for address, nbytes, tag in data["live"]}
-        self.wants_allocations = data["with_memory"]
-        self.bytes_before = tuple(data["before_bytes"])
-        self.fallbacks = fallbacks_of(data)
-        self.backend = ReadBackend(data["backend"])
+        self.wants_allocations: bool = data["with_memory"]
+        self.bytes_before: tuple[int, ...] = tuple(data["before_bytes"])
+        self.fallbacks: FallbackCounter = fallbacks_of(data)
+        self.backend: ReadBackend = ReadBackend(data["backend"])
         functions = records_of(data.get("functions", {}), TIMED_CALL)
         self.functions = TimedFunctions(functions, data.get("function_names", []))
         self.inner_operators = records_of(data.get("inner_operators", {}), TIMED_CALL)
@@ -360,9 +364,11 @@ class StoredRecording(FileRecording):
         return events
 
     def events(self) -> np.ndarray:
+        """The events, as records."""
         return self.table
 
     def memory(self) -> np.ndarray:
+        """Allocations and frees as records."""
         return records_of(self.data["memory"], recorded.MEMORY)
 
 

@@ -149,7 +149,7 @@ class TorchGraph(ProfiledGraph, Interpreter):
     ) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.is_colossal, self.profiler = is_colossal, NodeProfiler(self, machine)
-        self.keeps_results = not is_colossal
+        self.keeps_results: bool = not is_colossal
         members = (*module.parameters(), *module.buffers())
         self.member_storages: set[int] = set(map(storage, members))  # of parameters and buffers
         self.saved: list[torch.Tensor] = []  # by autograd; keeps the storages in use
