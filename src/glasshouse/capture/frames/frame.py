@@ -141,10 +141,8 @@ class SequenceIterator(CapturedIterator):
         self.base = base
         self.snapshot = snapshot
         self.index: int = 0
-        mapping, which = mapping_of(base)
-        self.mapping: Var | None = mapping
-        self.which: str = which
-        self.real: Any = None if mapping is None else iter(mapping.value)
+        self.mapping, self.which = mapping_of(base)
+        self.real: Any = None if self.mapping is None else iter(self.mapping.value)
         self.size: int = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer: "CaptureTracer") -> Any:
@@ -245,8 +243,6 @@ class ReversedIterator(SequenceIterator):
 class ChoicesIterator(SequenceIterator):
     """Like permutations and combinations: fn(items, *parts)."""
 
-    snapshot: list[Var]
-
     def __init__(self, fn: Any, items: Var, parts: list[Var], choices: list[Var]) -> None:
         super().__init__(items, choices)
         self.fn = fn
@@ -254,7 +250,7 @@ class ChoicesIterator(SequenceIterator):
         self.real: Any = None
 
     def recipe(self) -> Any:
-        number = min(self.index, len(self.snapshot) + 1)
+        number = min(self.index, len(self.snapshot or ()) + 1)
         return choices_from, Var(number), Var(self.fn), self.base, *self.parts
 
 
@@ -340,8 +336,7 @@ def zip_iterators(var: Var) -> list[Any]:
         return [plain_value(x) for x in value.inners]
     if isinstance(value, CapturedGenerator):
         names = value.frame.code.slots
-        inners = value.frame.locals[names.index("iterators")]
-        assert inners is not None  # a generator that has begun has them
+        inners: Any = value.frame.locals[names.index("iterators")]  # set as it began
         return [plain_value(x) for x in inners.items or map(Var, inners.value)]
     return value.__reduce__()[1]
 

@@ -360,8 +360,7 @@ def set_plain(
     if not more and name not in (obj.items or ()):
         rely_on_presence(t, obj, name, table, class_value)
     if var is not None and isinstance(class_value, types.GetSetDescriptorType):
-        # C looks at the value.
-        t.concretize(var) if isinstance(var.value, type) else t.typed(var)
+        t.concretize(var) if isinstance(var.value, type) else t.typed(var)  # C looks at it
     t.do(plain, value, name, *(x.value for x in more))
     if obj.is_new and name in CHAINED and isinstance(value, BaseException):
         return t.give(then, None)  # it also changes where the exception is raised again
