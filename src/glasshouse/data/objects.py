@@ -236,8 +236,8 @@ class VOCDetection(BoxDataset):
                 continue
             corners = [element.findtext(f"bndbox/{x}") for x in ("xmin", "ymin", "xmax", "ymax")]
             try:
-                numbers = [float(x) for x in corners]  # type: ignore[arg-type]
-            except (TypeError, ValueError):
+                numbers = [float(x or "") for x in corners]
+            except ValueError:
                 self.refuse(place, "bndbox with xmin, ymin, xmax and ymax", f"{corners}")
                 continue
             box = self.checked_box(place, numbers[:2], numbers[2:])

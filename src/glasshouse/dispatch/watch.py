@@ -137,7 +137,7 @@ class Tally:
 
     def __init__(self, counts: list[Any] | bytes) -> None:
         self.call_counts: Any = counts
-        self.runs: defaultdict[Any, int] = defaultdict(int)  # type: ignore[var-annotated]
+        self.runs: defaultdict[Any, int] = defaultdict(int)
         tallies.add(self)
         for since in tuple(kept.values()):
             since.setdefault(self, 0)

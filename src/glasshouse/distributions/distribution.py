@@ -174,12 +174,8 @@ class Independent(Distribution):
         cut = axes - reinterpreted_batch_ndims
         shape = base_distribution.batch_shape
         event = (*shape[cut:], *base_distribution.event_shape)
+        self.has_rsample: bool = base_distribution.has_rsample
         super().__init__(shape[:cut], event, validate_args)
-
-    @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether the base has draws with a gradient."""
-        return self.base_dist.has_rsample
 
     def expand(self, batch_shape: tuple[int, ...]) -> Self:
         """This distribution with a larger batch."""

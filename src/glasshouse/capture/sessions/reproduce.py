@@ -246,10 +246,12 @@ def compiler_text(compiler: Callable[..., Any]) -> list[str]:
         return constant_text("COMPILER", compiler)
     try:
         source = textwrap.dedent(inspect.getsource(compiler))
-        name = re.match(r"(?:def|class) (\w+)", source)[1]  # type: ignore[index]
+        header = re.match(r"(?:def|class) (\w+)", source)
     except (OSError, TypeError):
+        header = None
+    if header is None:
         return [f"COMPILER = None  # to be filled in: {compiler!r}"]
-    return ["", "", *source.splitlines(), "", "", f"COMPILER = {name}"]
+    return ["", "", *source.splitlines(), "", "", f"COMPILER = {header[1]}"]
 
 
 def constant_text(name: str, value: Any) -> list[str]:

@@ -210,7 +210,8 @@ def extension(path: Path, declarations: str = "") -> ModuleType:
     shared_library = compile_one(declarations + path.read_text(), more)
     loader = importlib.machinery.ExtensionFileLoader(path.stem, shared_library._name)
     spec = importlib.util.spec_from_loader(path.stem, loader)
-    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    assert spec is not None  # the loader knows its file
+    module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 

@@ -262,7 +262,6 @@ def counts_of(recording: Recording) -> list[tuple[Call, Origin]]:
 class ReferenceSteps:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 
-    # type: ignore[var-annotated]
     schedule: tuple[()] = ()
     sources: dict[Any, Any] = {}
     lines: dict[Any, Any] = {}

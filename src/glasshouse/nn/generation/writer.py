@@ -50,6 +50,7 @@ class Generation:
     vocabulary: int | None = None
     start_token: int | None = None
     end_token: int | None = None
+    __call__: Callable[..., Any]  # of the module
 
     def make_slots(self, slots: int, capacity: int) -> SlotCache | None:
         """A cache of so many texts and positions; None for none."""
@@ -61,7 +62,7 @@ class Generation:
 
         Shapes: tokens (N, L), at (N, M) -> (N, M, vocabulary).
         """
-        scores = self(tokens)  # type: ignore[operator]
+        scores = self(tokens)
         return states_at(scores[0] if isinstance(scores, (tuple, list)) else scores, at)
 
     def generate(self, tokens: Any, max_new_tokens: int = 256, **options: Any) -> Any:

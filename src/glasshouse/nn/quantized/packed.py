@@ -68,7 +68,7 @@ class QuantizedLinear(Linear):
         return self.form.name
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]
+    def weight(self) -> Tensor:
         """The weight in float32, unpacked."""
         return unpack(self.packed, self.form)
 

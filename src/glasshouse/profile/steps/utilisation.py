@@ -39,7 +39,8 @@ class Lane(NamedTuple):
     @property
     def busy(self) -> np.ndarray:
         """The share of each slice in which kernels, steps of the host or communication ran."""
-        return sum(self.shares[name] for name in BUSY)  # type: ignore[return-value]
+        first, *others = (self.shares[name] for name in BUSY)
+        return sum(others, first)
 
 
 class Utilisation(Tabular):

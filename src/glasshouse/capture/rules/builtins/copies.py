@@ -147,7 +147,7 @@ def is_its_attributes(value: Any) -> bool:
     has_dict = type(parts) is dict and not any(name in parts for name in (*WAYS, *OWN_WAYS))
     hooked = any(static_lookup(cls, name)[0] is not MISSING for name in OWN_WAYS)
     hooked = hooked or static_lookup(type(cls), "__getattr__")[0] is not MISSING  # it is asked
-    slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]
+    slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]  # not in its stub
     if type_of(value) is not cls:  # it is one of our iterators
         return False
     return has_dict and native and not (hooked or slots or cls in copyreg.dispatch_table)
