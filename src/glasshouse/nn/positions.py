@@ -44,7 +44,7 @@ class SinusoidalPositionEmbedding(Module):
 
     def forward(self, input: Tensor, offset: int = 0) -> Any:
         x = check_floating("SinusoidalPositionEmbedding", input)
-        at = places("SinusoidalPositionEmbedding", x, offset)
+        at = positions.like_double(places("SinusoidalPositionEmbedding", x, offset), x)
         return x + cast(positions.sinusoids(at, x.shape[-1], self.base), x.dtype)
 
 

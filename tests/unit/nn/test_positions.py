@@ -35,7 +35,15 @@ def test_rotation_is_a_product_of_complex_numbers(interleaved):
     )
     angle = np.arange(3, 8)[:, None] / 10000 ** (np.arange(3) * 2 / 6)
     (a, b), (c, d) = pairs(x), pairs(y)
-    np.testing.assert_allclose(c + 1j * d, (a + 1j * b) * np.exp(1j * angle), atol=1e-6)
+    np.testing.assert_allclose(c + 1j * d, (a + 1j * b) * np.exp(1j * angle), rtol=1e-12)
+
+
+def test_sinusoids_of_double_inputs_have_their_digits():
+    x = gh.zeros((5, 6), dtype="float64")
+    angle = np.arange(5)[:, None] / 10000 ** (np.arange(3) * 2 / 6)
+    y = nn.SinusoidalPositionEmbedding()(x).numpy()
+    np.testing.assert_allclose(y[:, ::2], np.sin(angle), rtol=1e-12)
+    np.testing.assert_allclose(y[:, 1::2], np.cos(angle), rtol=1e-12)
 
 
 def test_rotated_products_depend_on_distances_alone():

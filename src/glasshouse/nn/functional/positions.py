@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from glasshouse.base import ShapeError, float32
+from glasshouse.base import ShapeError, float32, float64
 from glasshouse.dispatch.value import as_value, cast, reshape
 from glasshouse.dispatch.wide import rounded_once
 from glasshouse.nn.checks import check_floating, check_positive
@@ -37,16 +37,24 @@ def angles(positions: Tensor, features: int, base: float) -> Tensor:
     """position / base^(2i / features) for i = 0 … features/2 - 1.
 
     Shapes: positions (...) -> (..., features / 2).
+    Dtypes: float64 for positions in float64, else float32.
     """
-    steps = arange(features // 2, dtype=float32) * (-2 * math.log(base) / features)
-    at = cast(as_value(positions), steps.dtype)
+    at = as_value(positions)
+    at = at if at.dtype is float64 else cast(at, float32)
+    steps = arange(features // 2, dtype=at.dtype) * (-2 * math.log(base) / features)
     return reshape(at, (*at.shape, 1)) * exp(steps)
+
+
+def like_double(positions: Any, x: Tensor) -> Tensor:
+    """The positions, in float64 where x is: float32 angles would cost half of its digits."""
+    return cast(as_value(positions), float64) if x.dtype is float64 else as_value(positions)
 
 
 def sinusoids(positions: Any, features: int, base: float = BASE) -> Tensor:
     """sin and cos of position / base^(2i / features), in turn.
 
     Shapes: positions (...) -> (..., features).
+    Dtypes: float64 for positions in float64, else float32.
     Raises: ShapeError for an odd number of features.
     Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5.
     Example:
@@ -76,7 +84,7 @@ def rotate(
     x = check_floating("rotate", input)
     features = x.shape[-1]
     check_even("rotate", features)
-    at = angles(positions, features, base)
+    at = angles(like_double(positions, x), features, base)
     return turned(x, cast(cos(at), x.dtype), cast(sin(at), x.dtype), interleaved)
 
 
