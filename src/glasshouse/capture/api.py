@@ -54,21 +54,21 @@ def optimize(
     name of the second begins with example. With `nopython` a graph break is an error; with
     `dynamic` numbers and sizes may vary from the start.
 
-    With `memory_budget` graphs that train compute activations again in their backward pass, at the
-    least cost that keeps a call within: bytes (int), or a part (float) of the peak without a
-    budget. The peak is the most that the memory manager has allocated while the graph's Program
-    runs (for a captured module: its two Programs), parameters and optimizer state included. The
+    With `memory_budget`, training graphs recompute activations in their backward pass, at the
+    least cost that keeps a call within the budget: bytes (int), or a fraction (float) of the peak
+    without a budget. The peak is the most that the memory manager allocates while the graph's
+    Program runs (for a captured module: its two Programs), with parameters and optimizer state. The
     first call, which is captured, may take more. Values and gradients stay the same.
-    `.memory_plans` of the result, and `gh.explain`, say what is computed again.
+    `.memory_plans` of the result, and `gh.explain`, describe the recomputation.
 
     With `verify` (by default: if GH_VERIFY is set) every call also runs as plain Python, on the
-    current backend and on copies of what it reads; results, errors and effects are compared.
+    current backend and on copies of the objects it reads; results, errors and effects are compared.
     Both are compiled (GH_COMPILE=always), so that equal Programs give equal bits. The first
-    difference is a CaptureError that says where, and which guard, operation or kernel is at fault.
+    difference is a CaptureError that names the place and the guard, operation or kernel at fault.
 
     Raises: OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
         nopython or a difference with verify, OptionError for a budget that cannot be met, with the
-        least that can be
+        least that can be met
     Example:
         >>> import glasshouse as gh
         >>> @gh.optimize("eager")
@@ -211,12 +211,12 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def verify(fn: Any, /, *args: Any, calls: int = 3, **kwargs: Any) -> Verification:
-    """Whether captured calls of fn(*args, **kwargs) do what plain Python does, as a report.
+    """Compare captured calls of fn(*args, **kwargs) with plain Python; returns a report.
 
     The calls run on copies: the caller's objects do not change. Results, errors and effects are
     compared with those of plain Python on the current backend; both are compiled, so that equal
-    Programs give equal bits. In a call that is captured, the kernel of each primitive is compared
-    with the primitive's NumPy reference too, and the first that differs is named, with the user's
+    Programs give equal bits. In a captured call, the kernel of each primitive is also compared
+    with the primitive's NumPy reference. The report names the first that differs, with the user's
     line, the module and the largest error.
 
     Example:
@@ -265,7 +265,7 @@ def export(fn: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """(graph module, guards) of fn as one graph for these arguments.
 
     The graph module takes the tensors among fn's arguments in the order of its signature, used or
-    not, and gives what fn gives. Other tensors that fn reads belong to the module.
+    not, and returns fn's result. Other tensors that fn reads belong to the module.
 
     Raises: CaptureError if there is a break
     """

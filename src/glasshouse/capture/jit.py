@@ -1,8 +1,8 @@
 """`jit`: a function called once with stand-ins for its tensors, and run as one Program after that.
 
-What it calls on tensors is written down for each set of shapes, dtypes and other arguments. Where
-that does not say all that the function does (it looks at a value, writes to a tensor, draws from a
-generator, or differentiates what it closes over), `optimize` captures it instead."""
+Its calls on tensors are recorded for each set of shapes, dtypes and other arguments. Where the
+recording misses a part of the function (it looks at a value, writes to a tensor, draws from a
+generator, or differentiates a closed-over tensor), `optimize` captures it instead."""
 
 import functools
 import inspect
@@ -214,16 +214,16 @@ def jit(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
 ) -> Any:
-    """`fun`, compiled: it is called once for each set of shapes, dtypes and other arguments, and
+    """Compile `fun`: it is called once for each set of shapes, dtypes and other arguments, and
     runs as one Program from then on, with its gradients, loops and conditions inside. Side effects
-    such as a print happen in that first call alone. A function that looks at a value, writes to a
+    such as a print happen only in that first call. A function that looks at a value, writes to a
     tensor, draws from a generator or is differentiated by `backward` is captured by `gh.optimize`.
     Inside a transform it runs as it is.
 
     `static_argnums` and `static_argnames` name arguments that are part of the Program; Python
-    numbers are, in any case.
+    numbers always are.
 
-    Raises: OptionError for what cannot be called.
+    Raises: OptionError unless `fun` can be called.
     Source: Bradbury et al., JAX, 2018 (jit).
     Example:
         >>> slope = gh.jit(gh.grad(lambda x: gh.sin(x) * x))

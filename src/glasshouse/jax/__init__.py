@@ -1,6 +1,6 @@
 """JAX's names with JAX's meaning, for programs whose imports are changed: `import glasshouse.jax as
-jax`, `import glasshouse.jax.numpy as jnp`, and `lax`, `nn`, `random` beside them. What `gh` has
-under a name with this meaning is the same object."""
+jax`, `import glasshouse.jax.numpy as jnp`, and `lax`, `nn`, `random` beside them. A name with the
+same meaning in `gh` is the same object."""
 
 from glasshouse.base import Spec as ShapeDtypeStruct
 from glasshouse.base import tree

@@ -77,7 +77,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Any:
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, list[Any]]:
-    """(fun, what it closes over that has to be passed): nothing here."""
+    """(fun, the closed-over values to pass): none here."""
     return fun, []
 
 

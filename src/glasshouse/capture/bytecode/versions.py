@@ -11,7 +11,7 @@ VERSION = sys.version_info[:2]
 
 
 class BytecodeVersion(NamedTuple):
-    """How a version encodes operations, and what they do to the stack."""
+    """A version's encoding of operations, and their effects on the stack."""
 
     null_above: bool  # NULL lies above a callable that has no self, not below
     attribute_shift: int  # of the name's number in LOAD_ATTR

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class Verification(NamedTuple):
-    """The result of `gh.verify`. True if captured calls do what plain Python does.
+    """The result of `gh.verify`. True if captured calls agree with plain Python.
 
     function    its name
-    calls       how many were compared
-    difference  the first place where results or effects differ; None if there is none
-    cause       a guard that should have failed, an operation, or an effect that is lost
-    kernel      the primitive whose kernel differs from its reference; None if there is none
+    calls       the number of compared calls
+    difference  the first place where results or effects differ, or None
+    cause       a guard that should have failed, an operation, or a lost effect
+    kernel      the primitive whose kernel differs from its reference, or None
     unguarded   reads of the user's program that no guard covers"""
 
     function: str

@@ -167,7 +167,7 @@ def is_from_library(module: str | None) -> bool:
 
 
 class Copier:
-    """Copies values together: what refers to one object refers to one copy."""
+    """Copies values together: references to one object become references to one copy."""
 
     def __init__(self) -> None:
         self.memo: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""The continuation after a break: Python does what broke the graph, then resume functions run."""
+"""The continuation after a break: Python runs the breaking step, then resume functions run."""
 
 import types
 from collections.abc import Callable
@@ -65,8 +65,8 @@ class BreakContinuation:
         return go_on
 
     def hand_over_frame(self, k: int) -> None:
-        """Release the values of frame `k`. The continuation holds what it needs, and a generator
-        that nobody else holds ends."""
+        """Release the values of frame `k`. The continuation holds the values that it needs, and a
+        generator without other references ends."""
         frames = self.tracer.frames
         outer = {id(x) for f in frames[:k] for x in (*f.locals, *f.stack, *f.saved)}
         for key in self.final.keys() - outer:

@@ -1,5 +1,5 @@
-"""The end of a replacement: it returns or raises, or has Python do what broke the graph and calls
-resume functions, one for each open frame."""
+"""The end of a replacement: it returns or raises, or has Python run the step that broke the graph
+and calls resume functions, one for each open frame."""
 
 import types
 from collections.abc import Callable

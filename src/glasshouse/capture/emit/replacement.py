@@ -1,8 +1,8 @@
-"""The replacement: Python that does for a later call what the trace did for the first.
+"""The replacement: Python code that repeats the trace of the first call for a later one.
 
 It reads the inputs, runs the compiled graph, makes new values and repeats the writes. Then it
-returns, or has Python do what broke the graph and calls resume functions. Its code has the user's
-file and line, so that tracebacks show them."""
+returns, or has Python run the step that broke the graph and calls resume functions. Its code has
+the user's file and line, so that tracebacks show them."""
 
 import re
 import types

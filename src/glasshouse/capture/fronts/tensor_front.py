@@ -212,7 +212,7 @@ class TensorFront(FrontEnd):
         return var.items["grad"]
 
     def read_grad(self, tracer: "CaptureTracer", var: Any) -> None:
-        """Guard what a tensor's .grad is before the trace."""
+        """Guard a tensor's .grad as it is before the trace."""
         if var.items is None:
             var.items = {}
         if "grad" in var.items or not isinstance(var.origin, ValueSource):

@@ -285,7 +285,7 @@ class FirstRun:
         self.find_donors()
 
     def gradient_update(self, number: int, tensor: Tensor) -> TensorUpdate[Source | None]:
-        """The update that makes a tensor's gradient what it is now, or None."""
+        """The update that sets a tensor's gradient to its current value or None."""
         gradient = tensor.grad
         if gradient is None:
             return TensorUpdate(number, None, tensor.spec)

@@ -21,14 +21,14 @@ class TensorUpdate(NamedTuple, Generic[S]):
 
 
 def update_to(number: int, tensor: Tensor, sources: Sources) -> TensorUpdate[Source]:
-    """The update that makes a tensor of this number what it is now."""
+    """The update that sets the tensor of this number to its current value."""
     return TensorUpdate(number, sources.of(tensor.payload), tensor.spec)
 
 
 class GraphOutput(NamedTuple):
-    """One output of the graph: its kind, and `what` it is of that kind: the number of an input or
-    of an earlier output, a constant, or the source of a new tensor's value. `is_spent`: its
-    backward pass was part of the graph."""
+    """One output of the graph: its kind, and in `what` the number of an input or of an earlier
+    output, a constant, or the source of a new tensor's value. `is_spent`: its backward pass was
+    part of the graph."""
 
     kind: ResultKind
     what: Any

@@ -59,7 +59,7 @@ def call_metaclass(
     then: Any,
 ) -> Any:
     """Call a class whose metaclass defines its call: the result is a member of an enumeration,
-    or what the metaclass makes, which is new in each call."""
+    or the metaclass's result, which is new in each call."""
     cls = fn.value
     if typing.is_typeddict(cls):
         return t.call(Var(dict), args, kwargs, then)

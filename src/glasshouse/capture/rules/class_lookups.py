@@ -1,4 +1,4 @@
-"""Reads of classes: rules look into a class here and nowhere else, and rely on what they read."""
+"""Reads of classes: rules look into a class only here, and rely on the attributes they find."""
 
 import enum
 import types

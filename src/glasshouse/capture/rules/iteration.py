@@ -100,7 +100,7 @@ def plain_result(t: "CaptureTracer", then: Any) -> Any:
 
 
 def stop_error(t: "CaptureTracer", result: Var | None) -> StopIteration:
-    """The StopIteration of an iterator that has ended, with what a generator returned."""
+    """The StopIteration of an exhausted iterator, with a generator's return value."""
     if result is None or result.value is None:
         return StopIteration()
     error = StopIteration(plain_value(result))
@@ -360,7 +360,7 @@ class OrElse:
 
 
 def let_go(t: "CaptureTracer", f: CaptureFrame, depth: int) -> None:
-    """Drop what lies on a frame's stack above `depth`."""
+    """Drop the values above `depth` on a frame's stack."""
     dropped = f.stack[depth:]
     del f.stack[depth:]
     f.saved = []  # it may hold the last reference

@@ -1,7 +1,7 @@
-"""Handlers of bytecode instructions, on a frame of Vars: one function for one operation.
+"""Handlers of bytecode instructions, on a frame of Vars: one function per operation.
 
-CPython 3.11 to 3.14 share most of them. How those are encoded differently is in
-`bytecode/versions.py`; what only some versions have is in `version_opcodes.py`."""
+CPython 3.11 to 3.14 share most of them. `bytecode/versions.py` has the differences in their
+encoding; `version_opcodes.py` handles operations that only some versions have."""
 
 import builtins
 import operator

@@ -226,7 +226,7 @@ class ViewCall(NamedTuple):
 
 
 def note_part(t: "CaptureTracer", whole: Var, step: Any, part: Var) -> None:
-    """Remember that a part is what a step shows of a whole."""
+    """Remember that a step takes a part from a whole."""
     if (parts := parts_of(t)) is None:
         return
     if type(part.value) is tuple:
@@ -245,14 +245,14 @@ def note_view(t: "CaptureTracer", target: Any, args: list[Var], kwargs: Kwargs, 
 
 
 def note_data(t: "CaptureTracer", tensor: Var, data: Var) -> None:
-    """Remember that x.data is a part of what x is a part of."""
+    """Remember that x.data is a part of the same whole as x."""
     parts = parts_of(t) or {}
     if id(tensor) in parts:
         parts[id(data)] = data, *parts[id(tensor)][1:]
 
 
 def put_back(t: "CaptureTracer", part: Var, links: int) -> None:
-    """Write a part that was just written to into what it was cut from: x[i][j] = v, see
+    """Write a modified part back into the tensor it was cut from: x[i][j] = v, see
     tensor/parts.py."""
     parts = parts_of(t) or {}
     if id(part) not in parts or links == NO_WRITE or not shares_memory(part.value.cut_from):

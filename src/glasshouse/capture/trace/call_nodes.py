@@ -1,4 +1,4 @@
-"""Nodes for calls of operations: which arguments break the graph, and what a node notes."""
+"""Nodes for calls of operations: the arguments that break the graph, and a node's metadata."""
 
 import types
 from typing import Any
@@ -22,7 +22,7 @@ def refuse_functions(
 
 
 def describe_call(front: Any, tracer: "CaptureTracer", node: IRNode, fn: Any) -> None:
-    """Note in a call's node where it stands and what it depends on."""
+    """Note a call's place and its varying inputs in its node."""
     node.meta["line"] = tracer.frames[-1].where
     node.meta["user"] = tracer.frames.user_line()
     node.meta["handled"] = any(

@@ -9,9 +9,9 @@ from glasshouse.capture.values.var import ValueSource, Var
 
 
 class Effects:
-    """Writes to what is not new, and contexts that are entered. `sections` has all writes in their
-    order, and each Var a log of its own: within a section, writes to other objects may stand
-    between those to one. No write passes from one section to another."""
+    """Writes to existing objects, and entered contexts. `sections` has all writes in order, and
+    each Var has a log of its own: within a section, writes to other objects may come between
+    those to one. No write moves from one section to another."""
 
     def __init__(self, guards: GuardSet) -> None:
         self.guards = guards
@@ -25,7 +25,7 @@ class Effects:
         self.has_checks = False  # whether the graph raises where Python would take another path
 
     def write(self, var: Var, entry: tuple[Any, ...]) -> None:
-        """Log a write to something that is not new."""
+        """Log a write to an existing object."""
         if not self.guards.live:
             return
         if var.log is None:
@@ -35,7 +35,7 @@ class Effects:
         self.sections[-1].append((var, entry))
 
     def write_apart(self, var: Var, entry: tuple[Any, ...]) -> None:
-        """Log a call that may read and write what other writes do."""
+        """Log a call that may touch the targets of other writes."""
         self.sections.append([])
         self.write(var, entry)
         self.sections.append([])

@@ -204,7 +204,7 @@ class FrontEnd(ValueQueries):
         return False
 
     def sets_plainly(self, tracer: "CaptureTracer", obj: Var, name: str, var: Var) -> bool:
-        """Whether an object's own __setattr__ would do what object's does."""
+        """Whether an object's own __setattr__ would act like object's."""
         return False
 
     def call(

@@ -1,4 +1,4 @@
-"""The objects that a trace knows, one Var for each, and what it made and did to dicts."""
+"""The objects that a trace knows, one Var for each, and its new objects and edits of dicts."""
 
 import types
 from typing import Any

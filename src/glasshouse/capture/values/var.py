@@ -105,9 +105,9 @@ class SymbolicNumber:
 class Var:
     """A value and its origin.
 
-    `items` has what is known of its contents: a list of Vars (list, tuple), {key: (key Var, Var)}
+    `items` has its known contents: a list of Vars (list, tuple), {key: (key Var, Var)}
     (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
-    lists the writes to something that is not new, which later calls repeat."""
+    lists the writes to an existing object, which later calls repeat."""
 
     __slots__ = ("value", "origin", "items", "log")
 

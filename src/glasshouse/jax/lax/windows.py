@@ -183,8 +183,8 @@ def reduce_window(
     base_dilation: Any = None,
     window_dilation: Any = None,
 ) -> Tensor:
-    """The elements of each window joined by a function of pairs (lax.add, lax.max …), with
-    `init_value` before the first and in place of what lies outside."""
+    """Reduce the elements of each window by a binary function (lax.add, lax.max …), starting
+    from `init_value`, which also fills the padding."""
     x = as_value(operand)
     sizes, strides = list(window_dimensions), list(window_strides)
     ones = [1] * x.ndim

@@ -1,8 +1,8 @@
 """jax.numpy's names with jax.numpy's meaning: `import glasshouse.jax.numpy as jnp`.
 
-Functions of the array API standard are the library's own. Read `arrays.py` for what arranges and
-chooses, `numbers.py` for reductions and statistics, `curves.py` for counts, products and
-polynomials; `host.py` has what NumPy computes, since shapes depend on contents.
+Functions of the array API standard are the library's own. Read `arrays.py` for rearranging and
+choosing, `numbers.py` for reductions and statistics, `curves.py` for counts, products and
+polynomials; `host.py` has functions that NumPy runs, since their shapes depend on contents.
 """
 
 from glasshouse.base.dtype import (

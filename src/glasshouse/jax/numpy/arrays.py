@@ -549,7 +549,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Tensor:
 def vectorize(
     pyfunc: Callable[..., Any], *, excluded: Any = (), signature: str | None = None
 ) -> Callable[..., Any]:
-    """A function of single elements (or of what `signature` says, as "(n),(n)->()") on arrays."""
+    """Map a function of elements (or of `signature`'s core axes, as "(n),(n)->()") over arrays."""
     if signature is None:
         counts = None
     else:

@@ -126,7 +126,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Tensor:
-    """The differences of all elements in a row, with what stands before and after them."""
+    """The differences of consecutive elements, between `to_begin` and `to_end`."""
     x = ravel(ary)
     parts = [x[1:] - x[:-1]]
     parts = parts if to_begin is None else [cast(ravel(to_begin), x.dtype), *parts]

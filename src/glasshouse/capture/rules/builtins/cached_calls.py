@@ -53,7 +53,7 @@ def rely_on_result(
 
 
 class KeptResults:
-    """The results that a trace took from cached functions, and what their caches had for them."""
+    """The results that a trace took from cached functions, and the entries of their caches."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []  # function, arguments, keywords, result
