@@ -102,5 +102,5 @@ def run_level(
 
 
 def node_of(function: Callable[..., Any], graph: Graph, inputs: Any, make: Any) -> Node:
-    """The node of what a function of values makes of nodes, in a graph."""
+    """The node of a function's result for operands in a graph."""
     return run_level(CompositionLevel(None, graph, make), function, inputs, {}).payload

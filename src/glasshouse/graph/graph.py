@@ -1,4 +1,4 @@
-"""A graph of primitives: what a recording looks like to the passes that rewrite it.
+"""A graph of primitives: the form of a recording that passes rewrite.
 
 Nodes are in topological order. Besides the cards there are three kinds of call: `input` (an array
 from outside), `full` with value None (a scalar from outside, the `number`-th) and `pick` (one
@@ -22,9 +22,9 @@ AFTER_FORWARD = ("backward", "recompute", "optimizer")  # phases
 
 class Graph:
     """Nodes in topological order, and which are outputs. `emit` returns the node of an equal call,
-    but what a checkpoint computes again stays apart, so that what was there before is not kept.
-    Collectives stay apart too, and are needed as outputs are: another rank may have cut its
-    recording between two equal ones, and each has to meet its like."""
+    but a checkpoint's recomputed values get nodes of their own, so that the originals are not kept.
+    So do collectives, which are needed as outputs are: another rank may have cut its recording
+    between two equal ones, and each has to meet its like."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -61,7 +61,7 @@ class Graph:
         return node
 
     def drop_unneeded(self) -> None:
-        """Without the nodes that no output needs. What is emitted from now on is new."""
+        """Remove the nodes that no output needs. If any are removed, later calls get new nodes."""
         needed = needed_nodes(self)
         if len(needed) == len(self.nodes):
             return

@@ -18,8 +18,7 @@ class Node:
     """One call: `inputs` are its operands, `origin` says where it comes from, `number` its position
     in the recording or graph, `function` the composed function that recorded it. `scalar` is the
     packed value of a `full` from outside; `owned` says that the memory of `value` is ours, and may
-    be written when nobody else refers to it; `event` is what a watcher noted of it, and unset
-    without one."""
+    be written when nobody else refers to it; `event` is a watcher's note, and unset without one."""
 
     __slots__ = (
         "call inputs spec origin function number value scalar owned event __weakref__".split()

@@ -1,4 +1,4 @@
-"""Patterns that passes look for: what a node is, or is made of."""
+"""Patterns that passes look for in a node and its operands."""
 
 from math import prod
 from typing import Any

@@ -2,9 +2,9 @@
 
 A node is also the payload that a tensor of the lazy backend holds. Nodes wait in a list per thread,
 in the order of the calls, which is a topological order. `Recorder.take` turns the list into a
-recording: what is still referenced becomes an output, the rest is computed only where an output
-needs it. Nodes that nobody refers to any more cost nothing; but a collective is always computed,
-since other ranks wait for it."""
+recording: nodes that are still referenced become outputs, the rest is computed only where an output
+needs it. Unreferenced nodes cost nothing; but a collective is always computed, since other ranks
+wait for it."""
 
 import sys
 import threading
@@ -93,19 +93,19 @@ class Recorder(threading.local):
         return len(now["pending"]) >= MAX_PENDING or now["held_bytes"] > MAX_HELD_BYTES
 
     def forget(self) -> None:
-        """Nothing waits any more: what somebody needs later is computed then, on its own."""
+        """Empty the list of waiting nodes. A node needed later is computed then, on its own."""
         self.pending, self.held_bytes = [], 0
         self.nodes.pending = self.pending
 
     def take(self) -> Recording | None:
-        """The recording of what waits. Call `finish` once its results are there."""
+        """The recording of the waiting nodes. Call `finish` once its results are computed."""
         pending = self.pending
         self.nodes.taken.append(pending)
         self.forget()
         return describe(pending)
 
     def finish(self) -> None:
-        """Nothing of the last recording is being computed any more."""
+        """Mark the computation of the last recording as finished."""
         self.nodes.taken.pop()
 
     def strays(self) -> list[Node]:

@@ -2,7 +2,7 @@
 
 Every rule is exact, or changes only the order of a sum's additions. A rule is a function
 `rule(graph, node, inputs) -> Node | None` listed under the card it looks at. It looks at a call and
-at what its operands are made of, and makes what it makes in the simplest form too: so a graph that
+at the nodes of its operands, and makes its own nodes in their simplest form too: so a graph that
 went through the rules once has nothing left for them."""
 
 from collections import Counter

@@ -1,9 +1,9 @@
-"""Sums of a value in the shape in which it was made.
+"""Sums of a value in the shape in which it was computed.
 
-The gradient of a bias is a sum over the rows of a matrix that products read too, and that is often
-a reshape of what elementwise operations made, perhaps of its axes in another order. Summed in its
-first shape, it is added up as it is made, in one kernel; over the matrix, that takes a pass over
-memory of its own."""
+The gradient of a bias is a sum over the rows of a matrix that products read too. This matrix is
+often a reshape of an elementwise result, perhaps with its axes in another order. In that result's
+own shape, one kernel computes and sums it; over the matrix, the sum takes a separate pass over
+memory."""
 
 from typing import Any
 

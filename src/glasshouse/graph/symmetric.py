@@ -9,7 +9,7 @@ IDENTITY = "identity"  # a multiple of it is a polynomial of any matrix
 
 
 def symmetric_roots(nodes: list[Node]) -> dict[int, Node | str]:
-    """By the number of each node that is known to be symmetric: of what it is a polynomial."""
+    """By the number of each node known to be symmetric, the base that it is a polynomial of."""
     roots: dict[int, Node | str] = {}
     for node in nodes:
         root = root_of(node, roots)

@@ -1,4 +1,4 @@
-"""Targets: what Programs are compiled for, each in its own folder, and lowerers."""
+"""The targets that Programs are compiled for, each in its own folder, and lowerers."""
 
 from glasshouse.compile.steps.emitted import CKernel, Dialect, EmittedStep, NativeCall
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers, Lowerer, StepDescription

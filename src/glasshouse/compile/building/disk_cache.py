@@ -1,7 +1,7 @@
-"""The folder of compiled code: its entries, its limit of bytes, and what crashes leave.
+"""The folder of compiled code: its entries, its limit of bytes, and the leftovers of crashes.
 
-An entry is one file: its data (a shared library, a Program's code, a precompiled header, or what
-the compiler answered about itself), then the digest of the data. A rename puts it in place, so two
+An entry is one file: its data (a shared library, a Program's code, a precompiled header, or the
+compiler's answers about itself), then the digest of the data. A rename puts it in place, so two
 processes that write the same entry at once do not mix. Its modification time is that of its last
 use. A link names the library that holds a kernel. New files are made in a work folder, which its
 process locks. The system releases the lock however the process ends, so the next process knows

@@ -62,10 +62,10 @@ def export_entries(folder: Path, path: Path) -> list[CacheEntry]:
 
 
 def import_entries(path: Path, folder: Path) -> int:
-    """Bring the entries of a file into a cache folder; returns how many it had. All of them are
+    """Import the entries of a file into a cache folder; returns their number. All of them are
     checked before the first is written.
 
-    Raises: CheckpointError for what is no such file, or has a damaged entry
+    Raises: CheckpointError for another kind of file, or a damaged entry
     """
     try:
         contents = dict(read_members(path))

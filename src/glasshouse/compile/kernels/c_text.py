@@ -133,7 +133,7 @@ def has_text(card: Primitive, call: CardCall) -> bool:
 def text_of_call(call: CardCall, args: list[str]) -> str:
     """The result of a call in C, in its dtype, from its operands in C.
 
-    Raises: CompileError for a text that asks for what there is not
+    Raises: CompileError for a text with an unknown placeholder
     """
     kernel = kernel_of(call.card)
     last = call.operands[-1]

@@ -4,8 +4,8 @@ A kernel runs over rows of its domain: the innermost axis in memory is the vecto
 are shared out to the cores. A kernel that reduces the innermost axis sweeps each row once per
 dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
 block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
-in float64. Their order depends on the shape alone, not on the number of threads or on what else the
-kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
+in float64. Their order depends on the shape alone, not on the number of threads or on the kernel's
+other results, and no product is fused into a sum: a value has the same bits in every kernel."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

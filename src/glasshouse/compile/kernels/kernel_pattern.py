@@ -1,8 +1,8 @@
 """Keys of the texts of fused kernels: equal kernels, and those of other sizes, are written once.
 
 A model has the same kernel in each of its layers, and in each of its Programs for other sizes. The
-text names sizes and pointers, and has none of their values in it; so what it depends on is the
-expressions, which of the pointers and strides are equal, and how rows are cut."""
+text names sizes and pointers without their values, so it depends only on the expressions, on
+which of the pointers and strides are equal, and on how rows are cut."""
 
 from typing import Any, NamedTuple
 

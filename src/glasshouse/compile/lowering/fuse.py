@@ -1,8 +1,8 @@
-"""Fusion: kernels over the same domain that share what they read become one.
+"""Fusion: kernels over the same domain that share inputs become one.
 
-Two kernels merge if they may run at one place of the schedule and one of them reads what the other
-reads or makes. A reduction along the innermost axis in memory may be followed, row by row in the
-same kernel, by what uses its result; results that nobody else reads then get no memory."""
+Two kernels merge if they may run at one place of the schedule and one of them reads an input or a
+result of the other. A reduction along the innermost axis in memory may be followed, row by row in
+the same kernel, by the uses of its result; results with no other reader then get no memory."""
 
 from math import prod
 from typing import Any

@@ -37,10 +37,10 @@ SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cos
 class ProgramPlan:
     """Steps that compute the outputs of a graph, and the place of each value; nothing is allocated.
 
-    `schedule` lists the steps; `arena_bytes` is the peak of the values in between;
-    `output_buffers` are those that a run hands out, by number, then those in between that
-    are set `apart`, and the `kept` ones: what the first `kept_steps` steps make of inputs that stay
-    as they are, for later runs too."""
+    `schedule` lists the steps; `arena_bytes` is the peak of the intermediate values;
+    `output_buffers` are those that a run hands out, by number, then the intermediate ones that
+    are set `apart`, and the `kept` ones: the first `kept_steps` steps compute them from inputs that
+    do not change, and later runs reuse them."""
 
     kept_steps: int
     kept: list[Any]

@@ -30,14 +30,14 @@ looks_at: WeakKeyDictionary[Any, "Looks"] = WeakKeyDictionary()
 
 
 class detect_anomaly(having):
-    """From now on, or inside, an AnomalyError says in which module, line and primitive the first
+    """From now on, or inside, an AnomalyError names the module, line and primitive where the first
     NaN or infinity of compiled code arose, if a result of the code is not finite; False ends that.
-    What the call would have replaced, such as parameters, has its old values then.
+    Values that the call would have replaced, such as parameters, then keep their old contents.
 
-    Looked at are small results whole, and of large ones a row and a column each time and everything
-    in turn, as a little time allows: a NaN of a gradient fills a row or a column. Inputs are not
-    overwritten meanwhile, which costs memory, but for those that an optimizer alone reads.
-    Functions that were captured before name no call.
+    Small results are checked whole. Of large ones, a row and a column are checked each time, and
+    all elements in turn, as a little time allows: a NaN of a gradient fills a row or a column.
+    Inputs are not overwritten meanwhile, which costs memory, except those that only an optimizer
+    reads. Functions that were captured before name no call.
 
     Raises: AnomalyError
     Example:
@@ -63,10 +63,10 @@ class detect_anomaly(having):
 
 
 class Looks:
-    """Looks at a Program's outputs, and their time; `turn` is that of the large ones. Updates of an
-    optimizer are the second of the `parts` of the steps if they come last and read what can be
-    looked at before: they may overwrite their inputs. So may others those that are `spare`, which
-    the optimizer alone reads; they are not looked at."""
+    """Checks of a Program's outputs, and their time; `turn` counts those of large outputs. Updates
+    of an optimizer are the second of the `parts` of the steps if they come last and read values
+    that can be checked before: they may overwrite their inputs. Other steps may overwrite `spare`
+    inputs, which only the optimizer reads; outputs there are not checked."""
 
     def __init__(self, program: Any) -> None:
         self.turn: int = 0
@@ -143,7 +143,7 @@ def update_of(program: Any) -> int:
 
 
 def spare_inputs(graph: Graph | None) -> frozenset[int]:
-    """The inputs that nothing reads but what an optimizer does."""
+    """Inputs that only the optimizer reads."""
     if graph is None:
         return frozenset()
     numbers = {x.number: x.attrs["number"] for x in graph.nodes if x.op == "input"}
@@ -242,8 +242,8 @@ FIXES["exp"] = "Subtract the largest score, as log_softmax and logsumexp do."
 
 
 class Search:
-    """Runs a graph on references. By a node's number, `states` says what its value has, `sources`
-    which node that came from: None for constants and infinities that were given."""
+    """Runs a graph on references. By a node's number, `states` has its value's state, `sources`
+    the node where that state arose: None for constants and infinities from outside."""
 
     def __init__(self, graph: Graph, arrays: Any, scalars: Any) -> None:
         self.graph = graph
@@ -267,7 +267,7 @@ class Search:
         return run_node(node, operands, self.arrays, self.scalars)
 
     def note(self, node: Node, value: Any) -> None:
-        """Note what a value has, and where that comes from."""
+        """Note a value's state, and the node where it arose."""
         parts = value if isinstance(value, tuple) else (value,)
         state = 0
         for x in parts:
@@ -303,7 +303,7 @@ def is_finite(x: np.ndarray) -> bool:
 
 
 def state_of(x: np.ndarray) -> int:
-    """FINITE, or of NAN and INFINITE what an array has."""
+    """FINITE, or the flags NAN and INFINITE of an array."""
     if not has_fractions(x.dtype) or not x.size or is_finite(x):
         return FINITE
     return NAN * bool(np.isnan(x).any()) | INFINITE * bool(np.isinf(x).any())

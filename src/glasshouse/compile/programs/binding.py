@@ -12,7 +12,7 @@ from glasshouse.graph.node import Node, computed
 
 
 class SourceKind(Enum):
-    """Kinds of what inputs of a Program come from; each kind counts its own."""
+    """Kinds of sources of a Program's inputs; each kind counts its own."""
 
     INPUT = "a tensor that the graph owns or is given"
     GRADIENT = "the gradient of such a tensor"

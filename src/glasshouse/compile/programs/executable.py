@@ -170,7 +170,7 @@ class Program:
         """Build the table that the runner reads; compiles the kernels. A step without a function is
         the host's.
 
-        Raises: CompileError; StaleCode where what it would run on differs from when it was made.
+        Raises: CompileError; StaleCode where the code no longer fits this process.
         """
         pairs = [(kernel, steps[i].args) for i, kernel in self.sources.items()]
         built = self.target.build(pairs, common)

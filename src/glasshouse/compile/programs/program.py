@@ -478,7 +478,7 @@ def is_shown() -> bool:
 
 
 class PlanKeeping(threading.local):
-    """Whether Programs keep what they were made from, to be shown."""
+    """Whether Programs keep their graphs and plans for display."""
 
     plans = False
 

@@ -166,7 +166,7 @@ class RecordingBackend(TensorBackend):
                     self.execute_nodes(nodes)
 
     def execute_nodes(self, nodes: list[Node]) -> None:
-        """Compute nodes that no thread computes meanwhile, and what they need."""
+        """Compute nodes that no thread computes meanwhile, and their operands."""
         if missing := [node for node in nodes if node.value is None]:
             order = record.with_ancestors(missing, with_picks=True)
             self.execute(record.describe(order, missing))

@@ -1,4 +1,4 @@
-"""Compiled code on disk: a process finds what another one compiled from the same recording.
+"""Compiled code on disk: a process reuses another's code of the same recording.
 
 An entry lies beside the libraries in the folder of `disk_cache`, private to the user, and is
 checked against its digest before it is read. Its name is the digest of all that code depends on:
@@ -71,7 +71,7 @@ def described(recording: Recording) -> list[str]:
 def written_card(node: Node) -> str:
     """Text of a user's card in the key of code, besides its name.
 
-    Raises: Unwritten for what only running it tells
+    Raises: Unwritten for a composition or a callable text
     """
     card = primitives.get(node.op)
     if card is None or card.name in BUILT_IN:

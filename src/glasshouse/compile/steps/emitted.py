@@ -18,9 +18,9 @@ class StaleCode(Exception):
 
 class EmittedStep(NamedTuple):
     """A step that runs: `what` is a `CKernel`, a `NativeCall` or a `HostCall`. An argument is
-    (buffer, offset in elements), ("scalar", number), ("error", 0) or ("size", number). Offsets and
-    sizes are no part of a kernel's text, so one function serves all slices of a value, and values
-    of all sizes."""
+    (buffer, offset in elements), ("scalar", number), ("error", 0) or ("size", number). A kernel's
+    text has no offsets or sizes, so one function serves all slices of a value, and values of all
+    sizes."""
 
     args: list[tuple[Any, Any]]
     what: Any

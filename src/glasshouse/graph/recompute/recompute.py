@@ -1,13 +1,13 @@
 """Recomputation: cheap values of the forward pass that the backward pass computes again.
 
-What a product or convolution made is kept; what follows from kept values by elementwise work
-(activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
-and made again just before the backward pass reads it. In modules that were asked for, products with
-little work for the bytes that they make, such as the scores of attention, count as such work; so do
-convolutions, up to the FLOPs a byte that the request names.
+Results of products and convolutions are kept. Values that elementwise work computes from kept ones
+(activations, normalised values, dropout masks) are dropped after their last use in the forward
+pass, and recomputed just before the backward pass reads them. In requested modules, products with
+few FLOPs per byte of their result, such as the scores of attention, count as such work; so do
+convolutions, up to the FLOPs per byte that the request names.
 
-Without being asked to, this is done where it is next to free: for large values that only matrix
-products read, with hundreds of operations for each byte that making them again moves."""
+Without a request, this is done where it is nearly free: for large values that only matrix products
+read, with hundreds of operations for each byte that recomputing them moves."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -72,12 +72,12 @@ def choose_dropped(
 
 
 class DropSearch:
-    """Looks for forward values that can be made again for the backward pass.
+    """Looks for forward values that the backward pass can recompute.
 
     light       numbers of light products and convolutions
     requested   numbers of the values in the requested modules
-    read        numbers of what the backward pass reads, through views too
-    leaves_of   by the number of a dropped value, the kept ones that it is made from
+    read        numbers of the values that the backward pass reads, also through views
+    leaves_of   by the number of a dropped value, the kept ones it is recomputed from
     kept        numbers of all of those"""
 
     def __init__(
@@ -183,10 +183,10 @@ class Cone:
 
 
 class Remaking:
-    """The rewriting of a graph whose backward pass makes dropped values again.
+    """The rewriting of a graph whose backward pass recomputes dropped values.
 
     copies   by number in the old graph, the nodes of the new one
-    remade   the same of what is made again"""
+    remade   the same for recomputed values"""
 
     def __init__(self, graph: Graph, nodes: list[Node], choice: DropChoice) -> None:
         self.old = graph
@@ -212,8 +212,8 @@ class Remaking:
         return self.new
 
     def unavailable_in_backward(self) -> set[int]:
-        """Numbers of what the backward pass does not have: what is dropped, and what is computed
-        where it is used, of something dropped."""
+        """Numbers of the values that the backward pass does not have: the dropped ones, and cheap
+        ones that are computed from them where they are used."""
         dropped, saved, light = self.choice
         gone, makeable = set(dropped), set[int]()  # makeable of saved values, without much work
         for node in self.nodes:
@@ -271,7 +271,7 @@ def is_cheap(node: Node) -> bool:
 
 
 def is_light(node: Node, elementwise: tuple[ElementwiseWork, ...]) -> bool:
-    """Whether a product takes as long as moving it; a convolution, what its module allows."""
+    """Whether a product takes as long as moving it; for a convolution, its module's limit."""
     if node.host is not None or node.op not in ("matmul", "conv"):
         return False
     works = [work for work in elementwise if is_within(node.origin.module, (work.module,))]
@@ -283,8 +283,8 @@ def is_light(node: Node, elementwise: tuple[ElementwiseWork, ...]) -> bool:
 
 
 def is_kept(node: Node) -> bool:
-    """Whether a value is there in the backward pass in any case: an input, what a collective made,
-    or small."""
+    """Whether the backward pass always has a value: an input, a collective's result, or a small
+    one."""
     if node.op == "input" or node.call.is_collective:
         return True
     return nbytes_of(node) < SMALL_BYTES and node.op not in ("full", "iota")

@@ -68,6 +68,6 @@ NOTHING = RecomputeRequest()
 
 
 def requesting(request: RecomputeRequest) -> having:
-    """Until the end of the context, this thread's backward passes compute what `request` asks for,
-    besides their own work."""
+    """Until the end of the context, this thread's backward passes also recompute the values of
+    `request`."""
     return having(state, recompute=((state.recompute or NOTHING) | request) or None)

@@ -1,9 +1,9 @@
-"""Whole modules that compute again: what a checkpoint does, in a graph of both passes.
+"""Recomputation of whole modules, as by a checkpoint, in a graph of both passes.
 
-The backward pass of a module that was asked for reads copies of what the forward pass made inside
-of it, computed just before from what stands outside. They draw the same random numbers, for keys
-come from outside, and update nothing, for updates are results. Collectives are not done again:
-another rank may have cut its recording where it cannot."""
+The backward pass of a requested module reads copies of the values that the forward pass made inside
+it, computed just before from values outside. They draw the same random numbers, since keys come
+from outside, and update nothing, since updates are results. Collectives are not repeated: another
+rank may have cut its recording where it cannot repeat them."""
 
 from glasshouse.graph.graph import Graph, Node, is_backward, needed_nodes
 
@@ -22,7 +22,7 @@ class ModuleRerun:
     """The rewriting of a graph in which modules run a second time.
 
     copies     by number in the old graph, the nodes of the new one
-    second     the same of what runs a second time
+    second     the same for the second run
     order      the modules that have begun to run a second time, numbered from 1"""
 
     def __init__(self, graph: Graph, paths: tuple[str, ...]) -> None:

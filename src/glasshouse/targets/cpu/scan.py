@@ -1,9 +1,9 @@
 """Loops: the body is a separate Program, whose steps the runner repeats.
 
-What depends on constants alone, such as a weight brought into the layout that a product wants, is
-done once before the loop. What is carried lies in two places in turn, or where it is stacked; a
-value that is only added to stays in one. Where nothing is carried, cores take whole steps, and
-wait for each other once, at the end of the loop."""
+Steps that depend on constants alone, such as the reorder of a weight for a product, run once
+before the loop. Carried values lie in two places in turn, or where they are stacked; a value that
+is only added to stays in one. Where nothing is carried, cores take whole steps, and wait for each
+other once, at the end of the loop."""
 
 import ctypes
 import functools
@@ -128,7 +128,7 @@ class LoopCall(NativeCall):
         return stored_loop, (pickle.dumps(self.code), self.layout)
 
     def load(self) -> LoadedCall:
-        """The steps of the body, loaded, and where they find what they work on.
+        """Load the steps of the body and the places of their operands.
 
         Raises: StaleCode, CompileError
         """
@@ -168,8 +168,8 @@ class LoopCall(NativeCall):
 
 
 def fill_entry(entry: RunnerStep, step: Any, addresses: Any) -> tuple[Any, ...]:
-    """Describe a step of a body to the runner; returns what must stay alive. A kernel takes the
-    next of the addresses."""
+    """Describe a step of a body to the runner; returns the objects that must stay alive. A kernel
+    takes the next of the addresses."""
     args = array_of(ctypes.c_int64, step.args)
     entry.count, entry.args = len(step.args), ctypes.addressof(args)
     if isinstance(step.what, CKernel):
@@ -189,7 +189,7 @@ def stored_loop(code: bytes, layout: LoopLayout) -> LoopCall:
 
 
 def lane_threads(lanes: int) -> toolchain.threads_used:
-    """Inside, what is made for a step of a loop is made for the threads that a step has."""
+    """Inside, primitives for a step of a loop are made for the threads of that step."""
     return toolchain.threads_used(1 if lanes > 1 else 0)
 
 

@@ -13,8 +13,8 @@ from glasshouse.ops.collective_card import COLLECTIVES
 
 
 class CollectiveLowerer(CollectiveKind, Lowerer):
-    """Collectives along the first axis, as graphs have them after their rewriting. What a ring
-    passes on is done at once: its ranks meet two by two, in the order of the calls."""
+    """Collectives along the first axis, as graphs have them after their rewriting. Messages in a
+    ring take one step: the ranks meet two by two, in the order of the calls."""
 
     label = "between ranks"
     ops: tuple[str, ...] = tuple(COLLECTIVES)

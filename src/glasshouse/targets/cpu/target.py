@@ -1,4 +1,4 @@
-"""The target `cpu`: which lowerers it has, in which order, and what its kernels are built with."""
+"""The target `cpu`: its lowerers in their order, and the settings of its kernels."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Plans of recomputation for PyTorch models on our engine: the option `memory_budget` of
 torch.compile that keeps the peak of a whole step within a budget.
 
-The option bounds what a forward pass saves for its backward pass. The resulting peak is known ahead
-of time, to the byte, so we search for the largest part whose peak fits."""
+The option bounds the bytes that a forward pass saves for its backward pass. The resulting peak is
+known ahead of time, to the byte, so we search for the largest part whose peak fits."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ STEPS = 2  # analysed steps: the second one has the optimizer's state
 
 
 class Trial(NamedTuple):
-    """A part of what the forward pass would save, and the analysis of its step."""
+    """A part of the bytes that forward would save, and the analysis of its step."""
 
     part: float
     analysis: StepAnalysis

@@ -248,7 +248,7 @@ def is_pair_of_torch(x: Any) -> bool:
 def dtype_of(dtype: str | torch.dtype) -> torch.dtype:
     """PyTorch's dtype of this name, or of this dtype of ours or NumPy's.
 
-    Raises: OptionError for what is none
+    Raises: OptionError for any other value
     """
     torchs = dtype if isinstance(dtype, torch.dtype) else getattr(torch, str(dtype), None)
     if not isinstance(torchs, torch.dtype):

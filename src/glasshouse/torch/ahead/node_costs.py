@@ -1,6 +1,6 @@
 """Graphs of torch.fx for the node profiler: runs their nodes, and describes their tensors.
 
-PyTorch's hooks say what a node saves for its backward pass. In the convention "colossal",
+PyTorch's hooks show the tensors that a node saves for backward. In the convention "colossal",
 ColossalAI's formulas count both passes."""
 
 from collections.abc import Callable, Hashable, Iterator

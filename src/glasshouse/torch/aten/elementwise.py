@@ -27,7 +27,7 @@ def values_of(*operands: Any) -> list[Any]:
 
 
 def as_ours(name: str, compute: Callable[..., Any], promotion: Any = TO_FLOAT) -> None:
-    """Enter a function of ours that takes what an operator takes."""
+    """Enter a function of ours with the arguments of an operator."""
     aten(name, promotion=promotion)(lambda *operands, **named: compute(*operands, **named))
 
 

@@ -1,8 +1,8 @@
 """Graphs that AOTAutograd made, kept on disk: a later process need not trace them again.
 
 PyTorch has such a cache (`torch._functorch`'s, below `TORCHINDUCTOR_CACHE_DIR`): it knows which
-graphs can be cached and what a key needs, and in doubt caches nothing. This file says how our
-graphs are stored in it, and what we add to their keys."""
+graphs can be cached and what a key needs, and in doubt caches nothing. This file stores our
+graphs in it, and extends their keys."""
 
 import contextlib
 import dataclasses
@@ -153,9 +153,9 @@ class CachedGraph(OutputCode):
         del self.program
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
-        """Make what runs, for a graph from the disk.
+        """Build the callable of a graph loaded from disk.
 
-        Raises: Unkeepable for one that was damaged there
+        Raises: Unkeepable for a damaged graph
         """
         if not hasattr(self, "program"):
             source = GraphSource()

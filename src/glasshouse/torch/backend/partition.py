@@ -121,7 +121,7 @@ def keep_sums(joint: torch.fx.GraphModule) -> None:
 
 
 def nbytes_of(node: torch.fx.Node) -> int:
-    """The bytes of a node's value; 0 for what is no tensor."""
+    """The bytes of a node's value; 0 if it is no tensor."""
     value = node.meta.get("val")
     return value.nbytes if isinstance(value, torch.Tensor) else 0
 
@@ -212,7 +212,7 @@ def checked_once(cut: Callable[..., Any]) -> Callable[..., Any]:
 @checked_once
 def partition(joint: Any, inputs: tuple[list[torch.Tensor], ...], **named: Any) -> tuple[Any, ...]:
     """PyTorch's cut without recomputation, after our changes of pooling and norms: it recomputes
-    only what is cheaper than saving it."""
+    only values that are cheaper to recompute than to save."""
     forget_places(joint)
     remake_norms(joint)
     return cut_without_budget(joint, inputs, **named)
@@ -220,9 +220,9 @@ def partition(joint: Any, inputs: tuple[list[torch.Tensor], ...], **named: Any) 
 
 def partition_within(budget: MemoryBudget) -> Any:
     """A function that cuts a joint graph so that the forward graph saves no more than a budget. A
-    relative budget is a part of what the cut without recomputation saves.
+    relative budget is a part of the bytes that the cut without recomputation saves.
 
-    It raises: OptionError, with the least that has to be kept, where that is more
+    It raises: OptionError, with the least that has to be kept, for a smaller budget
     """
 
     @checked_once

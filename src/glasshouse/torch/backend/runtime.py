@@ -155,8 +155,8 @@ class TorchGraphProgram:
         return variant
 
     def may_wait(self, args: list[torch.Tensor]) -> bool:
-        """Whether PyTorch may compute the graph for sizes that are not compiled yet: no option asks
-        for what only a Program does, and nobody plans with tensors without contents."""
+        """Whether PyTorch may compute the graph for sizes that are not compiled yet: no option
+        needs a Program, and no plan runs on tensors without contents."""
         options = self.options
         is_bound = options.strict or options.modes or options.memory_budget is not None
         return not (is_bound or flags.strict or are_contentless(args))

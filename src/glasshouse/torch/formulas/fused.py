@@ -85,7 +85,7 @@ def convolution_backward_by_mask(g: Any, x: Any, w: Any, *options: Any) -> None:
     "higher_order::flex_attention",
 )
 def attention(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> None:
-    """Scores and their product with the values; what a mask hides is counted."""
+    """Scores and their product with the values; masked positions count too."""
     flash_attention(q, k, v)
 
 

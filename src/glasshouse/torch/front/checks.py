@@ -75,7 +75,7 @@ class FlagCheck:
 
 
 class TorchCheckFront(TorchValueFront):
-    """Checks of values in PyTorch's graphs, and what a failed one restores."""
+    """Checks of values in PyTorch's graphs, and the state that a failed one restores."""
 
     is_made_here: Callable[..., bool]  # of TorchFront
 
@@ -197,8 +197,8 @@ class TorchCheckFront(TorchValueFront):
             tracer.front_state.writes.tensors = None
 
     def keeper(self, tracer: "CaptureTracer", wrote: bool) -> Any:
-        """A function that saves what a graph changes, and returns one that restores it where the
-        graph raises; None where it writes nothing, or neither has checks nor is inside try."""
+        """A function that saves the state that a graph changes, and returns one that restores it if
+        the graph raises. None if it writes nothing, or neither has checks nor is inside try."""
         if not ((tracer.effects.has_caught or tracer.effects.has_checks) and wrote):
             return None
         called = {name_of(node.target) for node in tracer.graph.nodes}

@@ -123,7 +123,7 @@ class Segment:
 
 def aliases(inputs: Sequence[Any]) -> list[tuple[int, int]] | None:
     """For each tensor the number of the first one that shares its storage, and the bytes from that
-    one's first element to its own. Guards fix sizes and strides, so this decides what overlaps.
+    one's first element to its own. Guards fix sizes and strides, so this decides all overlaps.
     None where storages overlap, since compilers assume that they do not."""
     first: dict[int, tuple[int, int]] = {}
     ranges, pattern = [], []

@@ -147,7 +147,7 @@ def host_card(outputs: int) -> Primitive:
 
 
 class HashableArguments(tuple[Any, ...]):
-    """(leaves, tree) of an operator's arguments; compared and hashed by what they print as."""
+    """(leaves, tree) of an operator's arguments; compared and hashed by their repr."""
 
     __slots__ = ()
 

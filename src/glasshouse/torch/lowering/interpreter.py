@@ -115,9 +115,9 @@ class RecordingFacts(NamedTuple):
 
 
 class LoweredGraph(NamedTuple):
-    """A graph as a recording: `sources` those of its leaves, `outputs` say what each
-    result of the graph is, `draws` how many keys a run takes, `lines` the user's line of calls by
-    their place in the recording, `unknown` how often PyTorch computes which operators. The last
+    """A graph as a recording: `sources` are those of its leaves, `outputs` describe the results of
+    the graph, `draws` is the number of keys of a run, `lines` has the user's line of each call by
+    its place in the recording, `unknown` counts the operators that PyTorch computes. The last
     outputs are no results: they are the new contents of the inputs numbered in `writes`.
     `stable` are the inputs that are seldom written to. A graph from the disk has `facts` in place
     of the recording, and `code_key`, the key of its Program's code."""

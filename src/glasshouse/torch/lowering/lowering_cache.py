@@ -1,4 +1,4 @@
-"""Lowered graphs on disk: a process reuses what another one lowered from the same graph.
+"""Lowered graphs on disk: a process reuses another's lowering of the same graph.
 
 An entry lies beside the code of its Program (`compile.store`) and has the facts that its caller
 needs. Its name is the digest of all that lowering depends on: the graph, the inputs, the options,

@@ -17,8 +17,8 @@ class TorchOptions(NamedTuple):
     """The options of one torch.compile.
 
     strict         raise an error for a graph that cannot be compiled; else PyTorch runs it
-    memory_budget  how much the forward pass saves for the backward pass at most: bytes ("2GiB"), or
-                   a part of what it would save (0.5, "50%"); the rest is recomputed
+    memory_budget  the most that the forward pass saves for the backward pass: bytes ("2GiB"), or a
+                   fraction of the amount without a budget (0.5, "50%"); the rest is recomputed
     dtype          the dtype of float32 products and convolutions: "bfloat16" or "float16"
     threads        the threads of the Programs; by default as torch.set_num_threads says"""
 
@@ -75,10 +75,10 @@ def check_mode(mode: str | None) -> None:
 def target_of(
     stable: frozenset[int], free: frozenset[int], writes: frozenset[Any], apart: bool
 ) -> having:
-    """A context for compiling Programs. They keep what depends on `stable` inputs alone, choose
-    the axis order of `free` outputs, and use the memory of outputs until these are written. They
-    write an output into its leaf for the pairs in `writes`, where that is possible. Large
-    intermediate values are set `apart`."""
+    """A context for compiling Programs. They keep values that depend on `stable` inputs alone,
+    choose the axis order of `free` outputs, and use the memory of outputs until these are written.
+    They write an output into its leaf for the pairs in `writes`, if possible. Large intermediate
+    values are set `apart`."""
     changes = {"stable_inputs": stable, "free_outputs": free, "lends_outputs": True}
     changes |= {"written_leaves": writes, "sets_apart": apart}
     target = current_target().extension(("torch", stable, free, writes, apart), **changes)

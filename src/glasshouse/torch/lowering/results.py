@@ -30,9 +30,8 @@ VALUE, FREE, SPREAD, PART, AGAIN, INPUT, _, VIEW, EMPTY, CONSTANT = ResultKind
 
 
 class Output(NamedTuple):
-    """A result: its kind, and `what` it is of that kind: the number of an output of the recording,
-    of an earlier result or of an input, or a constant. A view begins `offset` elements after its
-    base."""
+    """A result: its kind, and in `what` the number of an output of the recording, of an earlier
+    result or of an input, or a constant. A view begins `offset` elements after its base."""
 
     kind: ResultKind
     what: Any

@@ -20,7 +20,7 @@ class BackwardSegment(NamedTuple):
     dropped: list[int]
 
     def release(self, outputs: Any, arguments: list[Any]) -> None:
-        """Release what no later segment reads."""
+        """Release values that no later segment reads."""
         for number in self.ended:
             outputs[number] = None
         for number in self.dropped:

@@ -198,7 +198,7 @@ class ProgramVariant(GraphVariant):
             self.in_place: dict[int, int] = self.find_in_place(inputs)
 
     def leaves_of(self, kind: SourceKind) -> list[tuple[int, Any]]:
-        """(number, what it gets its value from) of the leaves with a source of this kind."""
+        """(number, `what` of its source) of each leaf with a source of this kind."""
         return [(at, what) for at, (own, what) in enumerate(self.sources) if own is kind]
 
     def written_leaves(self) -> frozenset[tuple[int, int]]:
@@ -253,7 +253,7 @@ class ProgramVariant(GraphVariant):
         return {self.numbers[number]: args[number] for number in self.in_place.values()}
 
     def keep(self, manager: Any) -> None:
-        """Take the memory of what the first run makes for later ones."""
+        """Allocate the buffers that the first run fills for later ones."""
         if not self.kept_buffers:
             specs = self.program.output_specs[len(self.specs_out) :]
             self.kept_buffers += manager.alloc_all([x[3:] for x in specs])

@@ -15,7 +15,7 @@ from glasshouse.torch.tensors.system_heap import SystemHeap
 
 
 class Allocation:
-    """One storage: its bytes, what made it, its owner, and the pass in which it was freed.
+    """One storage: its bytes, its creator, its owner, and the pass in which it was freed.
 
     It lies at `place` of the heap, or is mapped on its own (None). The system makes pages for
     `new_bytes` of it when they are first written."""

@@ -106,7 +106,7 @@ class PulledNode:
 
 
 def operator_of(func: Any) -> Operator | None:
-    """The operator of an overload; None for what is none."""
+    """The operator of an overload; None for other functions."""
     operator = None
     if isinstance(func, OpOverload):
         operator = Operator(func)

@@ -59,7 +59,7 @@ def by_position(arguments: Any, values: Any) -> Any:
 def argument_of(argument: Any, shape: Any, dtype: str, concrete: str) -> Any:
     """A tensor without memory, a list of them, or a number.
 
-    Raises: ValueError for what the argument is not
+    Raises: ValueError for a value of another kind
     """
     kind = str(argument.type)
     if dtype in DTYPES and "Tensor" in kind and "List" not in kind:

@@ -1,8 +1,8 @@
 """Depthwise convolutions, where each channel has its own kernel, and their gradients, as
 kernels of ours where oneDNN's are slower.
 
-The functions are in gh_depthwise.h of `headers`; what is written here are their sizes, and the
-loops that share rows out to the cores. oneDNN's convolution is the twin."""
+The functions are in gh_depthwise.h of `headers`; this file writes their sizes, and the loops that
+share rows out to the cores. oneDNN's convolution is the twin."""
 
 from math import gcd, prod
 from typing import Any, NamedTuple

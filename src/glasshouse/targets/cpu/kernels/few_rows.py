@@ -1,7 +1,7 @@
-"""Products of a few rows by a matrix, whose time is that of reading it: what a token costs.
+"""Products of a few rows by a matrix, whose time is that of reading it: the cost of a token.
 
-Each core reads its own columns from the first element to the last. oneDNN's product is the twin; of
-a single row, it reads at three fifths of the memory's rate."""
+Each core reads its own columns from the first element to the last. oneDNN's product is the twin;
+for a single row, it reads at three fifths of the memory's rate."""
 
 from math import prod
 from typing import Any

@@ -133,7 +133,7 @@ def template(name: str, blocks: Spec, dtype: DType, is_turned: bool) -> Node:
 
 
 def is_like(pattern: Node, node: Node, source: Node) -> bool:
-    """Whether a node computes from `source` what the pattern computes from its input."""
+    """Whether a node applies the pattern's calls to `source`."""
     pairs, checked = [(pattern, node)], set()
     while pairs:
         pattern, node = pairs.pop()

@@ -1,6 +1,6 @@
 """The gradients of convolutions' weights as products of panels, summed in registers.
 
-The functions are in gh_weight_gradient.h of `headers`; what is written here are their sizes.
+The functions are in gh_weight_gradient.h of `headers`; this file writes their sizes.
 oneDNN's gradient is the twin (docs/inside/compiler.md has both)."""
 
 import os

@@ -1,9 +1,9 @@
 """Products of narrow floats, widened to float32 where the processor has no instructions for them.
 
 oneDNN computes bfloat16 from AVX-512 on, and float16 on few processors. Elsewhere the operands
-become float32, which is exact, and the result is rounded once: that is what a product of narrow
-floats is. The casts are fused with what makes the operands and with what reads the result. The
-backward pass widens again what the forward pass made: narrow values wait for it, not wide ones."""
+become float32, which is exact, and the result is rounded once, as for any product of narrow
+floats. The casts are fused with the producers of the operands and the readers of the result. The
+backward pass widens the forward values again: narrow values wait for it, not wide ones."""
 
 from glasshouse.base import float32
 from glasshouse.base.flags import flags

@@ -81,7 +81,7 @@ def is_lowest(keys: Node) -> bool:
 
 
 def cuts_border(node: Node, pad: Node) -> bool:
-    """Whether a node is a slice that leaves just what a padded value has inside its edge."""
+    """Whether a node is a slice that removes exactly the padding of `pad`."""
     if node.op != "slice" or node.host is not None:
         return False
     starts = tuple(low for low, _, _ in pad.attrs["widths"])

@@ -1,8 +1,8 @@
 """Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels.
 
-The functions are in gh_winograd.h of `headers`; what is written here are their sizes, and the
-loops that share blocks of tiles out to the cores: a block's transformed elements stay in the cache
-of a core between its three parts. Data is float32 or bfloat16, all between is float32.
+The functions are in gh_winograd.h of `headers`; this file writes their sizes, and the loops that
+share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
+between its three parts. Data is float32 or bfloat16, intermediate values are float32.
 `GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the twin."""
 
 import os

@@ -148,8 +148,8 @@ class OnednnLibrary:
         return handle
 
     def destroyer_of(self, name: str) -> Any:
-        """The function that destroys what a call of this name makes, if it is not part of another
-        object."""
+        """The function that destroys the result of a call of this name, unless it is part of
+        another object."""
         for begin, kind in DESTROYED:
             if begin in name:
                 return self.destroyer(kind)
@@ -367,7 +367,7 @@ class PrimitiveCall(NativeCall):
 
 
 def identity() -> str:
-    """Which oneDNN there is. What it would do for another number of threads shows when its
+    """The oneDNN library in use. Its choices for another number of threads show when its
     primitives are made again."""
     if library() is None:
         return "no oneDNN"

@@ -202,7 +202,7 @@ class PrimitivePlanner:
     def bias(
         self, view: View | None, shape: tuple[int, ...]
     ) -> tuple[OnednnObject | None, list[Any]]:
-        """The descriptor of a bias in this shape, and what the primitive reads for it."""
+        """The descriptor of a bias in this shape, and the primitive's arguments for it."""
         if view is None:
             return None, []
         desc = self.dnnl.desc(shape, view.base.dtype, strides_of(shape))

@@ -1,6 +1,6 @@
-"""Symmetric products through oneDNN: strips of columns down to the diagonal are computed, and what
-lies below it is copied from above. oneDNN packs the second matrix, and of that each strip reads a
-part of its own. `OnednnProducts` is the twin, which computes both halves."""
+"""Symmetric products through oneDNN: strips of columns down to the diagonal are computed, and the
+elements below it are copied from above. oneDNN packs the second matrix, and each strip reads its
+own part of that. `OnednnProducts` is the twin, which computes both halves."""
 
 from typing import Any
 

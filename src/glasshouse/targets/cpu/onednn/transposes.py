@@ -1,4 +1,4 @@
-"""Copies of matrices that products would read across their rows. oneDNN reads what lies in order a
+"""Copies of matrices that products would read across their rows. oneDNN reads rows in order a
 twentieth faster; its own reorders of such matrices take three times as long as these copies."""
 
 from typing import Any, NamedTuple

@@ -6,7 +6,7 @@ from glasshouse.graph.patterns import relu_operand
 
 
 def with_epilogue(graph: GraphUsers, node: Node, takes_relu: bool) -> Claim:
-    """The claim of a product with what follows: its `plan` is (bias or None, whether relu)."""
+    """The claim of a product and its epilogue: its `plan` is (bias or None, whether relu)."""
     reads = tuple(node.inputs)
     if node.op not in ("matmul", "conv") or graph.is_output(node):
         return Claim([node], reads, plan=(None, False))
@@ -20,7 +20,7 @@ def with_epilogue(graph: GraphUsers, node: Node, takes_relu: bool) -> Claim:
 
 
 def bias_of(user: Node, node: Node) -> Node | None:
-    """The vector that `user` adds to the channels of `node`, if that is what it does."""
+    """The vector that `user` adds to the channels of `node`; None for another call."""
     if user.op != "add" or user.host or user.inputs[0] is user.inputs[1]:
         return None
     other = user.inputs[1] if user.inputs[0] is node else user.inputs[0]
