@@ -5,7 +5,7 @@ names. Below them lie about 80 primitives; every layer can be seen and replaced.
 
     import glasshouse as gh
 
-What reaches outside (checkpoints, safetensors, torch) is imported by name:
+Packages for files and other libraries (checkpoints, safetensors, torch) are imported by name:
 `from glasshouse import interop`."""
 
 from glasshouse import (

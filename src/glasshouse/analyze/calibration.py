@@ -297,7 +297,7 @@ class HostCalibration:
                     step.measure_kernels()
 
     def complete(self, machine: MachineProfile) -> MachineProfile:
-        """Add what these steps tell to a profile that has the rates of kernels."""
+        """Add the costs measured by these steps to a profile that has the rates of kernels."""
         counts, beyond_ns, all_ns = zip(
             *(step.kernel_starts(machine) for step in self.steps), strict=True
         )

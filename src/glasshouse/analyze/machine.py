@@ -141,7 +141,7 @@ class MachineProfile:
 
 
 def time_at(points: list[tuple[float, float]], size: float) -> float:
-    """Seconds for a size: what is smaller than the smallest of a curve takes as long as that."""
+    """Seconds for a size. Sizes below a curve's first point take as long as that point."""
     if len(points) > 1:
         size = max(size, points[0][0])
     return size / rate_at(points, size)

@@ -60,9 +60,9 @@ class StepShape(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """A step taken apart: what it has in common with steps of other sizes, its sizes, and which of
-    those are, or include, what a library works in: they follow no rule of ours. The sizes are bytes
-    of allocations, bytes of what lies in arenas, bytes and FLOPs of steps, FLOPs in products."""
+    """A step in parts: its shape, which steps of other sizes share, its sizes, and which of these
+    are, or include, a library's workspace: they follow no rule of ours. The sizes are bytes of
+    allocations, bytes of values in arenas, bytes and FLOPs of steps, FLOPs in products."""
 
     shape: StepShape
     numbers: np.ndarray

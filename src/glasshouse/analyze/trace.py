@@ -364,7 +364,7 @@ def trace_of_torch(
 ) -> Any:
     """Trace a torch.nn.Module's forward to a graph.
 
-    Raises: OptionError for what there is for our models alone
+    Raises: OptionError for options that only our models have
     """
     if is_split:
         expected = "neither bias_addition_split nor primitives for a torch.nn.Module"

@@ -19,11 +19,11 @@ class AppRecipe:
 
 @dataclass
 class Training:
-    """Arguments of `gh.fit`, and what else a run needs.
+    """Arguments of `gh.fit`, and the other settings of a run.
 
-    `assets` are what the model needs beside its weights, such as the names of classes: values of
-    JSON, saved beside the checkpoint. `held_out` are the samples that the report looks at. The best
-    checkpoint is the one whose `monitor` is best, "max" or "min" as `mode` says.
+    `assets` are the model's data beside its weights, such as the names of classes: JSON values,
+    saved beside the checkpoint. `held_out` has the samples for the report. The best checkpoint is
+    the one with the best `monitor`, the highest or lowest by `mode` ("max" or "min").
     """
 
     model: Module

@@ -38,7 +38,7 @@ NEVER = -1e4  # ln p of a letter in the padding
 
 @dataclass(frozen=True)
 class SpeechRecipe(AppRecipe):
-    """Options of a run. `errors` is what a broken recording or empty text does: "skip", "raise"."""
+    """Options of a run. `errors` handles a broken recording or empty text: "skip" or "raise"."""
 
     epochs: int = 90
     lr: float = 2e-3

@@ -121,7 +121,7 @@ class Detection(App):
     def detect(
         self, picture: Any, recipe: DetectRecipe, assets: dict[str, Any], model: Any, score: float
     ) -> dict[str, np.ndarray]:
-        """The "boxes" in a picture's pixels, "scores" and "labels" of what scores at least so."""
+        """The "boxes" in a picture's pixels, "scores" and "labels" of detections above `score`."""
         picture = in_colour(as_image(picture))
         size = np.array(picture.size)
         scale = assets["scale"] or recipe.side / size.max()
@@ -133,7 +133,7 @@ class Detection(App):
         return best | {"boxes": best["boxes"] * np.tile(size / (width, height), 2)}
 
     def distinct(self, best: dict[str, np.ndarray], score: float) -> dict[str, np.ndarray]:
-        """Of what scores at least so, one class for each thing: the best of boxes that overlap."""
+        """Detections of at least a score, one class per object: the best of overlapping boxes."""
         some = {name: x[best["scores"] >= score] for name, x in best.items()}
         stay = nms(some["boxes"], some["scores"], OVERLAP)
         return {name: x[stay] for name, x in some.items()}
@@ -157,8 +157,8 @@ def read_scenes(recipe: DetectRecipe, folder: Path) -> tuple[Any, Any, Any, dict
 
 
 def sample_of(scene: dict[str, Any], model: FCOS, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """A scene as the network reads it, and its target (places + room, 6): what each place is to
-    find, class, box and centredness, then the boxes themselves; without one the class is -1."""
+    """A scene as the network reads it, and its target (places + room, 6): the class, box and
+    centredness to predict at each place, then the boxes themselves; class -1 means no box."""
     image, boxes, labels = (scene[name] for name in ("image", "boxes", "labels"))
     image = as_input(np.asarray(image))
     goals = model.assign([{"boxes": boxes, "labels": labels}], image.shape[1:])

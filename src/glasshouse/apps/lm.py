@@ -103,8 +103,8 @@ def token_loss(scores: gh.Tensor, targets: gh.Tensor) -> gh.Tensor:
 
 
 def windows_of(ids: np.ndarray, length: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens, the tokens after them) of windows (N, length), `step` tokens apart. A target that an
-    earlier window has is ignored, and so is what lies after the end."""
+    """(tokens, the tokens after them) of windows (N, length), `step` tokens apart. Targets that an
+    earlier window has, or that lie past the end, are ignored."""
     starts = range(0, max(len(ids) - 1, 1), step)
     inputs = np.zeros((len(starts), length), np.int64)
     targets = np.full((len(starts), length), IGNORED)

@@ -27,9 +27,9 @@ def train_app(
     """Train an application, and return its final numbers.
 
     `settings` replace values of its recipe. Everything is written to `out`: checkpoints after each
-    epoch, rows of numbers, curves, and what the application's report draws.
+    epoch, rows of numbers, curves, and the pictures of the application's report.
 
-    Raises: OptionError where `out` has another run, or `settings` differ from the resumed run's;
+    Raises: OptionError if `out` has another run, or `settings` differ from the resumed run's;
         CheckpointError for files that cannot be read or written.
     """
     recipe = resumed_recipe(app, settings, out) if resume else new_recipe(app, settings, out)

@@ -28,8 +28,8 @@ FIX = "Run glasshouse data detect, or pass --data FOLDER."
 
 
 class Pictures(FileDataset):
-    """(picture, class) of files that are read when they are first needed, and then stay in memory,
-    smaller. If `cut_out`, a picture has transparency, and only the rectangle with what is seen."""
+    """(picture, class) of files that are read at first use, and then stay in memory, scaled down.
+    If `cut_out`, a picture has transparency, and is cropped to its opaque part."""
 
     def __init__(self, samples: Sequence[tuple[Path, int]], cut_out: bool, errors: str) -> None:
         super().__init__(errors)

@@ -1,4 +1,4 @@
-"""Offloading: what is saved for the backward pass waits in the host's memory."""
+"""Offloading: values saved for the backward pass wait in the host's memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +30,9 @@ class Parked:
 
 @contextmanager
 def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16) -> Iterator[None]:
-    """Context: what the tape saves inside moves to the backend `host` at the end, and comes back
-    when the backward pass reads it. Parameters and values below `smallest_bytes` stay where they
-    are. A backend that records computes at the end what waits.
+    """Context: values that the tape saves inside move to the backend `host` at the end, and come
+    back when the backward pass reads them. Parameters and values below `smallest_bytes` stay where
+    they are. A recording backend computes the saved values at the end.
 
     Source: Pudipeddi et al. 2020, arXiv:2002.05645
     Example:

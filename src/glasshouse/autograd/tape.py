@@ -66,7 +66,7 @@ class TapeEntry:
 
 
 class CallEntry(TapeEntry):
-    """One recorded call: the places of its operands, and what its rules will read."""
+    """One recorded call: the places of its operands, and the values that its rules will read."""
 
     __slots__ = ("call", "saved", "saved_out", "backend")
     call: Call
@@ -135,7 +135,7 @@ class CallEntry(TapeEntry):
         return value
 
     def release(self) -> None:
-        """Forget what was saved; a later backward through here is an error."""
+        """Forget the saved values; a later backward pass through this entry is an error."""
         self.freed = True
         self.saved = self.saved_out = self.parents = ()
 
@@ -203,8 +203,8 @@ def packed(tensors: Any, payloads: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def saved_tensors_hooks(pack: Any, unpack: Any) -> Iterator[None]:
-    """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
-    that result through `unpack` when it is read. `unpack` returns a tensor of equal value.
+    """Context: each tensor saved for backward passes goes through `pack(tensor)`, and the result
+    through `unpack` when it is read. `unpack` returns a tensor of equal value.
 
     Example:
         >>> import glasshouse as gh
@@ -232,7 +232,7 @@ class Walk:
         self.pending: dict[Any, Any] = {}
 
     def seed(self, place: tuple[Any, int], cotangent: Value) -> None:
-        """Add `cotangent` to what has arrived at `place` = (entry, slot)."""
+        """Add `cotangent` to the sum at `place` = (entry, slot)."""
         entry, slot = place
         if self.useful is not None and entry not in self.useful:
             return
@@ -390,7 +390,7 @@ def is_grad_enabled() -> bool:
 
 
 class TapeMode(Level):
-    """Records, for its own values, what passes; other tapes and modes below see it as usual."""
+    """Records the calls on its own values; other tapes and modes below see them as usual."""
 
     def __init__(self) -> None:
         self.records = True

@@ -1,4 +1,4 @@
-"""The default backend: what was recorded runs as compiled Programs."""
+"""The default backend: recorded calls run as compiled Programs."""
 
 from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.targets.cpu import CPU

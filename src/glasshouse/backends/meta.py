@@ -1,7 +1,7 @@
 """The backend without storage: the default one up to the plan of each Program.
 
 Calls are recorded, cut and planned as on the lazy backend, and the memory manager is simulated, so
-what would be allocated, donated and freed, and when, is what a run would do."""
+allocations, donations and frees, and their order, are those of a run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +68,7 @@ class MetaProgram(PlannedProgram):
 
 
 class MetaBackend(RecordingBackend):
-    """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
+    """Records and plans. `runs` lists the planned runs; `manager` is the simulated manager."""
 
     name = "meta"
     target = CPU  # the target where no other one is in use
@@ -82,7 +82,7 @@ class MetaBackend(RecordingBackend):
         self.reset()
 
     def reset(self) -> None:
-        """Forget what would have run, and begin with no memory in use."""
+        """Forget the planned runs, and begin with no memory in use."""
         self.recorder: Recorder = Recorder()  # a new one: what others recorded is to be computed
         self.manager: memory.MemoryManager = memory.current().simulate()
         self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
@@ -90,7 +90,7 @@ class MetaBackend(RecordingBackend):
         self.runs: list[PlannedRun] = []
 
     def execute(self, recording: Recording) -> None:
-        """Plan what was recorded; the results have their specs, and memory in the simulation."""
+        """Plan the recording; the results have their specs, and memory in the simulation."""
         specs = [recording.nodes[at].spec for at in recording.outputs]
         if self.counted is not None:
             self.counted.nodes += len(recording.nodes)

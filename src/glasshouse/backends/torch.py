@@ -1,7 +1,7 @@
 """The torch backend: payloads are torch tensors, each card one or a few calls of torch's kernels.
 
 torch has no (or few) kernels for uint16 and uint32: such operands are widened to int64 and the
-result narrowed again. What is left (uint64, some 16-bit types) runs on the card's reference."""
+result narrowed again. Other dtypes (uint64, some 16-bit types) run on the card's reference."""
 
 import math
 from typing import Any

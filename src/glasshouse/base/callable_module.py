@@ -36,8 +36,8 @@ class CallableModule(ModuleType):
 
 
 def make_callable(name: str, called: Any) -> None:
-    """Have a package be this function or class too, when it is called, inherited from, or asked for
-    what it does not have."""
+    """Make a package act as this function or class too: in calls, as a base class, and for
+    attributes that it lacks."""
     module = sys.modules[name]
     module.__class__ = CallableModule
     vars(module).update(__wrapped__=called, __signature__=signature(called))

@@ -60,7 +60,7 @@ class GradError(Explained, RuntimeError):
 
 
 class DeviceError(Explained, RuntimeError):
-    """A device is unknown, unavailable, or differs from what is needed."""
+    """A device is unknown, unavailable, or not the required one."""
 
 
 class BackendError(Explained, RuntimeError):

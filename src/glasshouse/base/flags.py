@@ -150,8 +150,8 @@ MPI_PLACES = (
 
 
 def user_cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where programs of this user keep what they can make again: XDG_CACHE_HOME, if it is an
-    absolute path, or else ~/.cache.
+    """The folder for files that this user's programs can make again: XDG_CACHE_HOME if it is an
+    absolute path, else ~/.cache.
 
     Source: the XDG Base Directory Specification
     """

@@ -1,10 +1,10 @@
 """Signals that wait while work must not be left half done.
 
-Python runs a signal's handler between any two instructions of the main thread, and what it raises
-(KeyboardInterrupt, SystemExit) is lost where Python cannot pass it on: in a weak reference's
+Python runs a signal's handler between any two instructions of the main thread, and its exception
+(KeyboardInterrupt, SystemExit) is lost where Python cannot propagate it: in a weak reference's
 callback, in __del__. Inside `with held`, or from `hold()` to `release()`, handlers wait; they run
 when the outermost hold ends, or at a `deliver()`. A signal that comes again while it waits is
-handled at once: who sends it twice does not want to wait."""
+handled at once: a user who sends it twice does not want to wait."""
 
 import _signal  # `signal` wraps its functions in ones that make enums, which takes 15 times longer
 import sys
@@ -42,9 +42,9 @@ class Held:
                 self.end()
 
     def begin(self) -> None:
-        """Have `note` in the place of every handler that is a function. What a collection runs may
-        hold as well, after any call: none lies between a handler's being kept and replaced. Nor
-        does a branch end the loop's body: CPython 3.13 has such jumps back outside of the `try`."""
+        """Replace every handler that is a function by `note`. Code run by a garbage collection may
+        hold as well, after any call, so no call lies between storing a handler and replacing it. No
+        branch ends the loop's body: CPython 3.13 puts its jump back outside the `try`."""
         handlers = [(number, _signal.getsignal(number)) for number in NUMBERS]
         handlers = [x for x in handlers if callable(x[1]) and x[1] is not note]
         try:
@@ -56,8 +56,8 @@ class Held:
             raise
 
     def end(self) -> None:
-        """Put the handlers back, and run those whose signals came. What one raises that is back
-        already waits for the others: no function of ours is called in between."""
+        """Put the handlers back, and run those whose signals came. An error from a handler that is
+        back already waits for the others: no function of ours is called in between."""
         error, back = None, {}
         while True:
             try:
@@ -102,9 +102,9 @@ def note(number: int, frame: Any) -> None:
 
 
 def deliver() -> None:
-    """Run the handlers that wait, at a place where all is well.
+    """Run the waiting handlers, at a point where no work is half done.
 
-    Raises: what they raise
+    Raises: the handlers' errors
     """
     handlers = held.handlers.copy()
     while came and held.depth and get_ident() == threading.main_thread().ident:

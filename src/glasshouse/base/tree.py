@@ -57,8 +57,8 @@ def children_of(tree: Any) -> Any:
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeDef]:
-    """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs. What
-    `is_leaf` is true of counts as a leaf, with all that is in it.
+    """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs. A subtree
+    for which `is_leaf` is true counts as one leaf.
 
     Example:
         >>> flatten({"b": 3, "a": (1, 2)})[0]
@@ -170,9 +170,9 @@ def map(
     *rest: Any,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """The tree of f of the leaves of `tree` and of what the trees in `rest` have at their places.
+    """Apply f to each leaf of `tree` and the values at its place in the trees of `rest`.
 
-    Raises: ShapeError for trees that are nested otherwise.
+    Raises: ShapeError for trees of different structures.
     Example:
         >>> map(lambda a, b: a + b, {"w": 1, "b": 2}, {"w": 10, "b": 20})
         {'w': 11, 'b': 22}

@@ -1,7 +1,7 @@
 """Sizes of memory as people write them: 1.5GiB, 800MB, 60%, 4096.
 
 A whole number is bytes, in Python and as text; a text may name a unit. Where a part of a whole
-makes sense, it is a float of at most 1, or a percentage. What could mean two things is refused."""
+makes sense, it is a float of at most 1, or a percentage. Ambiguous values are refused."""
 
 import math
 import re
@@ -62,9 +62,9 @@ class MemoryBudget:
 
 
 def parse_text(text: str) -> int:
-    """The bytes that a text stands for.
+    """The number of bytes that a text names.
 
-    Raises: ValueError with what to write
+    Raises: ValueError with examples of valid texts
     """
     match = NUMBER.fullmatch(text.strip())
     number, unit = match.groups() if match else ("", "?")
@@ -81,9 +81,9 @@ def parse_text(text: str) -> int:
 
 
 def parse_bytes(where: str, value: str | float | None, more: str = "") -> ByteCount:
-    """A number of bytes: an int, or a text such as "1.5GiB". `more` says what else is taken.
+    """A number of bytes: an int, or a text such as "1.5GiB". `more` is text for the error message.
 
-    Raises: OptionError for all else, and for what is not above 0
+    Raises: OptionError for other values, and for numbers not above 0
 
     Example:
         >>> int(parse_bytes("limit", "2KiB"))

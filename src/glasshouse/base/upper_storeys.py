@@ -1,7 +1,7 @@
 """Imports of upper storeys at first use: the only place where a storey names one above it.
 
 Backends and the support for other libraries are imported at first use, so a program without PyTorch
-loads none of it. The storey that supports a library lists what it offers in a table, `OFFERS`:
+loads none of it. The storey that supports a library lists its objects in a table, `OFFERS`:
 purpose -> "module" or "module:name"."""
 
 from importlib import import_module

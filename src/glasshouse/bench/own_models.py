@@ -60,7 +60,7 @@ def measure_limits(frameworks: Any, dtype: str, smoke: bool) -> dict[Any, Any]:
 
 
 def record_with_work(run: BenchmarkRun, work: Work, limits: dict[Any, Any]) -> dict[Any, Any]:
-    """A run's record, with its work beside what the machine can do."""
+    """A run's record, with its rate of work and the machine's limits."""
     record = run.record()
     step_s = record["step_s"]
     return record | {

@@ -29,7 +29,7 @@ class StepWithinBudget:
     extra_ns: float  # the growth of that time
 
     def chosen(self) -> str:
-        """Text of what is computed again; "" for nothing."""
+        """Text of the recomputation; "" for none."""
         raise NotImplementedError
 
     def table(self) -> str:
@@ -163,8 +163,8 @@ def plan(
             chain, which is the default. Where values do not suffice, blocks are chosen
 
     Of a torch.nn.Module: the part that `torch.compile(…, backend="glasshouse", options=…)` keeps.
-    The arguments else are those of `step`. Values and gradients stay what they are, random numbers
-    and running statistics included.
+    The other arguments are those of `step`. Values and gradients do not change, random numbers and
+    running statistics included.
 
     Raises: OptionError for a budget that cannot be met, with the least that can, or unknown blocks
     Example:

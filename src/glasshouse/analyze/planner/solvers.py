@@ -51,8 +51,8 @@ def choice_of(values: list[SolverValue], kept: set[int], remade: set[int]) -> Va
 
 
 class PricedCuts:
-    """The cuts of some values at all prices of a byte. Where two prices have the same cut, so have
-    all between them: what a cut costs is a line over the prices, and the least a concave curve."""
+    """The cuts of some values at all prices of a byte. If two prices have the same cut, so have all
+    between them: a cut's cost is a line over the prices, and the least cost a concave curve."""
 
     def __init__(self, values: list[SolverValue]) -> None:
         self.values = values

@@ -32,7 +32,7 @@ class StepValues:
 
     nodes     those of the values, in order; values are numbered by their places in it
     number    by the number of a node, that of its value
-    stored_by by the number of a product, the node that holds what its step stores"""
+    stored_by by the number of a product, the node whose value its step stores"""
 
     used_bytes: list[int]
     spans: dict[Any, Any]
@@ -58,7 +58,7 @@ class StepValues:
 
     @cached_property
     def waiting(self) -> dict[int, WaitingValue]:
-        """By the number of a node, what waits in memory."""
+        """Values that wait in memory, by the number of their node."""
         plan = self.run.plan
         infos = enumerate(plan.step_infos())
         turn = next((i for i, x in infos if any(o.phase == "backward" for o in x.origins)), 0)
