@@ -1,5 +1,5 @@
-"""Answers to what PyTorch's programs ask `torch.cuda`. A device is chosen with the backend, so
-there is one where the current backend computes on it: `gh.backends.use("torch:cuda")`."""
+"""Functions of `torch.cuda` that PyTorch's programs call. The backend determines the device: there
+is one if the current backend computes on it, as after `gh.backends.use("torch:cuda")`."""
 
 from glasshouse import backends
 from glasshouse.amp import GradScaler, autocast
@@ -30,7 +30,7 @@ def device_count() -> int:
 
 
 def synchronize(device: str | None = None) -> None:
-    """Wait until the current backend has computed what it was given."""
+    """Wait until the current backend has finished its computations."""
     backends.current().sync()
 
 

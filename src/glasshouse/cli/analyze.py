@@ -42,8 +42,8 @@ class OneInput(gh.nn.Module):
 
 
 class AnalyzedModel:
-    """A model with its inputs, loss and perhaps optimizer: a built-in one, what `module:function`
-    returns, or what a script has under these names. It may be PyTorch's."""
+    """A model with its inputs, loss and perhaps optimizer: a built-in one, the result of
+    `module:function`, or a script's values of these names. It may be PyTorch's."""
 
     model: Any
 
@@ -126,7 +126,7 @@ def show_fit(
     options: dict[Any, Any],
     as_json: bool,
 ) -> None:
-    """Whether a step fits, and what to change."""
+    """Show whether a step fits, and what to change."""
     with progress("analysing steps"):
         answer = fits(model.model, optimizer, inputs, device, loss=model.loss, **options)
     if as_json:
@@ -166,10 +166,10 @@ def analyze(
     as_json: bool,
     smoke: bool,
 ) -> None:
-    """Say what a MODEL costs without running it: a built-in one, what module:function returns, or
-    what a script has. The function returns (model, inputs), and perhaps a loss and an optimizer;
-    inputs are tensors, or pairs of shape and dtype, the model's input first. A script has model,
-    inputs, loss, optimizer under these names; it is imported, so __name__ is not "__main__".
+    """Show the costs of a MODEL without running it: a built-in one, the result of module:function,
+    or one from a script. The function returns (model, inputs), and perhaps a loss and an optimizer;
+    inputs are tensors, or pairs of shape and dtype, the model's input first. A script defines
+    model, inputs, loss, optimizer; it is imported, so __name__ is not "__main__".
     Of an ONNX file: a training step, with the mean of the outputs' squares as its loss.
     Without --train: every node of the forward. Of a torch.nn.Module: a training step of PyTorch's
     own; with --convention exact of one that our backend compiles; with colossal, every node."""

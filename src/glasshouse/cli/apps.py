@@ -112,7 +112,7 @@ def transcribe_command(file: Path, model: Path, greedy: bool) -> None:
 @click.option("--score", type=click.FloatRange(0, 1), default=0.3, show_default=True,
               help="Least score of a box.")  # fmt: skip
 def detect_command(picture: Path, model: Path, out: Path | None, score: float) -> None:
-    """Draw boxes around what PICTURE shows."""
+    """Draw boxes around the objects in PICTURE."""
     app: Any = find_app("detect")
     recipe, assets, network = load_app(app, model)
     image = decoded(open_image(picture))

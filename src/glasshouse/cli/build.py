@@ -1,4 +1,4 @@
-"""`glasshouse build`: compile ahead what a machine without a compiler needs."""
+"""`glasshouse build`: compile code ahead for a machine without a compiler."""
 
 import os
 import subprocess

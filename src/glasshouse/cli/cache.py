@@ -1,4 +1,4 @@
-"""`glasshouse cache`: what compiled code lies on disk, and how to have less of it."""
+"""`glasshouse cache`: show, prune, clear, export or fill the compiled code on disk."""
 
 import time
 from pathlib import Path
@@ -42,9 +42,9 @@ class ByteCountType(click.ParamType):
 def cache(most_bytes: int | None, clear: bool, target: Path | None, source: Path | None) -> None:
     """Show, prune, clear, export or fill the folder of compiled code.
 
-    What was used longest ago is pruned first. Running Programs continue; what they need again later
-    is compiled again. A file of exported code serves machines of the same processor, compiler and
-    versions; import only files of people whose code you would run."""
+    The least recently used code is pruned first. Running Programs continue; code that they need
+    again later is recompiled. A file of exported code serves machines of the same processor,
+    compiler and versions; import only files from people whose code you would run."""
     options = [most_bytes, clear or None, target, source]
     if sum(x is not None for x in options) > 1:
         raise click.UsageError("Give one of --to, --clear, --export and --import.")

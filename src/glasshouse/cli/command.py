@@ -132,7 +132,7 @@ def echo(make: Callable[[], str]) -> None:
 
 @contextlib.contextmanager
 def progress(text: str) -> Iterator[Callable[[str], None]]:
-    """Context: shows on a terminal what is being done; what it gives changes the text."""
+    """Context: shows `text` on a terminal while it lasts; yields a function that changes it."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda text: None

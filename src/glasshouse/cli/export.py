@@ -207,7 +207,7 @@ def export_command(
 def load(name: str, weights: Path | None, sizes: Iterable[str]) -> list[Any]:
     """A model in eval mode, then examples of its inputs for each choice of sizes.
 
-    Raises: OptionError for what is no model of ours
+    Raises: OptionError for an object that is not a model of ours
     """
     model, own = model_of(name)
     if not callable(model) or is_torch_module(model):
@@ -231,7 +231,7 @@ def write_onnx(model: Any, inputs: tuple[Any, ...], out: Path, axes: dict[str, A
 
 
 def show_written(out: Path, program: str, to_onnx: bool) -> None:
-    """Say what was written, and what to do with it."""
+    """Show the written files, and the command to run or build them."""
     if to_onnx:
         files = [path for path in (out, out.with_name(out.name + ".data")) if path.exists()]
         for path in files:

@@ -1,4 +1,4 @@
-"""`glasshouse generate`: continue a prompt, and say what a token cost."""
+"""`glasshouse generate`: continue a prompt, and report the cost of a token."""
 
 import resource
 import sys
@@ -137,7 +137,7 @@ def generate_command(
     path: Path, prompt: str | None, chat: bool, max_tokens: int, stop: Sequence[str],
     regex: str | None, machine: str | None, **options: Any,
 ) -> None:  # fmt: skip
-    """Continue a prompt, and say on standard error what a token cost."""
+    """Continue a prompt, and report the cost of a token on standard error."""
     model, tokenizer = load_writer(path)
     prompt = sys.stdin.read() if prompt is None else prompt
     tokens, ends = prompt_tokens(tokenizer, prompt, chat), end_tokens(model, tokenizer)
@@ -157,7 +157,7 @@ def generate_command(
 
 
 def report(model: Any, prompt: int, times: list[float], machine: str | None) -> None:
-    """Say what the tokens cost."""
+    """Report the tokens' time and the process's memory."""
     nbytes, first = weight_bytes(model), times[1] - times[0]
     if machine is None:
         rate = read_rate()

@@ -1,4 +1,4 @@
-"""ONNX files on the command line: `glasshouse run`, and what other commands run of them."""
+"""ONNX files on the command line: `glasshouse run`, and calls of networks for other commands."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

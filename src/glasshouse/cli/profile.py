@@ -152,12 +152,12 @@ def profile(
     go. SCRIPT and function may be ours or PyTorch's; a function, and the network of an ONNX file,
     is called once a step.
     Prints modules, kernels, a step's parts, memory and advice; writes a page, a trace and JSON on
-    request, also of a script that fails or is interrupted. A script's own options stand after
-    `--`. With --against it compares the step time with another run's, and says whether the change
-    is more than noise.
+    request, also of a script that fails or is interrupted. A script's own options follow `--`.
+    With --against it compares the step time with another run's, and says whether the change is
+    more than noise.
     A TRACE that torch.profiler wrote (.json, .json.gz) is read instead of running anything.
-    With --merge the traces of ranks become one, `merged.json` or what --trace says, with a process
-    for each rank and clocks laid together."""
+    With --merge the traces of ranks become one file, `merged.json` or that of --trace, with a
+    process for each rank and aligned clocks."""
     if merge:
         for name in (target, *arguments):
             existing_file("profile --merge", "a trace", name)
@@ -189,7 +189,7 @@ def profile(
 
 
 def compare(before: dict[Any, Any] | None, prof: Any, fail_above: float | None) -> None:
-    """Say what became slower than `before`; too much of that ends in exit code 1."""
+    """Compare a run with `before`; exit with code 1 if it is slower by more than `fail_above` %."""
     if before is not None:
         compared = Comparison(before, data_of(prof.trace))
         echo(compared.table)

@@ -59,7 +59,7 @@ def captured(fn: FunctionType) -> dict[Any, Any]:
 
 
 def source_text(fn: Callable[..., Any]) -> str:
-    """The text of a function of a card, followed by that of what it closes over.
+    """The source of a card's function, then the functions and plain values that it closes over.
     A string, None or a library's function is shown by its name."""
     fn = unwrap(fn)
     if fn is None:

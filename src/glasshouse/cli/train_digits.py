@@ -173,7 +173,7 @@ class TrainingRun:
 
 
 def of_all_ranks(*metrics: Any) -> tuple[Any, ...]:
-    """The values of metrics over what all ranks took in."""
+    """The values of metrics over the data of all ranks."""
     return tuple(metric.synced(distributed.all_gather_object).value() for metric in metrics)
 
 

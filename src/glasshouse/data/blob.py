@@ -25,10 +25,10 @@ TEXT, BYTES = "text", "bytes"
 
 
 class BlobDataset(Dataset):
-    """The samples that `write_blob` wrote. Arrays are read-only views of the file: nothing is read
-    but what is used, and processes share it.
+    """The samples that `write_blob` wrote. Arrays are read-only views of the file: only the parts
+    in use are read, and processes share them.
 
-    Raises: CheckpointError if it is no such file.
+    Raises: CheckpointError for any other file.
     """
 
     structure: Any

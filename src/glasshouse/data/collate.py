@@ -42,7 +42,7 @@ default_collate = collate  # PyTorch's name
 
 
 def default_convert(sample: Any) -> Any:
-    """The sample with its arrays as tensors, which are copies; what is no array is kept.
+    """The sample with its arrays copied to tensors; other values are kept.
 
     Shapes: leaves (*S) -> (*S).
     Example:

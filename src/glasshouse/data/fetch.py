@@ -29,7 +29,7 @@ def is_iterable_only(source: Any) -> bool:
 
 
 def reads_batches(source: Any) -> bool:
-    """Whether `source.read_batch(indices, empty)` gives what its samples collated give."""
+    """Whether `source.read_batch(indices, empty)` returns the same as collating its samples."""
     if not is_defined_with(type(source), "read_batch", "__getitem__"):
         return False
     can_read = getattr(source, "can_read_batches", True)

@@ -1,4 +1,4 @@
-"""Images in folders, a folder for each class, and what is done about damaged files."""
+"""Images in folders, a folder for each class, and the handling of damaged files."""
 
 import warnings
 from collections.abc import Sequence

@@ -58,7 +58,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     """The array in an IDX file, gzip'ed or not.
 
     Dtypes: uint8, int8, int16, int32, float32, float64.
-    Raises: CheckpointError if it is not one, or its size is not what its head says.
+    Raises: CheckpointError for another kind of file, or one whose size is not that of its header.
     Source: LeCun, Cortes & Burges, The MNIST database, "File formats".
     """
     data = read_bytes("read_idx", path)

@@ -1,8 +1,8 @@
 """Transforms of images: Pillow's images, or uint8 arrays (height, width, channels).
 
-A transform is a function of (image, rng). What is random draws from `rng` alone, which a seeded map
-gives: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`. In place of an
-image it takes a sample, a dict whose "image" it is: "boxes" and masks follow (`boxed.py`)."""
+A transform is a function of (image, rng). All randomness is drawn from `rng`, which a seeded map
+passes: `data.transform(Compose(RandomResizedCrop(224), RandomFlip()), None, seed=0)`. In place of
+an image it takes a sample, a dict with an "image": its "boxes" and masks follow (`boxed.py`)."""
 
 import math
 import numbers
@@ -235,7 +235,7 @@ FILTER_NUMBERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box"
 
 
 class CenterCrop(PlaceTransform):
-    """The middle of the image; what lies outside it is black."""
+    """The middle of the image; pixels outside the image are black."""
 
     def __init__(self, size: tuple[int, ...] | int) -> None:
         self.size: tuple[int, int] = check_size("CenterCrop", size)

@@ -51,8 +51,8 @@ class DataLoader:
     part by `get_worker_info()`. `pin_memory` changes nothing.
 
     Raises: OptionError for values out of range or options that exclude each other, DTypeError for
-        what is no data set; in a loop WorkerError if a process dies or a batch takes longer than
-        `timeout` seconds, and what a worker raised.
+        an object that is not a data set; in a loop WorkerError if a process dies or a batch takes
+        longer than `timeout` seconds, and any error of a worker.
     Source: PyTorch.
     Example:
         >>> loader = DataLoader(range(5), batch_size=2)
@@ -298,10 +298,10 @@ class DataLoader:
         self.continues = True
 
     def state_dict(self) -> dict[Any, Any]:
-        """The seed, the epoch, and the number of its batches already given out; beside these a
-        generator's state, or what each worker has given of a data set that is only iterated over.
+        """The seed, the epoch, and the number of its batches already yielded; also a generator's
+        state, or each worker's progress in a data set that is only iterated over.
 
-        Raises: CheckpointError in the middle of an epoch that does not come in order.
+        Raises: CheckpointError in the middle of an epoch whose batches are not in order.
         """
         if not self.in_order and self.num_workers and self.position:
             fix = "Save between epochs, or in order."

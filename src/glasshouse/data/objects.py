@@ -19,8 +19,8 @@ class BoxDataset(FileDataset):
     """Base of images with boxes: `rows` has (path of the image, its objects), each a dict.
 
     A sample is a dict: "image", Pillow's; "boxes" (N, 4), corners in pixels; "labels" (N,), numbers
-    of `classes`; and for each box what else the objects have. A transform of images takes it as a
-    whole: `dataset.map(Compose(RandomResizedCrop(224), RandomFlip()), seed=0)`."""
+    of `classes`; and the objects' other fields, one entry for each box. A transform of images takes
+    it as a whole: `dataset.map(Compose(RandomResizedCrop(224), RandomFlip()), seed=0)`."""
 
     dtypes: dict[str, Any] = {"labels": np.int64, "area": np.float32}  # of fields; others are flags
 

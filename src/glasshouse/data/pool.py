@@ -45,7 +45,7 @@ class WorkerPool:
     """Processes that read batches for a loader. A block of memory goes with each task; it is free
     again when the batch in it is forgotten. A caller who keeps more than a few batches gets copies.
 
-    Raises: WorkerError if a process dies; what a worker raises is raised here.
+    Raises: WorkerError if a process dies; a worker's own errors are raised here too.
     """
 
     def __init__(self, job: Job, prefetch_factor: int, context: Any) -> None:

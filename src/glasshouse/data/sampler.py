@@ -19,7 +19,7 @@ __all__ = ["BatchSampler", "BucketBatchSampler", "DistributedSampler", "RandomSa
 
 
 def is_defined_with(cls: type[Any], fast: str, slow: str) -> bool:
-    """Whether `fast` does what `slow` does: no subclass has overridden `slow` alone."""
+    """Whether `fast` is equivalent to `slow`: no subclass has overridden `slow` alone."""
     for base in cls.__mro__:
         if fast in vars(base):
             return True

@@ -49,7 +49,7 @@ class TarShards(IterableDataset):
         self.epoch: int = 0
 
     def decode(self) -> MapStream:
-        """Samples whose members became what their endings say; see `decode_sample`."""
+        """Samples with their members decoded by ending; see `decode_sample`."""
         return self.map(decode_sample)
 
     def read_from(self, start: int) -> Iterator[dict[str, Any]]:
@@ -95,7 +95,7 @@ def expand_paths(paths: Any) -> list[str]:
 
 
 def key_of(name: str) -> tuple[str, str]:
-    """(key, ending): the name up to the first dot after its folders, and what follows."""
+    """(key, ending): the name up to the first dot after its folders, and the rest in lower case."""
     folder, slash, base = name.rpartition("/")
     stem, _, ending = base.partition(".")
     return folder + slash + stem, ending.lower()
@@ -169,7 +169,7 @@ def write_shards(
     paths. Bytes are written as they are; numbers and texts as text, arrays as npy, images, lists
     and dicts as their ending says. A sample without "__key__" gets its number.
 
-    Raises: OptionError if per_shard is below 1, DTypeError for what has no such form.
+    Raises: OptionError if per_shard is below 1, DTypeError for values without such a form.
     """
     check_integer("write_shards", "per_shard", per_shard, 1)
     folder = Path(folder)

@@ -44,7 +44,7 @@ class Block:
             self.follow(nbytes)
 
     def follow(self, nbytes: int) -> None:
-        """Map what another process has made `nbytes` long."""
+        """Map the memory again if it has grown to `nbytes`, here or in another process."""
         if nbytes > self.nbytes:
             self.mapping = mmap.mmap(self.fd, nbytes)
             self.nbytes = nbytes
@@ -91,8 +91,8 @@ class Pickled(NamedTuple):
 
 
 class BlockWriter:
-    """Puts a batch into a block. `empty` hands out arrays there, so that what is stacked into them
-    needs no copy."""
+    """Writes a batch into a block. `empty` allocates arrays there, so that samples stacked into
+    them need no copy."""
 
     def __init__(self) -> None:
         self.block: Block
@@ -155,7 +155,7 @@ def is_numeric(array: np.ndarray) -> bool:
 
 
 class BlockReader:
-    """Makes batches of what a `BlockWriter` wrote."""
+    """Reads the batches that a `BlockWriter` wrote."""
 
     def __init__(self) -> None:
         self.last: tuple[bytes, Any] = (b"", None)

@@ -3,7 +3,7 @@
     TarShards(paths).shuffle(1000, seed=0).map(decode).batch(64)
 
 `read_from(start)` begins at the sample `start`: a loop continues there after a stop. Pieces skip as
-far down as they can, so a map does not run on what is left out."""
+far down as they can, so a map does not run on skipped samples."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat, takewhile
@@ -107,7 +107,7 @@ def random_path(seed: int, epoch: int) -> tuple[int, ...]:
 
 
 class IterableSource(IterableDataset):
-    """The samples of an iterable, or of what a function returns each time that it is called.
+    """The samples of an iterable, or of one that a function returns for each pass.
 
     Raises: DTypeError for an iterator, which can be read only once.
     Example:

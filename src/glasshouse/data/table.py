@@ -24,10 +24,10 @@ READERS = {
 
 class ArrowDataset(Dataset):
     """The rows of an Arrow table, or of Parquet and Arrow files, as dicts by column. Numbers keep
-    their dtype, lists of numbers of one size are arrays; texts and all else are Python objects.
+    their dtype, lists of numbers of one size are arrays; other values are Python objects.
 
     Raises: BackendError if pyarrow is not installed, CheckpointError if a file is missing or of
-        another kind, DTypeError for what is no table.
+        another kind, DTypeError for a source that is neither a table nor a file.
     Source: Apache Arrow, Columnar format.
     """
 

@@ -129,7 +129,7 @@ class Reader:
             self.connection.send_bytes(message + regions.pickled())
 
     def attempt(self, fn: Callable[..., Any], *args: Any) -> None:
-        """Call `fn`; what it raises is the reply to the next task."""
+        """Call `fn`; an error that it raises is the reply to the next task."""
         try:
             fn(*args)
         except BaseException as error:

@@ -14,7 +14,7 @@ FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
 def leaf_types(x: Any) -> set[type[Any]]:
-    """The types of what is in a nested list, or of `x` itself."""
+    """The types of the leaves of a nested list, or of `x` itself."""
     if not isinstance(x, (list, tuple)):
         return {type(x)}
     kinds = set(map(type, x))

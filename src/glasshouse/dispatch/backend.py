@@ -33,8 +33,8 @@ from glasshouse.dispatch.primitive import find, primitives
 
 
 class Quiet(threading.local):
-    """A context per thread in which NumPy gives infinities and NaN without a warning.
-    Entering it costs a third of what `np.errstate` does, and leaves the user's setting alone."""
+    """A context per thread in which NumPy returns infinities and NaN without a warning.
+    Entering it costs a third as much as `np.errstate`, and leaves the user's setting alone."""
 
     def __init__(self) -> None:
         context = contextvars.Context()

@@ -25,7 +25,7 @@ thread_numbers: "itertools.count[int]" = itertools.count()
 
 
 class Watchers(NamedTuple):
-    """Watchers of what a thread does, see dispatch/watch.py."""
+    """Watchers of a thread's events, see dispatch/watch.py."""
 
     all: list[Any]
     timed: list[Any]  # watchers among them that want to know when a call began

@@ -1,9 +1,9 @@
-"""Calls: one object for each kind of call of a primitive, and what follows from the kind alone.
+"""Calls: one object for each kind of call of a primitive, with the properties of that kind.
 
-A `Call` is a primitive with the specs of its operands and its attrs; `call_of` gives the same
-object for equal ones. So what depends on these alone is worked out once and kept there: the specs
-of the results, the cost, what backward passes read, how its derivative is replayed. All that speaks
-of calls shares it: tape, recordings, graphs, Programs, counters and profiles.
+A `Call` is a primitive with the specs of its operands and its attrs; `call_of` returns the same
+object for equal ones. So properties that depend on these alone are computed once and kept there:
+the specs of the results, the cost, the values that backward passes read, the replay of its
+derivative. Tape, recordings, graphs, Programs, counters and profiles share it.
 
 Besides the cards there are two pseudo-primitives, which only recordings and graphs have: `input`,
 an array from outside, and `pick`, one of the results of a call with several. The value of a
@@ -11,7 +11,7 @@ an array from outside, and `pick`, one of the results of a call with several. Th
 there.
 
 Three counts of work are kept apart: `flops` as the kernel is defined (zeros of a padding included),
-`matrix_flops` the part of it in products and convolutions (what papers and other counters report),
+`matrix_flops` the part of it in products and convolutions (as papers and other counters report),
 and `exact_flops` without the work on padding (`exact_matrix_flops`: of products and convolutions).
 Operations on complex numbers count as the real ones that they take."""
 

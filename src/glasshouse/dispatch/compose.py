@@ -1,7 +1,7 @@
-"""Composed functions: pure compositions of cards, whose calls need not be made again each time.
+"""Composed functions: pure compositions of cards, whose calls are replayed without their Python.
 
-What a pure function of tensors and static arguments calls depends on the specs of the tensors, on
-the arguments and on what is in force, never on contents. Once such a call was made, it is replayed:
+The primitive calls of a pure function of tensors and static arguments depend on the tensors' specs,
+on the arguments and on the thread's state, never on contents. After its first call it is replayed:
 native/replay.c makes the same primitive calls without running the Python between them."""
 
 import functools
@@ -23,7 +23,7 @@ def packages_around(module: str) -> list[str]:
 
 def composed(fn: Callable[..., Any] | None = None, *, scalars: bool = False) -> Any:
     """A decorator for functions of tensors that only call cards and other pure functions: nothing
-    is written to, no value read, no random number drawn; calls with what does not fit (arrays,
+    is written to, no value read, no random number drawn; calls with other arguments (arrays,
     lists, tensors of a transform) run as they are. `scalars`: a Python float among the arguments
     becomes a scalar operand as it is, so that another one needs no new calls. Arguments may have
     the names that PyTorch gives them (`dim` for `axis`). Nodes note the name of the outermost

@@ -59,7 +59,7 @@ class Level(Mode):
         return wrapped
 
     def transfer(self, value: Any, handle: Any) -> None:
-        """Give `handle` what `value`, of this level, has beside payload, spec and tape."""
+        """Copy the state of `value`, of this level, to `handle`: all but payload, spec and tape."""
 
     def lower(self, value: "Value") -> "Value":
         """The value below, if `value` is of this level; else `value` itself."""

@@ -92,7 +92,7 @@ def refusal(
 
 
 class Rule:
-    """One operand's vjp, with what it reads: parameters named `_…` receive a Spec, not a value."""
+    """One operand's vjp and the values it reads: parameters named `_…` receive a Spec instead."""
 
     __slots__ = ("fn", "reads_y", "reads")
 
@@ -140,8 +140,8 @@ class Primitive:
     exact_flops    the same without work on padding, where that differs
     parts          (*specs, **attrs) -> [(call, how often, is it again)], its parts
     complex_flops  real operations in place of each one on complex operands
-    kernel         how fused kernels write an element; a card without is a step of the host
-    composition    (*operands, **attrs) -> result(s) of other cards: what Programs have instead"""
+    kernel         how fused kernels write an element; a card without one is a step of the host
+    composition    (*operands, **attrs) -> result(s) of other cards, which Programs use instead"""
 
     name: str
     kind: str

@@ -1,8 +1,8 @@
 """Users' arrays that tensors share, and checks that they stay unchanged.
 
 A tensor shares the memory of an array where the user asks for it (`gh.from_numpy`, `copy=False`).
-A call that reads it later than it was made would see what was written in between; under GH_VERIFY
-that is an error, which names the call."""
+A call that reads it later than it was made would see values written in between; under GH_VERIFY
+this is an error that names the call."""
 
 import weakref
 import zlib
@@ -15,7 +15,7 @@ from glasshouse.base.flags import flags
 
 
 class SharedArray(NamedTuple):
-    """An array of the user's, by whom and where it was shared, and what was in it then."""
+    """A user's array, the function and line that shared it, and its checksum at that time."""
 
     array: np.ndarray
     where: str

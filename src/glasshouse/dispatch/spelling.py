@@ -1,8 +1,8 @@
-"""PyTorch's spelling beside the Array API's: the names of arguments, and what a call means.
+"""PyTorch's spelling beside the Array API's: the names of arguments, and the meaning of a call.
 
 `dim` is `axis`, `keepdim` is `keepdims`. Where the two libraries mean different things by one name,
 the spelling decides: `dim` and `keepdim`, and methods of a Tensor, are PyTorch's; `axis` and
-`keepdims`, and functions, are the standard's. What a function means in PyTorch's spelling is in
+`keepdims`, and functions, are the standard's. The meanings in PyTorch's spelling are in
 tensor/torch_names/meanings.py."""
 
 import functools
@@ -145,7 +145,7 @@ def has_two_meanings(positions: int = 1, refuses: bool = False) -> Any:
 
 
 def meaning_in_pytorch(fix: str) -> Any:
-    """A decorator for what a function of this name means in PyTorch: gives the method of Tensor.
+    """A decorator for PyTorch's version of a function of this name; returns the method of Tensor.
     `fix` names both spellings."""
 
     def decorate(of_pytorch: Callable[..., Any]) -> Any:

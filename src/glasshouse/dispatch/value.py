@@ -1,4 +1,4 @@
-"""Values: what primitives take and give, with Python's operators on them.
+"""Values: the operands and results of primitives, with Python's operators on them.
 
 The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
 of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
@@ -277,7 +277,7 @@ def as_value(x: Any, dtype: DType | None = None, where: str = "asarray") -> Any:
     """`x` as a Value: unchanged if it is one, else a constant from a scalar, array or list. The
     memory of an array is copied here, so that writing to it later changes no value.
 
-    Raises: DTypeError for tensors of other libraries and for what is not numeric.
+    Raises: DTypeError for tensors of other libraries and for non-numeric data.
     """
     if isinstance(x, Value):
         return x if dtype is None else cast(x, dtype)

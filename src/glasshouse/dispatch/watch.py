@@ -45,9 +45,9 @@ class DeviceTimes(NamedTuple):
 
 class ProgramRun(NamedTuple):
     """One run of a Program: `ends_ns` has the end of each step, which begins where the one before
-    ends, and the first at `first_ns`, unless a `device` says when; `events` what watchers noted on
-    the recorded nodes, by position (-1: nothing); `transfers` what went on beside the steps, of
-    collectives: (the step that waited for it, begin, end)."""
+    ends, and the first at `first_ns`, unless a `device` has the times; `events` has the watchers'
+    notes on the recorded nodes, by position (-1: none); `transfers` has the collectives that ran
+    beside the steps: (the step that waited for it, begin, end)."""
 
     program: Any  # with `step_infos()`
     begin_ns: int
@@ -74,16 +74,16 @@ class MessageTimes(NamedTuple):
 class Watcher:
     """Receiver of events; times are `time.perf_counter_ns`, a call's end is now.
 
-    `replayed` says what native/replay.c does in place of `op` for calls that it replays: an object
-    of `hooks.events` writes an event, (thread, counts) counts them in the thread of that
-    number, `counts` having [number] by (call, origin). None: `op` receives them too."""
+    `replayed` is the action of native/replay.c in place of `op` for calls that it replays: an
+    object of `hooks.events` writes an event, (thread, counts) counts them in the thread of that
+    number, with `counts` having [number] by (call, origin). None: `op` receives them too."""
 
     wants_begin = True  # False: `op` gets no time, and no pulls and Program runs
     replayed: Any = None
-    # Libraries tell it `library_memory(kind, address, nbytes, tag, spec)`: what they hand out
-    # ("alloc") and take back ("free"), and what was there before ("existed"), with its shape.
+    # Libraries call `library_memory(kind, address, nbytes, tag, spec)` for memory that they
+    # allocate ("alloc") and free ("free"), or had before ("existed"), with its shape.
     wants_allocations = False
-    # Whether a library shall note what its operators call; how to read that, in the end.
+    # Whether a library records the calls of its operators; how to read them at the end.
     wants_inner_operators: bool = False
     read_inner_operators: Any = None
     unwatched_threads: Any = ()  # names of threads whose calls of a library no watcher sees
@@ -133,7 +133,7 @@ def ignore_call(call: Any, result: Any, begin_ns: int) -> None:
 
 class Tally:
     """How often each thread ran a captured Program, whose calls watchers do not get: always
-    counted, for that is next to free. It is given what a run counts, which may be pickled."""
+    counted, at almost no cost. Its `counts` are the calls of one run, and may be pickled."""
 
     def __init__(self, counts: list[Any] | bytes) -> None:
         self.call_counts: Any = counts

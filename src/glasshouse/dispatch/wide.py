@@ -1,5 +1,5 @@
-"""The one rule of 16-bit floats: what accumulates, counts, or takes several steps is computed in
-float32, and rounded once at the end. Other dtypes are computed in their own."""
+"""The one rule of 16-bit floats: sums, counts and computations of several steps run in float32,
+and are rounded once at the end. Other dtypes are computed in their own."""
 
 import functools
 from collections.abc import Callable

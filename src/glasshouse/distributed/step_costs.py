@@ -23,18 +23,18 @@ def step_costs(
     **options: Any,
 ) -> list[StepAnalysis]:
     """Analyse a step on each rank of a world of `size`, or on some `ranks` of it: peak memory,
-    bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need be there. Ranks
-    compute with as many threads as `glasshouse launch` gives them; over "mpi", with all of this
+    bytes sent, FLOPs, time. Neither the other ranks nor the model's memory need exist. Ranks
+    compute with as many threads as under `glasshouse launch`; over "mpi", with all of this
     process.
 
-    build       what a rank does before it trains: build(*args) makes the model and its optimizer,
-                with `mesh`, `replicate`, `zero`, `distribute` or `pipeline` as in earnest, and
-                gives (model, loss, optimizer, inputs) as `gh.analyze.step` takes them; the inputs
-                are this rank's
-    transport   that whose bytes are counted: "local", "mpi" or "shared_files"
+    build       a rank's work before training: build(*args) makes the model and its optimizer,
+                with `mesh`, `replicate`, `zero`, `distribute` or `pipeline` as in a real run, and
+                returns (model, loss, optimizer, inputs) as `gh.analyze.step` takes them; the
+                inputs are this rank's
+    transport   the one whose bytes are counted: "local", "mpi" or "shared_files"
     options     those of `gh.analyze.step`: steps, autocast, machine
 
-    Raises: OptionError for a rank that is none, and as `gh.analyze.step`
+    Raises: OptionError for a rank out of range, and as `gh.analyze.step`
     Example:
         >>> import glasshouse as gh
         >>> def build():

@@ -152,7 +152,7 @@ class Geometric(ByProbability):
 class Categorical(Distribution):
     """The class 0 … n - 1, with `probs` in proportion, or with `logits`, their logarithms.
 
-    Shapes: probs or logits (..., n); the batch is what comes before n.
+    Shapes: probs or logits (..., n); the batch is the axes before n.
     Dtypes: draws are int64.
     Raises: OptionError unless one of probs and logits is there, ShapeError without an axis.
     Source: standard.

@@ -10,8 +10,8 @@ from glasshouse.profile.text import percent, si_text, table
 class StepChange(NamedTuple):
     """A change to the step, and the peak that it would give.
 
-    name        what changes
-    how         what to write
+    name        the change, in words
+    how         the code that makes it
     peak_bytes  the peak with it; None where the step cannot be made that way
     by_kind     that peak by kind
     fits        whether it fits the device
@@ -41,8 +41,8 @@ class FitAnswer:
     fits          whether it does
     peak_bytes    the most bytes in use in the worst step, and
     device_bytes  how many the device has
-    by_kind       what is alive at the peak, by kind; the rows add up to it
-    changes       what to change, with the peak that each would give; none where it fits
+    by_kind       bytes alive at the peak, by kind; the rows add up to it
+    changes       changes to the step, each with its peak; by default none where it fits
     subject       model, optimizer and engine in words
     analysis      the analysis of the step, as `gh.analyze.step` makes it"""
 
@@ -77,7 +77,7 @@ class FitAnswer:
         return page
 
     def to_dict(self) -> dict[Any, Any]:
-        """All of it as what JSON can hold."""
+        """The answer as JSON values, without the analysis."""
         return {
             "fits": self.fits,
             "peak_bytes": self.peak_bytes,

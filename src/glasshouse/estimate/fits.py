@@ -32,8 +32,8 @@ def fits(
     changes: bool | None = None,
     machine: MachineProfile | str = "cpu2",
 ) -> FitAnswer:
-    """Whether a training step fits a device, what takes its memory, and what to change where it
-    does not. Nothing is allocated.
+    """Whether a training step fits a device, what takes its memory, and what to change if it does
+    not. Nothing is allocated.
 
     model          a Module, a torch.nn.Module, or a configuration of Hugging Face's (an object or a
                    dict with "model_type"), with or without contents
@@ -51,7 +51,7 @@ def fits(
     changes        whether to look for changes; by default where the step does not fit
     machine        a machine profile, for the analysis's times
 
-    The peak is that of `gh.analyze.step`, without what a driver and an allocator take besides. Each
+    The peak is that of `gh.analyze.step`, without the memory of a driver and an allocator. Each
     change is analysed as a step; of PyTorch's models, ZeRO divides sizes, and says "about".
 
     Units: bytes
@@ -96,7 +96,7 @@ def subject_of(
 ) -> StepSubject:
     """The step to analyse, by the kind of its model.
 
-    Raises: OptionError for what is no model
+    Raises: OptionError for an object that is not a model
     """
     if is_config(model):
         model, batch = offered("torch", "build")(model, batch)

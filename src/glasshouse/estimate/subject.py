@@ -47,7 +47,7 @@ class StepVariant:
 
 
 class VariantCosts(NamedTuple):
-    """The peak of a variant, and what is alive then by kind."""
+    """The peak of a variant, and the bytes alive at it by kind."""
 
     peak_bytes: int
     by_kind: dict[str, int]

@@ -90,11 +90,11 @@ def save_checkpoint(
     once, and a thread writes it while training continues. A save waits for the one before it.
 
     `more` are objects with a `state_dict` (schedules, data loaders), generators, or trees of
-    numbers, strings and tensors; each rank's own are saved. `step` counts on where it is not given.
+    numbers, strings and tensors; each rank's own are saved. `step` is by default the next number.
     The newest `keep` checkpoints stay. Ranks see the same folder.
 
-    Raises: CheckpointError where ranks give another step, DTypeError for what cannot be stored;
-        from `wait()`, or the next save, CheckpointError for what cannot be written
+    Raises: CheckpointError if the ranks' steps differ, DTypeError for objects that cannot be
+        stored; from `wait()`, or the next save, CheckpointError for a failed write
     Example:
         >>> import tempfile
         >>> saving = gh.distributed.save_checkpoint(tempfile.mkdtemp(), gh.nn.Linear(2, 1), step=3)

@@ -1,4 +1,4 @@
-"""Reading a checkpoint of several ranks, on any number of ranks: each reads what it needs."""
+"""Reading a checkpoint of several ranks, on any number of ranks: each reads only its parts."""
 
 import json
 import zlib
@@ -44,11 +44,11 @@ def load_checkpoint(
     **more: Any,
 ) -> dict[Any, Any]:
     """Load the newest checkpoint in `folder` (or that of `step`) into a model, its optimizer, and
-    the objects in `more`; on all ranks, as many as there are now. What comes back has the "step",
-    and what was saved as `more`: of the rank of this number, or else of the first.
+    the objects in `more`. Call it on all ranks; their number may change. The result has the "step",
+    and the objects saved as `more`: those of the rank of this number, or else of the first.
 
-    Raises: CheckpointError where there is none, where it is damaged, incomplete, mixed with
-        another, or of another version, or does not fit an object; then nothing is changed
+    Raises: CheckpointError for one that is missing, damaged, incomplete, mixed with another, of
+        another version, or does not fit an object; then nothing is changed
     Example:
         >>> import tempfile
         >>> folder, model = tempfile.mkdtemp(), gh.nn.Linear(2, 1)

@@ -34,8 +34,8 @@ def spawn(
     function, its arguments and results are pickled. In a script, call it under `if __name__ ==
     "__main__":`, for each rank imports the script.
 
-    Raises: CollectiveError where a rank fails or dies, from the error of the first one; then the
-        others are ended. OptionError for what cannot be pickled.
+    Raises: CollectiveError if a rank fails or dies, from the error of the first one; then the
+        others are ended. OptionError for objects that cannot be pickled.
     """
     check_least("spawn", "size", size, 1, "Give the number of ranks.")
     task = pickled_task(fn, args)

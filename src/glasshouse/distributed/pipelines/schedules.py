@@ -3,7 +3,7 @@ and simulated before anything runs.
 
 A model is cut into stages; a rank has one, or several (then stage s lies on rank s mod ranks). Each
 microbatch goes forward through all stages and backward through all. Sends and receives are started
-and not waited for: a forward or backward waits for what it needs."""
+and not waited for: a forward or backward waits for its inputs."""
 
 from collections.abc import Callable
 from typing import Any

@@ -97,11 +97,11 @@ def replicate(
     whose gradients become the mean over these ranks during each backward pass.
 
     `reducer` is "overlapped" (buckets beside the rest of the backward pass), "coalescing" (at its
-    end), "inline" (one by one) or a class of yours. `compress="bfloat16"` halves what is sent; the
+    end), "inline" (one by one) or a class of yours. `compress="bfloat16"` halves the messages; the
     mean over n ranks is then off by at most n · 2⁻⁸ of the mean of the |g|. With `find_unused`,
     ranks may use different parameters: they ask each other at the end of each backward pass.
 
-    Raises: OptionError for a model that is another on some rank, or an unknown reducer or axis
+    Raises: OptionError for a model that differs between ranks, or an unknown reducer or axis
     Source: Li et al. 2020, arXiv:2006.15704
     Example:
         >>> model = gh.distributed.replicate(gh.nn.Linear(2, 1), gh.distributed.mesh({"data": 1}))

@@ -259,7 +259,7 @@ class Sequence(Style):
 
 
 class Apart(Style):
-    """Dropout of what ranks share out, such as hidden units: it draws apart."""
+    """Dropout of values split among ranks, such as hidden units: each rank draws its own numbers."""
 
     def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, Dropout)

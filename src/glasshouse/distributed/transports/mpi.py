@@ -1,9 +1,9 @@
 """Collectives over MPI, through mpi4py.
 
 Each is one of MPI's calls that do not block, tested until it is done or the time limit has passed.
-MPI would read and write beyond arrays where ranks call different things: so all first gather the
-digest of what each calls (a message has it in front), and nothing else moves where one differs. MPI
-knows nothing of bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce them
+MPI would read and write beyond arrays if ranks made different calls: so all first gather the
+digest of each rank's call (a message begins with it), and nothing else moves if one differs. MPI
+does not support bfloat16, and its maximum loses NaN: such reductions exchange parts, reduce them
 here in rank order (16-bit sums in float32, rounded once), and gather the results, which moves as
 few bytes. Calls that are started without waiting run in the ordered thread where MPI allows calls
 from several threads, and at once where it does not."""

@@ -41,12 +41,12 @@ class Simulated(Collectives):
 
 @contextmanager
 def simulated(size: int, rank: int = 0, transport: str = "local") -> Iterator[ProcessGroup]:
-    """Context: a world of `size` ranks of which this process is one, the others not being there.
+    """Context: a world of `size` ranks in which this process is `rank` and the others do not exist.
 
-    What `gh.meta()` and `gh.analyze.step` plan inside is what that rank would run: the same peak of
-    memory, and the same bytes sent, as `transport` counts them.
+    Inside, `gh.meta()` and `gh.analyze.step` plan as on that rank: with the same peak of memory,
+    and the same bytes sent, as `transport` counts them.
 
-    Raises: OptionError for a rank that is none; CollectiveError within another world
+    Raises: OptionError for a rank out of range; CollectiveError within another world
     Example:
         >>> import glasshouse as gh
         >>> with gh.distributed.simulated(4, rank=3), gh.meta(), gh.FlopCounter() as counter:
