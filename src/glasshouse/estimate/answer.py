@@ -11,7 +11,7 @@ class StepChange(NamedTuple):
     """A change to the step, and the peak that it would give.
 
     name        the change, in words
-    how         the code that makes it
+    how         how to make it, as code or in words
     peak_bytes  the peak with it; None where the step cannot be made that way
     by_kind     that peak by kind
     fits        whether it fits the device

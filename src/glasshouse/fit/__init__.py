@@ -1,5 +1,5 @@
-"""A short training loop, what is called on its way, and estimators for scikit-learn (by name:
-`from glasshouse.fit.estimator import Classifier`). Nobody has to use it."""
+"""A short training loop, its callbacks, and estimators for scikit-learn (by name:
+`from glasshouse.fit.estimator import Classifier`). Its use is optional."""
 
 from glasshouse.fit import calling
 from glasshouse.fit.callbacks import Callback, CSVLog, EarlyStopping, Progress, TensorBoard

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Called with the run by `gh.fit`; subclasses define what they need. What they have to know
-    again when a run continues later is their `state_dict`.
+    """Called with the run by `gh.fit`; subclasses override the methods they need. Their
+    `state_dict` has the state that a resumed run needs.
 
     Example:
         >>> class Losses(Callback):
@@ -47,7 +47,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: dict[Any, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Continue from a state that `state_dict` returned."""
         vars(self).update(state)
 
 

@@ -78,7 +78,7 @@ class Checkpoint(Callback):
             save_checkpoint(self.folder / name, **state)
 
     def finish(self) -> None:
-        """Wait for what is being written; raises its error."""
+        """Wait for the write in progress, and raise its error."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()

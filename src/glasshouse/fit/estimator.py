@@ -124,9 +124,9 @@ class Classifier(ClassifierMixin, NetworkEstimator):
     `module(features, classes)` makes the network, whose outputs are scores; a hidden layer of 64
     unless given. `loss(scores, class numbers)` is the cross entropy unless given, and
     `optimizer(parameters)` Adam with the rate `lr`. `callbacks` and `autocast` are those of gh.fit.
-    Samples are float32; gh.random is left as it was.
+    Samples are float32; the state of gh.random does not change.
 
-    Raises: as gh.fit, and what scikit-learn raises for bad X and y.
+    Raises: as gh.fit, and scikit-learn's errors for bad X and y.
     Example:
         >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
         >>> model = Classifier(epochs=100, random_state=0).fit(x, ["low", "low", "high", "high"])
@@ -197,7 +197,7 @@ class Regressor(RegressorMixin, NetworkEstimator):
     As `Classifier`, with the mean squared error as loss. Targets (samples,) or (samples, outputs)
     are scaled to mean 0 and variance 1, as they are in the first fit, and predictions back.
 
-    Raises: as gh.fit, and what scikit-learn raises for bad X and y.
+    Raises: as gh.fit, and scikit-learn's errors for bad X and y.
     Example:
         >>> x = np.linspace(-1, 1, 64)[:, None]
         >>> Regressor(random_state=0).fit(x, 100 * x[:, 0]).score(x, 100 * x[:, 0]) > 0.99

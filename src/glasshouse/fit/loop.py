@@ -1,4 +1,4 @@
-"""`gh.fit`: the training loop. It reads from top to bottom; what it keeps is in run.py."""
+"""`gh.fit`: the training loop. It reads from top to bottom; its state is in run.py."""
 
 import time
 from contextlib import nullcontext
@@ -57,9 +57,9 @@ def fit(
     all is built as it was then, the data is a DataLoader (other data is read again up to that
     place), and random numbers are gh.random's.
 
-    Raises: OptionError, DTypeError for what does not fit together; CheckpointError for a file that
-        is no run of these objects, or does not exist; ShapeError for batches or losses of another
-        form; GradError after the first step whose loss is NaN.
+    Raises: OptionError, DTypeError for arguments that do not fit together; CheckpointError for a
+        file that is not a run of these objects, or does not exist; ShapeError for batches or losses
+        of another form; GradError after the first step whose loss is NaN.
     Example:
         >>> x = np.linspace(-1, 1, 8, dtype=np.float32)[:, None]
         >>> data = gh.data.DataLoader(gh.data.TensorDataset(x, 2 * x), batch_size=4)

@@ -79,7 +79,7 @@ class Meters:
         return meters
 
     def of_all_ranks(self) -> "Meters":
-        """Meters of what all ranks took in, which call this together."""
+        """Meters over the data of all ranks, which call this together."""
         if process.size == 1:
             return self
         synced = {name: m.synced(all_gather_object) for name, m in self.metrics.items()}
@@ -260,7 +260,7 @@ class FitRun:
                 raise CheckpointError("fit", f"the {name} {of(state)}", of(current), fix)
 
     def load_state_dict(self, state: dict[Any, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Continue from a state that `state_dict` returned."""
         self.history = History(state["history"])
         self.steps, self.place, self.seconds = state["steps"], state["place"], state["seconds"]
         self.scaler.load_state_dict(state["scaler"])

@@ -35,7 +35,7 @@ def save_checkpoint(
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
     (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.
 
-    Raises: CheckpointError if the file cannot be written, DTypeError for what cannot be stored.
+    Raises: CheckpointError if the file cannot be written, DTypeError for unsupported values.
     """
     path = check_path("save_checkpoint", path)
     objects = stateful("save_checkpoint", model=model, optimizer=optimizer, scheduler=scheduler)

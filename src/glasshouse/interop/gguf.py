@@ -122,8 +122,8 @@ class Cursor:
 
 
 class GgufFile(Mapping[Any, Any]):
-    """The tensors of a GGUF file by name, unpacked where they are asked for, and its `metadata`:
-    what `open_gguf` returns. Nothing is read from the disk before it is used."""
+    """The tensors of a GGUF file by name, unpacked on access, and its `metadata`: the result of
+    `open_gguf`. Nothing is read from the disk before it is used."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

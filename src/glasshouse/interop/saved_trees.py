@@ -15,10 +15,10 @@ OBJECT = "glasshouse.object"
 
 def save(obj: Any, f: Any) -> None:
     """Write an object to the path or binary file `f`: state dicts, numbers, strings, tensors, and
-    dicts, lists and tuples of them. A file that is there is replaced in one step.
+    dicts, lists and tuples of them. An existing file is replaced in one step.
 
-    Raises: DTypeError for what cannot be stored (save a module's state_dict()), CheckpointError if
-        the file cannot be written.
+    Raises: DTypeError for objects that cannot be stored (save a module's state_dict()),
+        CheckpointError if the file cannot be written.
     Source: PyTorch, whose files are pickles.
     """
     tensors: dict[Any, Any] = {}
@@ -31,8 +31,8 @@ def save(obj: Any, f: Any) -> None:
 
 
 def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Load what `gh.save` wrote to the path or binary file `f`; from other safetensors files their
-    tensors by name, from checkpoints their parts. Tensors come without requires_grad.
+    """Load the object that `gh.save` wrote to the path or binary file `f`; from other safetensors
+    files the tensors by name, from checkpoints the parts. Tensors do not require grad.
     `map_location` has no effect: there is one device.
 
     Raises: CheckpointError for a missing, damaged or pickled file, OptionError for weights_only
@@ -51,7 +51,7 @@ def load(f: Any, map_location: Any = None, *, weights_only: bool = True) -> Any:
 
 
 def refuse_pickles(f: Any) -> None:
-    """Refuse what torch.save wrote: a zip file, or a pickle."""
+    """Refuse the files of torch.save: a zip file, or a pickle."""
     if hasattr(f, "read"):
         begin, start = f.tell(), f.read(2)
         f.seek(begin)

@@ -73,8 +73,8 @@ class MappedTensors:
 
 
 class TensorFiles(Mapping[Any, Any]):
-    """The tensors of safetensors files, by name: what `open_safetensors` returns. A tensor is made
-    when it is asked for, and its values are read from the disk when they are used."""
+    """The tensors of safetensors files, by name: the result of `open_safetensors`. A tensor is made
+    on access, and its values are read from the disk when they are used."""
 
     def __init__(self, paths: dict[str, Path]) -> None:
         self.paths = paths
@@ -155,12 +155,12 @@ def save_shards(
     folder: str | Path, tensors: Mapping[Any, Any], shard_bytes: str = "5GB"
 ) -> list[str]:
     """Write named tensors to `folder`, in files of at most `shard_bytes` with an index, as Hugging
-    Face's libraries read them; the names of the files. What fits into one file is model.safetensors
-    without an index. The index is written last, so that a kill leaves no index of files that are
-    not there. A tensor that is larger than a file gets its own.
+    Face's libraries read them; return the files' names. Tensors that fit into one file go to
+    model.safetensors, without an index. The index is written last, so that a kill leaves no index
+    of missing files. A tensor that is larger than a file gets its own.
 
     Dtypes: all; complex128 is stored as pairs of float64.
-    Raises: OptionError for a size that is none, DTypeError for what are no tensors by name,
+    Raises: OptionError for an invalid size, DTypeError for an object that is not a dict of tensors,
         CheckpointError if a file cannot be written.
     Source: Hugging Face's huggingface_hub, "Serialization": names and the form of the index.
     Example:

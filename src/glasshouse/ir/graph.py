@@ -77,8 +77,8 @@ class IRGraph:
         return name
 
     def placeholder(self, name: str, *default: int) -> IRNode:
-        """An argument. What is no name, or one of another argument, as capture calls what it found
-        in places and made itself, is changed."""
+        """An argument. Its name is changed if it is no identifier or another argument has it, as
+        can happen with names that capture makes."""
         node = self.create_node("placeholder", name, default, name=name)
         others = self.find("placeholder", name) if node.name != name else ()
         is_taken = any(other is not node for other in others)
@@ -155,7 +155,7 @@ class IRGraph:
     # -- passes --------------------------------------------------------------------------------
 
     def eliminate_dead_code(self) -> bool:
-        """Drop what nobody reads; whether anything was dropped."""
+        """Drop pure nodes without readers; return whether any were dropped."""
         before = len(self.nodes)
         for node in reversed(list(self.nodes)):
             if node.op in PURE and not node.users and not node.writes:
@@ -208,7 +208,7 @@ class IRGraph:
             print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
 
     def python_code(self) -> PythonCode:
-        """The source of `forward`, and what its names mean."""
+        """The source of `forward`, and the objects that its names refer to."""
         return PythonCode(self)
 
     def __str__(self) -> str:

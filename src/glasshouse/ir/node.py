@@ -71,7 +71,7 @@ def all_of(kind: type[Any], x: Any) -> list[Any]:
 
 
 def gather(kind: type[Any], x: Any, into: list[Any]) -> None:
-    """Append what is of a kind in `x`."""
+    """Append to `into` all parts of a kind in `x`."""
     if isinstance(x, kind):
         into.append(x)
     elif isinstance(x, (list, tuple)):
@@ -88,7 +88,7 @@ def gather(kind: type[Any], x: Any, into: list[Any]) -> None:
 class IRNode:
     """One step: `op`, `target` (a name, function or path), operands; `users` are its readers.
 
-    `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
+    `meta` has facts about it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class PythonCode:
         return lines
 
     def region(self, nodes: list[IRNode], name: str) -> list[str]:
-        """A checkpoint region: a nested function of what it reads, called through checkpoint."""
+        """A checkpoint region: a nested function of its inputs, called through checkpoint."""
         inside = set(nodes)
         reads: dict[IRNode, None] = {}
         for node in nodes:

@@ -1,4 +1,4 @@
-"""Memory: who hands it out (replaceable), how much there is, and what it was for."""
+"""Memory: the managers that allocate it (replaceable), its amounts, and a log of its uses."""
 
 from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager

@@ -113,9 +113,9 @@ class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
     slabs of `slab_bytes`. Larger ones, where rounding would waste megabytes, are cut from segments
-    of SEGMENT_BYTES, so that what is freed side by side is one block; of a segment, only what was
-    ever handed out counts. Small blocks that end wait by their size for a request that takes all
-    of one; others find them joined with their neighbours. What is larger than `split_limit` gets
+    of SEGMENT_BYTES, so that adjacent freed blocks become one; of a segment, only bytes that were
+    ever handed out count. Freed small blocks wait by size for a request that takes all of one;
+    for other requests they are joined with their neighbours. A block larger than `split_limit` gets
     its own mapping, is never split, and serves a request only up to `reuse_limit` times smaller
     than itself."""
 
@@ -174,7 +174,7 @@ class CachingManager(MemoryManager):
         return True
 
     def count_use(self, block: MemoryBlock, block_bytes: int) -> None:
-        """Count what a block of the cache gives, and what it takes of a segment's fresh end."""
+        """Count the hit of a cached block, or the bytes it takes from a segment's fresh end."""
         mapping = block.mapping
         grown = block.address + block_bytes - mapping.address - mapping.used_bytes
         if grown <= 0:
@@ -233,9 +233,9 @@ class CachingManager(MemoryManager):
 
     def trim(self, block_bytes: int) -> None:
         """Before more is mapped, return free mappings and ends of segments, the largest first,
-        where there would be a tenth more than was ever in use at once: what a former phase needed
-        shall not stay beside what this one maps. Less is kept, since the system clears what it
-        gives again. The same is true of what the C library keeps."""
+        while there would be a tenth more than was ever in use at once: memory of an earlier phase
+        does not stay beside that of this one. Less is kept, since the system clears memory that it
+        hands out again. Freed memory that the C library keeps is returned for a large block."""
         if block_bytes > self.small_bytes and not self.simulated:
             trim_heap()
         counts = self.counts

@@ -18,7 +18,7 @@ C_LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 def trim_heap() -> None:
-    """Have the C library return to the system what it keeps of freed memory, where it can."""
+    """Have the C library return the freed memory that it keeps to the system, if it can."""
     trim = getattr(C_LIBRARY, "malloc_trim", None)  # glibc's alone
     if trim is not None:
         trim(0)
@@ -39,7 +39,7 @@ class Mapping:
         self.is_segment: bool = False
 
     def cut(self, nbytes: int) -> int:
-        """Return to the system what lies past the first `nbytes`; returns the bytes."""
+        """Return the memory past the first `nbytes` to the system; return its size."""
         begin = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         returned = self.used_bytes - begin
         if returned <= 0 or not hasattr(mmap, "MADV_DONTNEED"):

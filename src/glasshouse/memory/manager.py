@@ -113,7 +113,7 @@ class Buffer:
 
 @dataclass
 class MemoryStats:
-    """Bytes and counts of a manager; reserved is what it has from the system."""
+    """Bytes and counts of a manager; reserved bytes are those it holds from the system."""
 
     allocated_bytes: int = 0
     reserved_bytes: int = 0
@@ -196,13 +196,13 @@ class MemoryManager:
         raise NotImplementedError
 
     def release_cached(self) -> None:
-        """Return what is cached to the system."""
+        """Return cached memory to the system."""
 
     def largest_free(self) -> int:
         return 0
 
     def simulate(self) -> "MemoryManager":
-        """A new manager like this one that only pretends: to see what it would do."""
+        """A new manager like this one that only simulates: it takes no memory from the system."""
         simulated = type(self)()
         simulated.simulated = True
         return simulated
@@ -212,16 +212,16 @@ class MemoryManager:
     def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
         """Memory for `nbytes`.
 
-        Raises: OptionError for a negative number; OutOfMemoryError, with what occupies the most:
-            everything stays usable then.
+        Raises: OptionError for a negative number; OutOfMemoryError, with the largest uses of
+            memory: everything stays usable then.
         """
         return self.alloc_all([(nbytes, tag or Tag())])[0]
 
     def alloc_all(self, wanted: Sequence[tuple[int, Tag]]) -> list[Buffer]:
         """Memory for each (bytes, tag), as by `alloc` one after the other, in less time.
 
-        Raises: OptionError for a negative number; OutOfMemoryError, with what occupies the most:
-            everything stays usable then.
+        Raises: OptionError for a negative number; OutOfMemoryError, with the largest uses of
+            memory: everything stays usable then.
         """
         for nbytes, _ in wanted:
             if nbytes < 0:
@@ -293,7 +293,7 @@ class MemoryManager:
         return counts
 
     def reset_peak(self) -> None:
-        """Have the peaks begin again, with what is in use now."""
+        """Reset the peaks to the bytes in use now."""
         with held, self.lock:
             self.give_back_ended()
             counts = self.counts
@@ -400,7 +400,7 @@ class Pretended:
         self.address: int = next(self.following)
 
     def cut(self, nbytes: int) -> int:
-        """Pretend to return what lies past the first `nbytes`; returns the bytes."""
+        """Simulate the return of the memory past the first `nbytes`; return its size."""
         returned, self.used_bytes = max(0, self.used_bytes - nbytes), min(self.used_bytes, nbytes)
         return returned
 
@@ -466,7 +466,7 @@ class use_manager(having):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
 
-    Raises: OptionError for an unknown name, BackendError for what is no manager.
+    Raises: OptionError for an unknown name, BackendError for an object that is not a manager.
     Example:
         >>> with use_manager("direct") as manager:
         ...     manager.name
@@ -490,7 +490,7 @@ def stats() -> MemoryStats:
 
 
 def reset_peak() -> None:
-    """Have the peaks of the manager in use begin again, with what is in use now.
+    """Reset the peaks of the current manager to its bytes in use now.
 
     Example:
         >>> reset_peak()

@@ -60,8 +60,8 @@ def event_of(row: dict[Any, Any]) -> MemoryEvent:
 
 
 def live_by(events: list[MemoryEvent], by: str) -> dict[str, np.ndarray]:
-    """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
-    allocated: small groups, rounding, and what was there before the first event."""
+    """Bytes in use after each event, by a part of the tags; "other" has the rest of the allocated
+    bytes: small groups, rounding, and memory from before the first event."""
     groups: dict[str, np.ndarray] = {}
     live: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):

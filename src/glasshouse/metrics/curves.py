@@ -143,8 +143,8 @@ class CalibrationError(Metric):
     def update(self, probabilities: Any, targets: Any) -> None:
         """Take in probabilities (N, C), or (N,) of class 1, and the true classes (N,).
 
-        Raises: ShapeError, DTypeError; OptionError for what is not from 0 to 1;
-            IndexOutOfRangeError for a class that is not there.
+        Raises: ShapeError, DTypeError; OptionError for probabilities outside [0, 1];
+            IndexOutOfRangeError for a class out of range.
         """
         where = "CalibrationError.update"
         p = to_numbers(where, "probabilities", probabilities).astype(np.float64)

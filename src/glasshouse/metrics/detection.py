@@ -258,6 +258,6 @@ def interpolate(
 
 
 def mean(values: np.ndarray) -> float:
-    """The mean of what is not nan; nan if there is none."""
+    """The mean of the values that are not nan; nan if there are none."""
     values = values[~np.isnan(values)]
     return float(values.mean()) if values.size else math.nan

@@ -59,7 +59,7 @@ class WordErrorRate(EditDistance):
     def update(self, predicted: Sequence[str] | str, target: Sequence[str] | str) -> None:
         """Compare the words of a predicted text with those of its target; or of lists of them.
 
-        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
+        Raises: DTypeError unless all are strings, ShapeError for lists of different lengths.
         """
         for text, reference in text_pairs("WordErrorRate.update", predicted, target):
             super().update(text.split(), reference.split())
@@ -71,7 +71,7 @@ class CharErrorRate(EditDistance):
     def update(self, predicted: Sequence[str] | str, target: Sequence[str] | str) -> None:
         """Compare the characters of a predicted text with those of its target; or of lists of them.
 
-        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
+        Raises: DTypeError unless all are strings, ShapeError for lists of different lengths.
         """
         for text, reference in text_pairs("CharErrorRate.update", predicted, target):
             super().update(text, reference)
@@ -190,7 +190,7 @@ class BLEU(Metric):
         """Count the n-grams of a predicted text that occur in a target, or in one of several; of a
         list of texts each has its target, or its several.
 
-        Raises: DTypeError for what is no string, ShapeError for lists of different lengths.
+        Raises: DTypeError unless all are strings, ShapeError for lists of different lengths.
         """
         for text, references in [
             checked_pair(*pair) for pair in pairs_of("BLEU.update", predicted, targets)

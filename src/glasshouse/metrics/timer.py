@@ -63,7 +63,7 @@ class Timer(Metric):
         return self.seconds()
 
     def state(self) -> dict[Any, Any]:
-        """The seconds so far, and what else was gathered."""
+        """The seconds so far, and the other gathered values."""
         return {**super().state(), "elapsed_s": self.seconds()}
 
     def load_state_dict(self, state: dict[Any, Any]) -> None:

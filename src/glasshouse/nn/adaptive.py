@@ -197,7 +197,7 @@ class LinearCrossEntropyOptions:
 
 
 class LinearCrossEntropyLoss(Module):
-    """A linear layer and the cross-entropy of what it gives; see `functional.linear_cross_entropy`.
+    """A linear layer and the cross-entropy of its output; see `functional.linear_cross_entropy`.
 
     Shapes: input (N, in_features) or (in_features,), target (N, *out_features) of classes, or
         (N, num_classes, *out_features) of probabilities -> ().

@@ -158,9 +158,9 @@ SeparableConv1d, SeparableConv2d, SeparableConv3d = by_axes(SeparableConv)
 
 
 class AsymmetricConv1d(Conv1d):
-    """Conv1d whose padding lies before or after the input, as `future_part` says.
+    """Conv1d whose padding lies before or after the input, by `future_part`.
 
-    0 pads in front alone, so that no output sees what comes after it; 1 at the end; 0.5 is usual.
+    0 pads in front alone, so that no output sees later inputs; 1 at the end; 0.5 is usual.
 
     Shapes: (N, C, L) or (C, L) -> (N, O, L'); for padding "same" L' = ⌈L / stride⌉.
     Raises: OptionError for a future_part outside [0, 1] or a padding other than 0 and "same".

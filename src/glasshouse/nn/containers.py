@@ -157,7 +157,7 @@ class ParameterList(Indexed):
 
 
 def described(p: Tensor) -> str:
-    """A parameter in the repr of what holds it."""
+    """A parameter in the repr of its container."""
     sizes = "x".join(map(str, p.shape))
     return f"Parameter containing: [{p.dtype} of size {sizes}]"
 

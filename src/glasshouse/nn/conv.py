@@ -30,7 +30,7 @@ PADDING_MODES = {
 class Conv(Module):
     """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
 
-    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
+    `padding` may be "same" or "valid"; `padding_mode` selects the values around the input: "zeros",
     "reflect", "replicate" or "circular".
 
     Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}).

@@ -259,7 +259,7 @@ class Sequence(Style):
 
 
 class Apart(Style):
-    """Dropout of values split among ranks, such as hidden units: each rank draws its own numbers."""
+    """Dropout of values split among ranks, such as hidden units: each rank draws other numbers."""
 
     def cuts(self, name: Any, module: Any) -> Any:
         self.check_type(name, module, Dropout)

@@ -1,7 +1,7 @@
-"""Attention in blocks of heads and queries, so that what one step works on stays in caches.
+"""Attention in blocks of heads and queries, so that the data of one step stays in caches.
 
-What needs a score for each pair of a query and a key is done block by block, as steps of a loop:
-some heads at a time, and where a head has many scores, some of its queries at a time.
+Work with a score for each pair of a query and a key runs block by block, as steps of a loop:
+some heads at a time, and if a head has many scores, some of its queries at a time.
 
 Source: Rabe & Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135."""
 

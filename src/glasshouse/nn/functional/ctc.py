@@ -41,10 +41,10 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Tensor:
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
-    repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
-    "mean" divides each loss by its target's length before the mean over the batch. What lies past
-    the lengths is not read. The gradient comes with the loss, from one recursion over time for both
-    directions.
+    repeats are merged and blanks left out; infinite, with gradient 0, if there is no such path.
+    "mean" divides each loss by its target's length before the mean over the batch. Elements past
+    the lengths are not read. The gradient is computed with the loss, by one recursion over time for
+    both directions.
 
     Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels, or
         those of all sequences one after another (their lengths are read then), lengths (N,) or ()
@@ -189,7 +189,7 @@ def split_targets(where: str, joined: Tensor, sizes: Tensor) -> Tensor:
 
 
 class Alignment(Function):
-    """-log p(target) of each sequence; what backward needs is computed beside it."""
+    """-log p(target) of each sequence; forward also computes the values that backward needs."""
 
     @staticmethod
     def forward(

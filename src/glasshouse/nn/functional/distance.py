@@ -44,7 +44,7 @@ def pairwise_distance(
     """‖x1 - x2 + eps‖ₚ along the last axis.
 
     Shapes: two that broadcast to (..., D) -> (...), or (..., 1) with keepdim.
-    Raises: DTypeError for what is not floating, OptionError for p below 0.
+    Raises: DTypeError for operands that are not floating, OptionError for p below 0.
     Source: standard; PyTorch (eps).
     Example:
         >>> round(pairwise_distance([[0.0, 3.0]], [[4.0, 0.0]]).item(), 4)

@@ -33,7 +33,7 @@ def embedding_bag(
 ) -> Any:
     """The sum, mean or maximum of the rows of `weight` that each bag of indices names; 0 for an
     empty bag. Bags are the rows of a matrix, or runs of a vector that begin at `offsets`, whose
-    last one is its end if `include_last_offset`. What lies before the first offset is in no bag.
+    last one is its end if `include_last_offset`. Indices before the first offset are in no bag.
     Indices equal to `padding_idx` are left out. `per_sample_weights` weight the rows of a sum.
 
     Shapes: input (B, L), or (M,) with offsets (B,) -> (B, D); per_sample_weights as input.

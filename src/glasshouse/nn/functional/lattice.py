@@ -1,8 +1,8 @@
 """Sums and maxima over all paths through a lattice of states: one step over time for each loss of
 sequences (CTC, ASG, the transducer's), and the way back along the best path.
 
-Everything is in logarithms. A step takes the state before and its own rows, and gives the state
-after and what is kept of it; what it computes does not depend on the time."""
+Everything is in logarithms. A step takes the state before and its own rows, and returns the state
+after and the outputs to keep; its computation does not depend on the time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -102,8 +102,8 @@ def back_step(label: Tensor, source: Tensor, begun: Tensor) -> tuple[Tensor, Ten
 
 
 def walked_back(last: Tensor, sources: Tensor, frames: Tensor) -> Tensor:
-    """The labels of the best path: at its last frame `last` (B,), before that what `sources`
-    (T, B, L) say; after its frames (B,) `last` too. Shapes: -> (T, B)."""
+    """The labels of the best path: `last` (B,) at its last frame, before that those of `sources`
+    (T, B, L); after its frames (B,) `last` too. Shapes: -> (T, B)."""
     t, b, _ = sources.shape
     times = reshape(arange(t), (t, 1, 1))
     inside = (times < reshape(frames, (1, b, 1))) & (times > 0)

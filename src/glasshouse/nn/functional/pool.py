@@ -100,7 +100,7 @@ def pool_widths(
     dilation: Any,
     ceil_mode: bool,
 ) -> tuple[tuple[int, ...], ...]:
-    """(low, high) widths per axis; ceil_mode adds what a window that starts inside lacks."""
+    """(low, high) widths per axis; ceil_mode adds the rest of a window that starts inside."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
@@ -136,8 +136,8 @@ def avg_pool(
 ) -> Tensor:
     """The sum of each window, divided by its number of elements or by `divisor_override`.
 
-    `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
-    adds never counts.
+    `count_include_pad=False` leaves the zeros of the padding out of that number; elements that
+    ceil_mode adds never count.
 
     Raises: OptionError for a padding above half the kernel or a divisor of 0.
     Source: LeCun et al. 1990.

@@ -1,8 +1,8 @@
 """One step of recurrent layers, and one direction of a layer as a loop over steps.
 
 A loop is one call of `scan`: it runs without Python between its steps, and its code does not grow
-with their number. What does not depend on the state, the product of all inputs with their weights,
-is done for all steps at once before it."""
+with their number. The product of all inputs with their weights does not depend on the state: it is
+computed for all steps at once before the loop."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -56,8 +56,8 @@ def lstm_cell(gates: Any, c: Any) -> tuple[Any, ...]:
 
 
 def gru_cell(of_input: Tensor, of_state: Tensor, h: Tensor) -> tuple[Any, ...]:
-    """(h', what makes it: r, z, n, hₙ) of a GRU, whose gates r, z, n are in this order in the
-    parts from input and state: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
+    """(h', its intermediate values r, z, n, hₙ) of a GRU, whose gates r, z, n are in this order in
+    the parts from input and state: n = tanh(xₙ + σ(r) hₙ), h' = (1 - σ(z)) n + σ(z) h."""
     r, z, n = split(of_input, 3)
     own_r, own_z, own_n = split(of_state, 3)
     r, z = sigmoid(r + own_r), sigmoid(z + own_z)

@@ -143,7 +143,7 @@ def resize(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Tensor:
-    """x with its last axes resized: `interpolate` of what was checked."""
+    """x with its last axes resized: `interpolate` with checked arguments."""
     first = x.ndim - len(sizes)
     axes = [Axis(*a) for a in zip(x.shape[first:], sizes, factors, strict=True)]
     order = list(enumerate(axes, first))

@@ -90,14 +90,14 @@ def place_in_image(coordinate: Tensor, size: int, align_corners: bool) -> Tensor
 
 
 def within(place: Tensor, size: int, outside: str, align_corners: bool) -> Tensor:
-    """The places that are read for these, by what lies outside of the image."""
+    """The places to read, with those outside the image mapped by the mode `outside`."""
     if outside == "reflection":
         place = reflected(place, size, align_corners)
     return place if outside == "zeros" else bounded(place, 0.0, size - 1.0)
 
 
 def bounded(place: Tensor, low: float, high: float) -> Tensor:
-    """Places within [low, high]; what was outside has no gradient, as in PyTorch."""
+    """Places clamped to [low, high]; those at a bound have no gradient, as in PyTorch."""
     zero = full((), 0, place.dtype)
     inside = (place > low) & (place < high)
     return choose(inside, place, choose(place >= high, zero + high, zero + low))

@@ -28,8 +28,8 @@ def rnnt_loss(
 ) -> Any:
     """-log Σ over all ways to emit the target: from a place (t, u) of the lattice either the label
     u + 1, or a blank and on to the next frame; the last frame ends with a blank. Without
-    `fused_log_softmax` the logits are log-probabilities already. "mean" is over the batch. What
-    lies past the lengths is not read.
+    `fused_log_softmax` the logits are log-probabilities already. "mean" is over the batch.
+    Elements past the lengths are not read.
 
     Shapes: logits (N, T, U + 1, C), targets (N, U), lengths (N,) -> (), or (N,) with "none".
     Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths

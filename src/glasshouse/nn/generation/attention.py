@@ -19,7 +19,7 @@ from glasshouse.tensor import where as choose
 
 class KVCache(Module):
     """Keys and values of at most `max_length` positions, in tensors of one size: each step of a
-    generation is the same Program. What is kept has no gradients.
+    generation runs the same Program. The kept values have no gradients.
 
     Shapes: keys and values (N, heads, max_length, D); length ().
     Example:
