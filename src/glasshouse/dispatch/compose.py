@@ -1,7 +1,7 @@
 """Composed functions: pure compositions of cards, whose calls are replayed without their Python.
 
 The primitive calls of a pure function of tensors and static arguments depend on the tensors' specs,
-on the arguments and on the thread's state, never on contents. After its first call it is replayed:
+on the arguments and on settings in force, never on contents. After the first call it is replayed:
 native/replay.c makes the same primitive calls without running the Python between them."""
 
 import functools

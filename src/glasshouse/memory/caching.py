@@ -235,7 +235,7 @@ class CachingManager(MemoryManager):
         """Before more is mapped, return free mappings and ends of segments, the largest first,
         while there would be a tenth more than was ever in use at once: memory of an earlier phase
         does not stay beside that of this one. Less is kept, since the system clears memory that it
-        hands out again. Freed memory that the C library keeps is returned for a large block."""
+        hands out again. Before a large block, the C library returns its freed memory too."""
         if block_bytes > self.small_bytes and not self.simulated:
             trim_heap()
         counts = self.counts
