@@ -213,8 +213,8 @@ class Hooked:
     def register_forward_pre_hook(
         self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False
     ) -> Hook:
-        """Call `hook(module, args)` before forward; what it returns replaces the arguments.
-        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
+        """Call `hook(module, args)` before forward; its result replaces the arguments. With
+        `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         where = "register_forward_pre_hook"
         return self._add_hook("_forward_pre_hooks", where, hook, prepend, (with_kwargs,))
 
@@ -226,22 +226,22 @@ class Hooked:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Hook:
-        """Call `hook(module, args, result)` after forward; what it returns replaces the result.
-        With `with_kwargs`: `hook(module, args, kwargs, result)`. With `always_call` also where
-        forward raises; the result is None then."""
+        """Call `hook(module, args, result)` after forward; its result replaces forward's. With
+        `with_kwargs`: `hook(module, args, kwargs, result)`. With `always_call` also if forward
+        raises; the result is None then."""
         where, options = "register_forward_hook", (with_kwargs, always_call)
         return self._add_hook("_forward_hooks", where, hook, prepend, options)
 
     def register_full_backward_pre_hook(self, hook: Any, prepend: bool = False) -> Hook:
-        """Call `hook(module, grad_output)` when the gradients of the results are known; what it
-        returns replaces them."""
+        """Call `hook(module, grad_output)` when the gradients of the results are known; its result
+        replaces them."""
         where = "register_full_backward_pre_hook"
         return self._add_hook("_backward_pre_hooks", where, hook, prepend, ())
 
     def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> Hook:
-        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs given by
-        position are known; what it returns replaces them. Both are tuples, with None for what has
-        no gradient.
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the positional inputs
+        are known; its result replaces them. Both are tuples, with None for values without a
+        gradient.
 
         Example:
             >>> layer, got = gh.nn.Linear(2, 1), []

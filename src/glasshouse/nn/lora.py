@@ -201,7 +201,7 @@ def check_own_weights(where: str, model: Module) -> None:
 
 
 def detach(model: Module) -> None:
-    """Take the adapters away; what was merged stays in the weights. All parameters have gradients
+    """Remove the adapters; merged updates stay in the weights. All parameters have gradients
     again."""
     for layer in checked_layers("lora.detach", model):
         for handle, hook in list(layer._forward_hooks.items()):

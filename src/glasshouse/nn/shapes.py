@@ -150,7 +150,7 @@ class Transform(Module):
     """A function as a layer, with a name to show.
 
     Shapes: as the function's.
-    Raises: DTypeError for what cannot be called.
+    Raises: DTypeError for a function that is not callable.
     Source: standard.
     Example:
         >>> Transform(lambda x: x * 2, "double")(3)

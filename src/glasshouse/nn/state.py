@@ -1,4 +1,4 @@
-"""The state of modules: what `state_dict` collects, and how `load_state_dict` puts it back."""
+"""The state of modules: `state_dict` collects it, `load_state_dict` restores it."""
 
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -57,7 +57,7 @@ class Stateful:
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Take what `get_extra_state` gave; subclasses define it."""
+        """Restore the result of `get_extra_state`; subclasses define it."""
         raise NotImplementedError(
             f"{type(self).__name__}: expected a method set_extra_state; got none. Define it."
         )

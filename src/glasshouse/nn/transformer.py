@@ -211,7 +211,7 @@ class TransformerDecoder(Stack):
 
 
 class EncoderDecoder(Module):
-    """An encoder, and a decoder that attends to what it gives; weights are Xavier's at first.
+    """An encoder, and a decoder that attends to its output; weights start as Xavier's.
 
     Shapes: src (S, N, E), tgt (T, N, E), or batch first, or without N -> as tgt; masks as
         MultiheadAttention's.

@@ -47,8 +47,8 @@ def export(
     sizes. The function is traced at several sizes to learn how its calls depend on them. With
     `external_data`, or above 1.9 GB, the weights lie in a second file, `path` and ".data".
 
-    Raises: OptionError for what ONNX does not say, with the primitive's name, its module and line,
-        or for calls that depend on a size; TransformError for a function that looks at contents of
+    Raises: OptionError for a primitive that ONNX cannot express, with its name, module and line, or
+        for calls that depend on a size; TransformError for a function that reads the contents of
         tensors, or draws random numbers; DTypeError for inputs of other kinds; CheckpointError for
         a path that cannot be written; BackendError without the package onnx.
     Source: https://onnx.ai/onnx/repo-docs/IR.html
@@ -103,7 +103,7 @@ def captured_values(
 
 
 def check_call(onnx: Any, model: Any, opset: int) -> None:
-    """Refuse what is no function, and opsets that are too old or too new.
+    """Refuse models that are not callable, and opsets that are too old or too new.
 
     Raises: DTypeError, OptionError
     """

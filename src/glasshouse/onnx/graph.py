@@ -77,7 +77,7 @@ class Around(NamedTuple):
 
 
 class Builder:
-    """Builds the graphs of one file, with what they share."""
+    """Builds the graphs of one file, with their shared functions and weights."""
 
     def __init__(self, onnx: ModuleType, folder: Path | None = None) -> None:
         self.onnx = onnx
@@ -91,7 +91,7 @@ class Builder:
     def enter(self, graph: OnnxGraph, name: str, array: np.ndarray, around: Around) -> None:
         """A weight of the network, or a constant that is known.
 
-        Raises: CheckpointError for a name that stands there twice
+        Raises: CheckpointError for a name that occurs twice
         """
         if not name or name in graph.weights or name in graph.constants:
             what = "tensors with names that differ"
@@ -134,7 +134,7 @@ class Builder:
     def graph(self, proto: Any, around: Around) -> OnnxGraph:
         """The graph of a GraphProto.
 
-        Raises: CheckpointError for what is damaged, OptionError for an unknown operator
+        Raises: CheckpointError for a damaged file, OptionError for an unknown operator
         """
         check_depth(around)
         graph = OnnxGraph(fixed=fixed_names(proto.node, around.opsets))

@@ -56,8 +56,8 @@ def with_codes(step: Any, makers: dict[str, Any], constants: dict[str, np.ndarra
 
 @dataclass(frozen=True)
 class JoinedProduct:
-    """MatMul, Gemm or Conv of two operands that are given by codes, scales and zero points; and the
-    attributes of what would have made them real numbers."""
+    """MatMul, Gemm or Conv of two operands as codes, scales and zero points; `attributes` are those
+    of each operand's `dequantize`."""
 
     kind: str
     attributes: tuple[dict[str, Any], ...]

@@ -112,7 +112,7 @@ class Network(Module):
 
 
 def ready(x: Any, where: str) -> Any:
-    """An input: a tensor, what is known, a sequence, or None for an empty optional."""
+    """An input: a tensor, a known value, a sequence, or None for an empty optional."""
     if x is None or isinstance(x, Value | bool | int | float):
         return x
     if isinstance(x, np.ndarray | np.generic):

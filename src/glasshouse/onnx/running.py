@@ -60,8 +60,8 @@ class NodeBody:
 def run(graph: OnnxGraph, inputs: Any, outer: NamedValues) -> list[Any]:
     """The outputs of a graph.
 
-    Raises: ShapeError unless there are as many inputs as the graph has; what a step raises, with
-        the node's name
+    Raises: ShapeError for another number of inputs than the graph's; the errors of steps, with the
+        node's name
     """
     if len(inputs) != len(graph.inputs):
         names = f"{len(graph.inputs)} inputs {list(graph.inputs)}"

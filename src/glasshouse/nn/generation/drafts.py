@@ -20,9 +20,9 @@ def write_with_draft(
 ) -> list[list[int]]:
     """The likeliest tokens of each row, as without the draft.
 
-    A round: the draft writes a few tokens one by one, then the model reads all of them in one call.
-    Its own choices up to the first that differs from the draft's are the new tokens; that one and
-    what the draft wrote after it is forgotten by setting back the lengths.
+    In a round the draft writes a few tokens one by one, then the model reads all of them in one
+    call. The model's choices up to the first that differs from the draft's are the new tokens;
+    setting back the lengths drops the draft's tokens from that one on.
     """
     rows, stops, limit = task.rows, task.stops, task.limit
     results: list[list[int]] = [[] for _ in rows]
@@ -60,7 +60,7 @@ def write_with_draft(
 
 
 def proposed(drafter: Any, texts: list[list[int]], active: list[int]) -> dict[int, list[int]]:
-    """The next tokens of each text by the draft, which is told what it has not read yet."""
+    """The draft's next tokens of each text, after it reads the tokens that are new to it."""
     results: dict[int, list[int]] = {row: [] for row in active}
     feeds = [
         text[drafter.lengths[row] :] if row in active else [] for row, text in enumerate(texts)

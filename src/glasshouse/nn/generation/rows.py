@@ -14,10 +14,10 @@ FIX = "Pass lists of integers, or (N, L) with an attention_mask."
 def checked_rows(
     tokens: Any, attention_mask: Any, vocabulary: int | None
 ) -> tuple[list[list[int]], bool]:
-    """(a list of tokens for each prompt, whether there is but one without a batch's axis).
+    """(a list of tokens for each prompt, whether the input is one prompt without a batch axis).
 
-    Raises: DTypeError for what are no integers; OptionError for an empty prompt or a token outside
-        the vocabulary; ShapeError for a mask of another shape.
+    Raises: DTypeError for prompts that are not integers; OptionError for an empty prompt or a token
+        outside the vocabulary; ShapeError for a mask of another shape.
     """
     if isinstance(tokens, Tensor):
         tokens = tokens.numpy()
@@ -64,7 +64,7 @@ def masked(rows: list[list[int]], attention_mask: Any, is_single: bool) -> list[
 def checked_stops(stop: Any) -> list[list[int]]:
     """The ends of texts, each a list of tokens.
 
-    Raises: DTypeError for what are no tokens.
+    Raises: DTypeError for stops that are not tokens.
     """
     if stop is None:
         return []

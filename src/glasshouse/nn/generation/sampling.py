@@ -16,11 +16,10 @@ __all__ = ["TokenSampler", "allowed_scores", "check_scores"]
 @dataclass(frozen=True)
 class TokenSampler:
     """How a token is chosen. With temperature 0 it is the likeliest one; otherwise it is drawn from
-    softmax(scores / temperature), of which `top_k` keeps the k likeliest tokens, `top_p` the
-    fewest likeliest ones of at least that probability together, and `min_p` those of at least that
-    part of the likeliest one's, in this order, each from what the last one kept. Before that, the
-    scores of tokens that the text has are divided by `repetition_penalty` where positive, else
-    multiplied with it.
+    softmax(scores / temperature) after three filters, in this order: `top_k` keeps the k likeliest
+    tokens, `top_p` the fewest likeliest ones whose probabilities sum to at least that value, and
+    `min_p` those with at least that fraction of the highest probability. Before that, scores of
+    tokens in the text are divided by `repetition_penalty` if positive, else multiplied by it.
 
     Raises: OptionError for values outside their ranges.
     Source: Fan et al. 2018, arXiv:1805.04833 (top_k); Holtzman et al. 2019, arXiv:1904.09751

@@ -40,8 +40,8 @@ class SlotLayer:
         return self.reach
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """(keys, values) within `reach`, with the new ones written after each slot's
-        length; what goes beyond the capacity is written to the last position.
+        """(keys, values) within `reach`, with the new ones written after each slot's length; tokens
+        beyond the capacity are written to the last position.
 
         Shapes: key and value (slots, heads, L, D) -> (slots, heads, reach, D).
         Raises: ShapeError for other sizes.
@@ -76,11 +76,11 @@ def positions(lengths: Tensor, count: int) -> Tensor:
 
 class SlotCache:
     """Keys and values of texts in slots, a `SlotLayer` for each layer of a model. A slot's text
-    begins at position 0 and is as long as `lengths` says; whoever feeds tokens raises it after
-    each call. What is padded on the right is written too, and overwritten by what comes. The last
-    position takes what goes beyond the capacity, so a text has at most `capacity - 1` tokens.
-    Attention reads all positions, or the first ones, as `set_reach` said last. `memory` is what an
-    encoder-decoder attends to beside.
+    begins at position 0 and has the length in `lengths`, which the caller raises after each call.
+    Padding on the right is written too; later tokens overwrite it. Tokens beyond the capacity are
+    written to the last position, so a text has at most `capacity - 1` tokens. Attention reads all
+    positions, or the first ones, as set by `set_reach`. `memory` is the encoder's output in an
+    encoder-decoder.
 
     Shapes: for each layer keys and values (slots, heads, capacity, D); lengths (slots,).
     Example:

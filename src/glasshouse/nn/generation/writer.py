@@ -1,4 +1,4 @@
-"""From prompts to tokens: what feeds a model, and the loop around it."""
+"""Generate tokens from prompts: the writer that feeds a model, and the loop around it."""
 
 import threading
 from collections import Counter
@@ -58,7 +58,7 @@ class Generation:
 
     def next_scores(self, tokens: Tensor, cache: SlotCache | None, at: Tensor) -> Tensor:
         """Scores of the tokens that follow those at the places `at` of a chunk. With a cache, the
-        chunk follows what it holds; without one, it is the whole text.
+        chunk follows the cached tokens; without one, it is the whole text.
 
         Shapes: tokens (N, L), at (N, M) -> (N, M, vocabulary).
         """
@@ -133,8 +133,8 @@ class Writer:
             self.sizes = sorted({min(size, context) for size in self.sizes})
 
     def feed(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
-        """Append tokens to the texts; scores of what follows them. A row without tokens leaves its
-        text as it is, and its scores mean nothing.
+        """Append tokens to the texts; returns the scores of the next token of each. A row without
+        tokens leaves its text unchanged, and its scores mean nothing.
 
         Shapes: slots lists -> (slots, vocabulary).
         """
@@ -159,7 +159,7 @@ class Writer:
         return scores
 
     def feed_each(self, rows: Sequence[Sequence[int]], size: int) -> np.ndarray:
-        """Append up to `size` tokens to each text; scores of what follows each of them.
+        """Append up to `size` tokens to each text; returns the scores of the token after each.
 
         Shapes: slots lists -> (slots, size, vocabulary).
         """
@@ -194,7 +194,7 @@ class Writer:
         return scores
 
     def make_room(self, rows: Sequence[Sequence[int]]) -> None:
-        """Double the cache's capacity until tokens fit; what is padded has the last place."""
+        """Double the cache's capacity until the tokens fit; the last position is for padding."""
         need = max(int(n) + len(row) for n, row in zip(self.lengths, rows, strict=True)) + 1
         if need > self.cache.capacity:
             old, capacity = self.cache, self.cache.capacity
@@ -247,8 +247,8 @@ def generate(
     divided by its length to the power `length_penalty`.
 
     `stream(row, token)` is called for each token, and ends its row where it returns True;
-    `allowed(row, new_tokens)` gives a mask of the tokens that may follow, or None. `prefix` is what
-    `read_prefix` made of the beginning of all prompts. `draft` is a small model of the same
+    `allowed(row, new_tokens)` gives a mask of the tokens that may follow, or None. `prefix` is the
+    result of `read_prefix` for the beginning of all prompts. `draft` is a small model of the same
     vocabulary that proposes tokens, which are checked several at once. An encoder-decoder reads
     `tokens` and begins its text with `decoder_tokens`, or its start token.
 
@@ -410,7 +410,7 @@ def read_prefix(model: Any, tokens: Sequence[int]) -> Prefix:
 
 
 def capacity_of(length: int, context: int | None) -> int:
-    """The positions of a cache for texts of a length: a power of two, or what the context takes."""
+    """The capacity of a cache for texts of a length: a power of two, or the context's limit."""
     most = FIRST_CAPACITY if context is None else min(FIRST_CAPACITY, -(-(context + 2) // 16) * 16)
     capacity = 64
     while capacity < length + 1 and capacity < most:

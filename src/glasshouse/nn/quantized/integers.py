@@ -81,8 +81,8 @@ def integer_convolution(
     widths: Any,
     options: Any,
 ) -> Any:
-    """The convolution of `Int8Conv2d`: (N, C, *S) -> (N, O, *windows). What is added around the
-    codes is the code of 0: they are counted from it meanwhile, in 8 bits that wrap around."""
+    """The convolution of `Int8Conv2d`: (N, C, *S) -> (N, O, *windows). The padding is the code of
+    0: `pad` runs on codes minus that code, in 8 bits that wrap around."""
     x, n = cast(input, float32).detach(), input.ndim - 2
     if scale is None:
         scale, zero = measured(x, tuple(range(1, n + 2)))
@@ -120,7 +120,7 @@ class IntegerLayer(Module):
     `input_scale` and `input_zero`, which are None where each call measures its own."""
 
     def set_codes(self, weight: Any, bias: Any, inputs: Any) -> None:
-        """Register what the layer computes with; `inputs`: (low, high) of its inputs, or None."""
+        """Register the weight's codes and scales; `inputs`: (low, high) of the inputs, or None."""
         Module.__init__(self)
         codes, scale = weight_codes(weight)
         self.register_buffer("codes", adopt(codes))

@@ -167,9 +167,8 @@ def pack(weight: Any, kind: str, group: int) -> tuple[np.ndarray, str]:
 
 
 class Packing:
-    """Packs the weights of layers, those that several layers share once. Tables, and what shares
-    their weights, have 8 bits: their rows are read one at a time, and errors in them are seen by
-    all layers."""
+    """Packs the weights of layers, shared ones once. Tables, and layers that share their weights,
+    have 8 bits: their rows are read one at a time, and their errors reach all layers."""
 
     def __init__(self, kind: str, group: int, tables: Sequence[Any]) -> None:
         self.kind = kind

@@ -70,7 +70,7 @@ class ParametrizationList(ModuleList):
             check_like(self, original)
 
     def names(self) -> list[str]:
-        """The names of what the parametrizations are applied to."""
+        """The attribute names of the original tensors."""
         return [f"original{i}" for i in range(self.count)] if self.count else ["original"]
 
     def originals(self) -> list[Any]:

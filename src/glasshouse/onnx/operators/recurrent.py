@@ -76,8 +76,8 @@ class Recurrence:
 def run(
     recurrence: Recurrence, x: Any, lengths: Any, states: list[Any], make: Any, layout: int
 ) -> tuple[Any, ...]:
-    """Outputs of all steps, and the last states. `make(direction)` gives a pair: a function of x
-    with what does not depend on the state, for all steps at once, and the step.
+    """Outputs of all steps, and the last states. `make(direction)` returns a function of x for the
+    part that does not depend on the state, for all steps at once, and the step.
 
     Shapes: x (T, B, I), states (D, B, H) each -> (T, D, B, H), (D, B, H) …
     """
@@ -245,7 +245,7 @@ def lstm(
 
 
 class LongShortStep:
-    """The step of an LSTM; `narrow` is applied to what its products read."""
+    """The step of an LSTM; `narrow` is applied to the operands of its products."""
 
     def __init__(
         self,

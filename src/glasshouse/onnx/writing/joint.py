@@ -1,4 +1,4 @@
-"""Traces of one function at several sizes, as one graph: what differs between them varies.
+"""Traces of one function at several sizes, as one graph: numbers that differ vary.
 
 A function is traced once for each of a few choices of its varying sizes. The traces make the same
 calls on the same values; a number that is not the same in all of them varies, with its value in
@@ -42,9 +42,9 @@ class Bodies:
 
 
 def merged(values: Sequence[Any]) -> Any:
-    """One value for what stands at the same place of each trace.
+    """One value for the values at the same place of each trace.
 
-    Raises: Unlike for what differs and is no number
+    Raises: Unlike for values that differ and are not numbers
     """
     first = values[0]
     if all(x is first for x in values):

@@ -79,7 +79,7 @@ def fold(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
 
 @writes("window_select")
 def window_select(w: GraphWriter, call: Any, x: WrittenValue, keys: WrittenValue) -> WrittenValue:
-    """The largest of each window, or what stands where it is."""
+    """For each window, the value of x where `keys` is largest."""
     like, size, padding = call.results[0], call.attrs["size"], call.attrs["padding"]
     lead = len(x.shape) - len(size)
     if any(isinstance(n, VaryingNumber) for pair in padding for n in pair):
@@ -260,7 +260,7 @@ def integer_conv(w: GraphWriter, call: Any, x: WrittenValue, kernel: WrittenValu
 def conv_transposed(
     w: GraphWriter, call: Any, g: WrittenValue, kernel: WrittenValue
 ) -> WrittenValue:
-    """A transposed convolution; what its sizes are more than the least ones is padding."""
+    """A transposed convolution; sizes beyond the smallest possible ones are padding."""
     check_real(call)
     options, like = window_attributes(call), call.results[0]
     padding, sizes = call.attrs["padding"], kernel.shape[2:]

@@ -67,7 +67,7 @@ def integer_linear(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue
 
 @whole("integer_convolution", *LAYER, fits=convolution_fits)
 def integer_convolution(w: GraphWriter, call: Any, *xs: WrittenValue) -> WrittenValue:
-    """A convolution of codes; what is added around them is the code of 0."""
+    """A convolution of codes; their padding is the code of 0."""
     x, codes, factor, _, bias, scale, zero = operands_of(call, xs)
     like, axes = call.results[0], len(x.shape) - 2
     options = {key: n for key, n in call.attrs.items() if key != "given"}

@@ -33,7 +33,7 @@ def writes(*names: str) -> Callable[..., Any]:
 
 
 def refused(what: str, fix: str) -> OptionError:
-    """The error for what ONNX cannot say."""
+    """The error for an operation that ONNX cannot express."""
     return OptionError(WHERE, "what ONNX's operators compute", what, fix)
 
 

@@ -132,7 +132,7 @@ class Unchanged:
         self.before = {name: (x.payload, x.spec, x.backend, x.mode) for name, x in named.items()}
 
     def check(self) -> None:
-        """Put back what was written, and refuse it.
+        """Restore tensors that were written to, and refuse the writes.
 
         Raises: OptionError for a parameter or a buffer that was written to
         """
