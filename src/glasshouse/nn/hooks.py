@@ -213,8 +213,8 @@ class Hooked:
     def register_forward_pre_hook(
         self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False
     ) -> Hook:
-        """Call `hook(module, args)` before forward; its result replaces the arguments. With
-        `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
+        """Call `hook(module, args)` before forward; its result replaces the arguments.
+        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         where = "register_forward_pre_hook"
         return self._add_hook("_forward_pre_hooks", where, hook, prepend, (with_kwargs,))
 

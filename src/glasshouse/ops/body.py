@@ -3,7 +3,7 @@
 A card with a function among its attrs, such as `scan`, has it as a `Body`: the specs of its inputs,
 calls of cards on earlier values, and which values are its results. Equal bodies are one object, so
 a call that has one is found again like any other. `BodyTracer` makes bodies: a level whose values
-stand for what is not known yet. What a function closes over becomes an input of its body."""
+stand for unknown ones. Values that a function closes over become inputs of its body."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,8 +29,8 @@ pseudo_primitives["detach"] = DETACH
 
 class Body:
     """`inputs`: specs. `calls`: (call, positions of its operands). `outputs`: positions. Positions
-    count the inputs, then each result of each call. `recomputed`: numbers of the calls that compute
-    what was computed before."""
+    count the inputs, then each result of each call. `recomputed`: numbers of the calls that
+    recompute earlier values."""
 
     __slots__ = ("inputs", "calls", "outputs", "recomputed", "__weakref__")
     bodies: WeakValueDictionary[tuple[Any, ...], "Body"] = WeakValueDictionary()
@@ -120,8 +120,8 @@ class Body:
 
 
 class TracedCall:
-    """A call of a trace: the numbers of its operands and of its results, for there are no values
-    yet; whether it computes again what was computed before."""
+    """A call of a trace: the numbers of its operands and of its results, since there are no values
+    yet; whether it recomputes earlier values."""
 
     __slots__ = ("call", "operands", "results", "is_again")
 
@@ -133,9 +133,8 @@ class TracedCall:
 
 
 class BodyTracer(Level):
-    """A level whose values are numbers: what is called on them is written down. `captured` are the
-    values from outside that were met, by their numbers. Calls on those alone are made outside,
-    once."""
+    """A level whose values are numbers; it records the calls on them. `captured` are the outside
+    values that the calls read, by number. Calls on those alone run outside, once."""
 
     writes_scalars: bool
 
@@ -292,9 +291,9 @@ def traced(
     hoists: bool = True,
     writes_scalars: bool = False,
 ) -> Any:
-    """(tracer, values that stand for inputs of these specs, what `fn` gave for them). Modes that
-    only change which cards are called, such as autocast, stay in force inside; none if it
-    `is_closed`, for then `fn` calls cards."""
+    """(tracer, values that stand for inputs of these specs, the results of `fn` for them). Modes
+    that only change which cards are called, such as autocast, stay in force inside; none do if
+    `is_closed`, since then `fn` calls cards."""
     tracer = BodyTracer(is_closed, hoists, writes_scalars)
     inputs = [tracer.input(spec) for spec in specs]
     ways = tuple(mode for mode in state.modes if mode.key is not None and not is_closed)

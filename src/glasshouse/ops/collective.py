@@ -1,8 +1,8 @@
 """Collectives: cards whose result depends on the operands of several ranks.
 
-Each rank runs the same program; all ranks of a group make the same calls in the same order. What
-moves the data is a transport, which `glasshouse.distributed` puts into `process.transports`; a
-group of one needs none, and there every card gives its operand.
+Each rank runs the same program; all ranks of a group make the same calls in the same order. A
+transport moves the data; `glasshouse.distributed` puts it into `process.transports`. A group of one
+needs none: there every card returns its operand.
 
 **Derivatives** are those of the sum of all ranks' losses: the gradient of `all_reduce` is an
 `all_reduce`, that of `all_gather` a `reduce_scatter`. Where all ranks compute the same loss from

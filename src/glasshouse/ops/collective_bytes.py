@@ -1,8 +1,8 @@
-"""Formulas of the bytes that a rank sends in an exchange: what the table predicts.
+"""Formulas of the bytes that a rank sends in an exchange: the predictions of the table.
 
 A byte counts once for each rank that reads it. Each formula takes the bytes of the operand, the
 ranks of the group, the own rank, the bytes of an element, and the attrs of the call. A transport
-counts what it moves in `sent_bytes`; a test compares that with these."""
+counts the bytes that it moves in `sent_bytes`; a test compares the two."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Calls of collectives: begun without waiting for their end, and what a rank sends in one."""
+"""Start collectives without waiting for their end; count the bytes that a rank sends in one."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ def asked_by(call: Any) -> CollectiveRequest:
 
 
 def start(call: Any, request: CollectiveRequest, source: np.ndarray, out: np.ndarray) -> Any:
-    """Begin a call; `wait()` of what comes back returns when the result is there. Not for
-    `collective_permute`, whose ranks meet two by two."""
+    """Begin a call; `wait()` of the returned handle ends when the result is ready. Not for
+    `collective_permute`, whose ranks meet in pairs."""
     transport, name, *args = method_of(call, source, out)
     with requesting(request):
         return transport.start(name, *args)
@@ -33,7 +33,7 @@ def complete(call: Any, request: CollectiveRequest, source: np.ndarray, out: np.
 
 def sent_bytes_of(call: Call) -> int:
     """The bytes that this rank sends in a call of a card, by the formulas of its group's transport
-    (`collective_bytes.py`); what the calls of a body send, each as often as it is made.
+    (`collective_bytes.py`); for a card with a body, the sum over all runs of its calls.
 
     Units: bytes"""
     if not call.is_collective:

@@ -1,7 +1,7 @@
 """Elementwise primitives: one result per position, of the operands' shape and dtype.
 
 Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs: 1
-FLOP an element for what one machine instruction does, 8 for the polynomial kernels."""
+FLOP an element for one machine instruction, 8 for the polynomial kernels."""
 
 import functools
 import math
@@ -75,8 +75,8 @@ def batch_elementwise(name: str) -> Any:
 
 
 def derivative_rules(derivative: Any) -> Any:
-    """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d, of what is
-    `in_steps` rounded once."""
+    """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d, rounded
+    once for a derivative `in_steps`."""
     reads_y, *reads = (not name.startswith("_") for name in signature(derivative).parameters)
 
     def vjp(g, y, *operands, **_):

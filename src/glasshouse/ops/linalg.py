@@ -241,7 +241,7 @@ def check_qr_gradient(a: Value, mode: str) -> None:
 
 
 def skew_free(c: Value) -> Any:
-    """S: what of C = dR R^-1 + (skew-Hermitian) belongs to R."""
+    """S = dR R^-1, upper triangular, from C = S + (skew-Hermitian)."""
     return triu(c, 1) + adjoint(tril(c, -1)) + real_part(diagonal_part(c))
 
 

@@ -1,9 +1,9 @@
-"""The derivative of a loop: what its forward pass keeps, and the loop that runs backwards.
+"""The derivative of a loop: the values that its forward pass keeps, and the backward loop.
 
-A step of the backward loop reads values of the same step of the forward loop. Those that cannot be
-had cheaply from its inputs are kept (residuals), one for each step. The cotangent of what is the
-same in every step is a sum over steps: it is added up on the way, or, where it is a product of what
-is there for all steps anyway, computed after the loop as one large product.
+A step of the backward loop reads values of the same step of the forward loop. Those that are costly
+to compute from its inputs are kept (residuals), one for each step. The cotangent of a constant of
+the loop is a sum over steps: the loop adds it up, or, if it is a product of values that are kept
+for all steps anyway, one large product after the loop computes it.
 
 Source: Griewank, Walther 2008, Evaluating Derivatives, chapters 3 and 12."""
 
@@ -22,8 +22,8 @@ ENDLESS = 1 << 62  # the length of a loop that only its gate ends
 class LoopShape(NamedTuple):
     """How many inputs of a body are constant over the steps and how many carried from one to the
     next (the others are one for each step), and over how many steps it goes. The first carried
-    value of a `gated` loop is a boolean: before each step it says whether the loop goes on. What
-    the steps left out would have stacked is zero."""
+    value of a `gated` loop is a boolean: before each step it says whether the loop goes on. The
+    stacked results of steps that do not run are zero."""
 
     consts: int
     carries: int
@@ -66,10 +66,10 @@ class Late(NamedTuple):
 class Backward(NamedTuple):
     """The loop that runs backwards. Its inputs are all constants of the forward loop, its gate if
     it has one, cotangents of the `active` carried values, sums of cotangents of `summed` constants,
-    and per step what `reads` says. It gives the carried ones again, then `stacks`, one a step.
-    `pulled` says which of the numbers are cotangents of inputs per step; `late` are the other
-    constants' cotangents. `sources` says what the numbers are that are there before: ("x" |
-    "residual" | "cotangent", which one)."""
+    and per step the values that `reads` names. It returns the carried ones, then `stacks`, one a
+    step. `pulled` says which of the numbers are cotangents of inputs per step; `late` are the other
+    constants' cotangents. `sources` has the origin of each number known before: ("x" | "residual" |
+    "cotangent", which one)."""
 
     body: Body
     active: tuple[int, ...]
@@ -197,8 +197,8 @@ CHEAP = {"elementwise", "movement"}
 
 @functools.lru_cache(MOST_LINEARISED)
 def forward_of(body: Body, shape: LoopShape, needs: tuple[bool, ...], recompute: bool) -> Forward:
-    """The body that also gives what the backward loop reads. With `recompute` that is what is
-    carried, and all else is computed again."""
+    """The body that also returns the values that the backward loop reads. With `recompute` those
+    are the carried ones; the backward loop computes all others again."""
     pull = Pull(body, shape, needs, (True,) * len(body.outputs))
     tracer = pull.tracer
     backward = reached(tracer, pull.incoming_numbers.values())

@@ -7,7 +7,7 @@ from glasshouse.base.errors import CollectiveError
 
 class ProcessGroup(NamedTuple):
     """Ranks that take part in a collective, by their numbers in the world; `name` is for people.
-    `label` says what calls by it are about, where ranks could call alike about different things."""
+    `label` tells its calls from equal ones that ranks could make for another purpose."""
 
     ranks: tuple[int, ...]
     name: str = "world"

@@ -93,7 +93,7 @@ def work(field: str) -> Any:
 
 
 def is_tracked(x: Any) -> bool:
-    """Whether a tape records what is done with a value."""
+    """Whether a tape records the operations on a value."""
     recorder: Any = state if x.mode is None else x.mode
     return x.tape_entry is not None and recorder.records
 
@@ -105,8 +105,8 @@ def loop(
     reverse: bool = False,
     recompute: bool = False,
 ) -> Any:
-    """The results of a loop, as a list. Where a tape records it, what the backward loop will read
-    is kept at once; with `recompute`, just what is carried."""
+    """The results of a loop, as a list. If a tape records it, the values that the backward loop
+    will read are kept at once; with `recompute`, only the carried ones."""
     needs = tuple(map(is_tracked, operands))
     attrs = {"body": body, "shape": shape, "reverse": reverse, "recompute": recompute}
     if True not in needs or shape.length == linearise.ENDLESS:
@@ -228,8 +228,8 @@ class Tangents(NamedTuple):
 
 @functools.lru_cache(linearise.MOST_LINEARISED)
 def tangent_body(body: Body, shape: linearise.LoopShape, moving: tuple[int, ...]) -> Tangents:
-    """The body with tangents of the inputs `moving`, which stand after the inputs of their kind,
-    and tangents of what is carried after that."""
+    """The body with tangents of the inputs `moving`, after the inputs of their kind, and tangents
+    of all carried values after those."""
     consts, init, xs = shape.parts(range(len(body.inputs)))
     const_ts, x_ts = ([i for i in kind if i in moving] for kind in (consts, xs))
     inexact = [i for i in init if body.inputs[i].dtype.is_inexact]
@@ -308,8 +308,8 @@ def gate_differs(body: Body, shape: linearise.LoopShape, batched: Any) -> bool:
 
 
 def batch_gated(batched: Any, operands: Any, body: Any, shape: Any, reverse: Any, size: int) -> Any:
-    """Batch a loop whose gate differs from example to example: it goes on until all have ended,
-    and those that have keep what they carry."""
+    """Batch a loop whose gate differs from example to example: it runs until all have ended, and
+    ended ones keep their carried values."""
     consts, carried, rows = shape.parts(operands)
     is_const, is_carried, is_row = shape.parts(batched)
     carried = [

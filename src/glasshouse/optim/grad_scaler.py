@@ -95,7 +95,7 @@ class GradScaler:
         return optimizer.step(*args)
 
     def update(self, new_scale: float | None = None) -> None:
-        """Adapt the scale to what the steps since the last update met."""
+        """Adapt the scale to overflows in the steps since the last update."""
         if not self.enabled:
             return
         if new_scale is not None:
@@ -117,7 +117,7 @@ class GradScaler:
         return {"scale": self.factor, **settings, "_growth_tracker": self.good_steps}
 
     def load_state_dict(self, state: dict[Any, Any]) -> None:
-        """Continue from what `state_dict` returned; nothing happens if not enabled.
+        """Restore the result of `state_dict`; does nothing if not enabled.
 
         Raises: CheckpointError if it is no such state.
         """

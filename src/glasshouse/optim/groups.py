@@ -11,8 +11,8 @@ def layerwise_groups(
     model: Any, lr: float, decay: float, layer_of: Any = None, **options: Any
 ) -> list[dict[Any, Any]]:
     """Parameter groups of a model, whose rate falls from the last layer to the first: that of layer
-    l of L is lr * decay^(L - 1 - l). A layer is a module with its own parameters, in the order
-    of `model.named_parameters()`, or what `layer_of(name)` says, an integer from 0.
+    l of L is lr * decay^(L - 1 - l). A layer is a module with its own parameters, in the order of
+    `model.named_parameters()`, or all parameters of one `layer_of(name)`, an integer from 0.
 
     Raises: OptionError for lr or decay out of range, or a layer that is no integer from 0.
     Source: Howard & Ruder 2018, arXiv:1801.06146, sec. 3.2 (discriminative fine-tuning).

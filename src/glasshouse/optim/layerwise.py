@@ -123,7 +123,7 @@ class NovoGrad(Optimizer):
         m = b1 * m + g / (sqrt(v) + eps) + weight_decay * p
         p = p - lr * m
 
-    With `grad_averaging` what is added to m is multiplied by 1 - b1.
+    With `grad_averaging` the term added to m is multiplied by 1 - b1.
 
     Raises: OptionError for options out of range.
     Source: Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1.

@@ -200,7 +200,7 @@ def steps_at_once(x: Any, coefficients: Any, count: int) -> Any:
 
 
 class Factor(NamedTuple):
-    """The matrix share * I + rest, whose rest has a trace of 0: what bfloat16 rounds is small."""
+    """The matrix share * I + rest, whose rest has a trace of 0: bfloat16 rounds only the rest."""
 
     share: Tensor
     rest: Tensor

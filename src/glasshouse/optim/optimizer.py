@@ -1,8 +1,8 @@
 """The optimizer base: parameter groups, the step over all parameters, and the saved state.
 
-A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter, or
-`change_at(p, grad, state, group)` where it depends on the parameter. It
-is written with tensor operators, so it runs on every backend and under every mode."""
+A rule is one method, `change(grad, state, group)`, which returns the update to add to the
+parameter, or `change_at(p, grad, state, group)` if the update depends on the parameter. It is
+written with tensor operators, so it runs on every backend and under every mode."""
 
 import math
 import numbers
@@ -45,10 +45,10 @@ class Optimizer(OptimizerHooks):
     `opt.param_groups[0]["lr"]`.
     Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
     names of their state: `buffers` are tensors of the parameter's shape, `numbers` Python's. Or
-    they define `step`, as in PyTorch, and keep in `self.state[p]` what they like.
+    they define `step`, as in PyTorch, and keep any state in `self.state[p]`.
 
-    Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
-        parameter given twice or an option out of range, GradError for a non-leaf tensor.
+    Raises: DTypeError for a parameter that is not a floating or complex tensor, OptionError for no
+        parameters, a repeated one or an option out of range, GradError for a non-leaf tensor.
     """
 
     ranges: dict[str, tuple[float, float]] = {}
@@ -340,8 +340,8 @@ def loaded_value(p: Tensor, name: str, value: Any) -> Any:
 
 
 def evaluate_step() -> None:
-    """Compute what was put off: forward, backward and update, as one. A step that is part of
-    another optimizer's leaves that to it."""
+    """Compute the deferred forward pass, backward pass and update as one. A step inside another
+    optimizer's leaves that to the outer one."""
     if state.phase != "optimizer":
         backends.current().evaluate()
 

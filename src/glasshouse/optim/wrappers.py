@@ -15,8 +15,8 @@ from glasshouse.tensor.gradients import sharded_as
 
 
 class OptimizerWrapper(Optimizer):
-    """An optimizer whose groups and state are another's, so that schedules work on either. Its own
-    state is what `own_state` gives and `load_own_state` takes."""
+    """An optimizer whose groups and state are another's, so that schedules work on either.
+    `own_state` returns its own state, and `load_own_state` restores it."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         check_type(self.where, optimizer, Optimizer, "an optimizer", "Pass e.g. an AdamW.")
@@ -51,7 +51,7 @@ class OptimizerWrapper(Optimizer):
         return {"count": self.count}
 
     def load_own_state(self, state: dict[Any, Any]) -> None:
-        """Continue from what `own_state` gave."""
+        """Restore the result of `own_state`."""
         self.count = check_integer(self.where, "count", state["count"])
 
     def state_dict(self) -> dict[str, Any]:

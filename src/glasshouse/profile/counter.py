@@ -43,7 +43,7 @@ class FlopCounter(Watcher):
     """Counts the primitives that this thread calls inside, whatever runs them.
     A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
     "matrix" (products and convolutions, as papers do) or "all" (every primitive), and a column:
-    model        what the mathematics takes, zeros of a padding counted, without recomputation
+    model        operations of the mathematics, work on padding counted, no recomputation
     algorithmic  the same without work on padding
     executed     everything that ran, recomputation in checkpoints included
     `model` names the root of interest: with it, `uncalled` lists modules that did not run.

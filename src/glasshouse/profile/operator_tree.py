@@ -157,7 +157,7 @@ class OperatorTree(Tabular, list[Any]):
         return places, inner, name == mode, list(nodes)
 
     def to_list(self) -> list[dict[Any, Any]]:
-        """The rows as what JSON can hold: the longest, with the places of those around them."""
+        """The longest rows as JSON values, with the places of the rows around them."""
         places = {-1: -1}
         shown: list[Any] = []
         for place, row in self.longest(MOST_ROWS):

@@ -97,8 +97,9 @@ def checked_lengths(where: str, lengths: list[float], most: int, count: int) -> 
 def pack_padded_sequence(
     input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
 ) -> PackedSequence:
-    """The PackedSequence of padded sequences, without the padding past each length. `lengths` are
-    numbers that are known at the call. Unless `enforce_sorted`, the sequences may be in any order.
+    """The PackedSequence of padded sequences, without the padding past each length.
+    `lengths` are numbers that are known at the call. Unless `enforce_sorted`, the sequences may
+    be in any order.
 
     Shapes: input (T, B, *), or (B, T, *) if batch_first; lengths (B,).
     Raises: OptionError for lengths outside 1 … T, or that rise though enforce_sorted; ShapeError

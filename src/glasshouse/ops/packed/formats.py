@@ -57,7 +57,7 @@ def unpack(blocks: Any, form: BlockFormat) -> Any:
 
 
 def composition(blocks: Any, form: BlockFormat) -> Any:
-    """The numbers of blocks, composed of cards: what `unpack` means."""
+    """The numbers of blocks, composed of cards: the definition of `unpack`."""
     numbers = form.unpack(blocks, form)
     return reshape(numbers, (*blocks.shape[:-2], blocks.shape[-2] * form.numbers))
 

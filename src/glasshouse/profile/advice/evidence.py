@@ -103,7 +103,7 @@ class Evidence:
 
     @cached_property
     def wall_ns(self) -> float:
-        """All of the time, without what the profiler took, its cost a call included."""
+        """The wall time without the profiler's own, which includes its cost for each call."""
         other = covered([self.breakdown.spans["profiler"]], self.plain.begin_ns, self.plain.end_ns)
         return max(1.0, self.plain.wall_ns - float(other) - self.recording_ns.sum())
 

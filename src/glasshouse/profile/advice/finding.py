@@ -12,7 +12,7 @@ class Advice(NamedTuple):
     `line` the user's line, if known; `cost_ns` is the measured time there and `gain_ns` the
     expected gain of the change, as `arithmetic` derives it; both are part of `step_ns`, the mean
     time of a steady step. Rules give sums over all steps, which `of_a_step` divides. `memory_bytes`
-    is what the change would free, of a peak of `peak_bytes`."""
+    is the memory that the change would free, of a peak of `peak_bytes`."""
 
     cause: str
     where: str

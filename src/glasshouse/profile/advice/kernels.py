@@ -189,7 +189,7 @@ def fills_badly(g: CallGroup) -> bool:
 @functools.cache
 def seconds_of_convs(call: Any, *channels: tuple[int, int]) -> list[float]:
     """Seconds a FLOP of convolutions like `call`, by channels in and out: the least of several
-    rounds, in which they take turns, so that what else the machine does slows all of them."""
+    rounds, in which they take turns, so that other load on the machine slows all of them."""
     (n, _, *size), (_, _, *kernel) = (spec.shape for spec in call.specs)
     arrays = [[as_value(np.ones((n, i, *size), np.float32)),
                as_value(np.ones((o, i, *kernel), np.float32))] for i, o in channels]  # fmt: skip
@@ -322,8 +322,8 @@ def unfused(e: Evidence) -> Iterator[Advice]:
 
 
 def is_elementwise(e: Evidence, g: CallGroup) -> bool:
-    """Whether a call that PyTorch computed works element by element, on enough of them for memory
-    to be what it waits for."""
+    """Whether a call that PyTorch computed is elementwise, on enough elements to be bound by
+    memory."""
     call = g.call
     if g.is_product or not call.specs or len(call.outs) != 1 or g.name in (*CASTS, *CLONES):
         return False

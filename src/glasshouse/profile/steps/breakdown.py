@@ -40,7 +40,7 @@ ABOUT = {
 
 class PartSpans(NamedTuple):
     """Spans of parts as columns: the part (its place among PARTS), begin, end, the thread of the
-    host, and the stream and device (-1 for what the host does)."""
+    host, and the stream and device (-1 for parts of the host)."""
 
     part: np.ndarray
     begin: np.ndarray
@@ -250,7 +250,7 @@ def of_events(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts_table(title: str, parts: list[tuple[str, int]]) -> str:
-    """Parts and what they are as text, and their sum."""
+    """Parts with their descriptions as text, and their sum."""
     whole = sum(ns for _, ns in parts)
     width = max((len(ABOUT[name]) for name, _ in parts), default=0)  # these stand to the left
     lines = [

@@ -77,7 +77,7 @@ class StepTimes(Tabular):
         return {name: ns for name, ns in parts.items() if ns.any()}
 
     def to_dict(self, most: int = MOST_STEPS) -> dict[Any, Any]:
-        """The series as what JSON can hold; of more than `most` steps some at equal distances."""
+        """The series as JSON values; of more than `most` steps, that many evenly spaced ones."""
         places = np.unique(np.linspace(0, len(self) - 1, min(most, len(self))).astype(np.int64))
         return {
             "count": len(self),
@@ -189,7 +189,7 @@ class InputPipeline(Tabular):
         return f"The input pipeline takes {percent(self.ns, self.step_ns)} of {whole}: {parts}."
 
     def to_dict(self) -> dict[Any, Any]:
-        """All of it as what JSON can hold."""
+        """All fields as JSON values."""
         return {
             "sentence": self.sentence,
             "is_bound": self.is_bound,

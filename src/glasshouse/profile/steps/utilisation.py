@@ -102,7 +102,7 @@ class Utilisation(Tabular):
         return Lane(name, {kind: ns / np.maximum(1, ends - begins) for kind, ns in ns_of.items()})
 
     def to_dict(self) -> dict[Any, Any]:
-        """The slices and lanes as what JSON can hold, without kinds that took no time."""
+        """The slices and lanes as JSON values, without kinds that took no time."""
         return {
             "edges_ns": self.edges_ns.tolist(),
             "lanes": [

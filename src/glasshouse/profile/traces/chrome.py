@@ -1,9 +1,9 @@
 """Traces for Chrome and Perfetto; `hta.py` has the form for HolisticTraceAnalysis.
 
 Tracks of a process: one for each Python thread (steps, annotations, passes, modules, calls), one
-for its Python stack if that was recorded, one for what the thread had computed (Programs and their
-kernels); one for each stream of a device; counters for memory. Arrows lead from each call to the
-kernel that computed it, and from a forward call to its backward. Slices of one track nest; a
+for its Python stack if that was recorded, one for the computations of the thread (Programs and
+their kernels); one for each stream of a device; counters for memory. Arrows lead from each call to
+the kernel that computed it, and from a forward call to its backward. Slices of one track nest; a
 slice that would not moves to a separate track.
 
 Source: the trace event format; HTA's and PyTorch's readers

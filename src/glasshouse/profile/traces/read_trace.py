@@ -102,7 +102,7 @@ class ReadSlice(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A slice that is open while what lies within it is read."""
+    """A slice that is open while the slices within it are read."""
 
     end: int
     scope: str

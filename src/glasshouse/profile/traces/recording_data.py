@@ -303,7 +303,7 @@ class ReadStacks(Stacks):
 
 
 class FileRecording:
-    """Recording from a file, in a recorder's form, for a `Trace`: what the file lacks is empty."""
+    """A recording from a file, in a recorder's form, for a `Trace`; missing data is empty."""
 
     room = count = existing_bytes = dropped_memory = dropped_runs = threads_of_kernels = 0
     begin_ns = end_ns = began_at_ns = 0
