@@ -226,8 +226,8 @@ class Hooked:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Hook:
-        """Call `hook(module, args, result)` after forward; its result replaces forward's. With
-        `with_kwargs`: `hook(module, args, kwargs, result)`. With `always_call` also if forward
+        """Call `hook(module, args, result)` after forward; its result replaces forward's.
+        With `with_kwargs`: `hook(module, args, kwargs, result)`. With `always_call` also if forward
         raises; the result is None then."""
         where, options = "register_forward_hook", (with_kwargs, always_call)
         return self._add_hook("_forward_hooks", where, hook, prepend, options)

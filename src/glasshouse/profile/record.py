@@ -370,8 +370,7 @@ class EventRecorder(Watcher):
         self.look_at_holders()
 
     def look_at_holders(self) -> None:
-        """Record the tensors of models and optimizers, if memory has grown, after a pass or a
-        run."""
+        """Record the tensors of models and optimizers after a pass or a run, if memory grew."""
         holders = self.holders
         if self.wants_allocations and (holders.looks or self.highest_bytes > holders.highest):
             begin_ns = perf_counter_ns()

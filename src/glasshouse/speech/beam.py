@@ -32,10 +32,10 @@ def log_add(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text, its score (the higher the better) and what that is made of.
+    """A text, its score (the higher the better) and the parts of the score.
 
-    `score` is acoustic + language model with all weights; `tokens` stand without blanks, and
-    `frames` says where each of them enters."""
+    `score` is acoustic + language model with all weights; `tokens` have no blanks, and `frames`
+    says where each of them enters."""
 
     text: str
     score: float
@@ -45,11 +45,12 @@ class Hypothesis:
 
 
 class Beam:
-    """Hypotheses side by side: rows of numbers, of whole numbers, and the language model's states.
+    """Hypotheses side by side: rows of floats, of integers, and the language model's states.
 
     A hypothesis is a sequence of tokens, merged by a hash of 64 bits. `silent` and `spoken` are its
-    log-probabilities, where its last frame is a blank or is not; `gain` is what language model and
-    rewards add. `node` is where its last word is in the lexicon: 0 between words, < 0 outside."""
+    log-probabilities if its last frame is a blank or is not; `gain` is the sum of language model
+    scores and rewards. `node` is where its last word is in the lexicon: 0 between words, < 0
+    outside."""
 
     silent: Any
     spoken: Any
@@ -76,8 +77,8 @@ class Beam:
 
 
 class BeamStream:
-    """A search under way: `feed` it frames, look at the `best` so far, `finish` it; `prune` makes
-    it forget what no hypothesis differs in.
+    """A search under way: `feed` it frames, look at the `best` so far, `finish` it; `prune` drops
+    the past that all hypotheses share.
 
     Example:
         >>> stream = gh.speech.BeamDecoder(["", "a", "b"], boundary=None).stream()
@@ -191,7 +192,7 @@ class BeamStream:
     def gain_of_token(
         self, node: int, state: Any, entry: int, token: int
     ) -> tuple[float, Any, int, str]:
-        """(what a token more gains, the state and the node after it, the word that it ends)."""
+        """(the gain of one more token, the state and the node after it, the word that it ends)."""
         d, alphabet, gain, word = self.decoder, self.decoder.alphabet, 0.0, ""
         if alphabet.boundary is None:
             gain, state, _ = self.gain_of(state, [alphabet.tokens[token]])
@@ -251,7 +252,7 @@ class BeamStream:
             scores[merged] = NEVER
 
     def score(self, grown: Beam, words: dict[int, str], breaks: bool) -> None:
-        """Add what the last token of each hypothesis gains, and write the words that it ends."""
+        """Add the gain of the last token of each hypothesis, and write the words that it ends."""
         d = self.decoder
         if d.alphabet.boundary is None:
             for i, (state, token) in enumerate(zip(grown.state, grown.last.tolist())):
@@ -275,7 +276,7 @@ class BeamStream:
         grown.node[:] = after
 
     def word_gain(self, node: int, state: Any, entry: int) -> tuple[float, Any, str]:
-        """(what the open word of a hypothesis gains, the language model's state, the word)."""
+        """(the gain of a hypothesis's open word, the language model's state, the word)."""
         d = self.decoder
         if entry not in self.ended:
             words = d.lexicon.words.get(node) if d.lexicon is not None else None
@@ -311,7 +312,7 @@ class BeamStream:
         return text.removeprefix(d.alphabet.boundary) if d.alphabet.begins.any() else text
 
     def select(self, beam: Beam, level: np.ndarray, words: dict[int, str]) -> None:
-        """The best of what stayed and of what has grown, by their levels, become the beam."""
+        """Make the beam of the best hypotheses, unchanged and extended, by their levels."""
         d, stayed = self.decoder, len(self.beam.last)
         top = level.max()
         kept = (level >= min(top, max(top - d.beam_threshold, NEVER / 2))).nonzero()[0]
@@ -368,7 +369,7 @@ class BeamStream:
         return self.best(best, ends=True)
 
     def prune(self) -> str:
-        """Forget all but what hypotheses differ in; returns the words that are certain by now."""
+        """Drop the past that all hypotheses share; returns the words that are certain by now."""
         paths = [self.path(entry) for entry in self.beam.entry.tolist()]
         same = 0
         while all(len(p) > same and p[same][1:] == paths[0][same][1:] for p in paths):

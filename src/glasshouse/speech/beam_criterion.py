@@ -42,7 +42,7 @@ class Step:
 @dataclass
 class BeamLattice:
     """All that a beam search has added up: the edges of each frame, and for each node at the end
-    the hash of its tokens, what the text's end adds (ln p, words), and its score."""
+    the hash of its tokens, the terms of the text's end (ln p, words), and its score."""
 
     steps: list[Step]
     hashes: np.ndarray
@@ -111,9 +111,9 @@ def added(x: Tensor, step: Step, dtype: Any) -> Tensor:
 
 class BeamCriterion(nn.Module):
     """log Σ exp of the scores of all texts in a beam, and of the target, less the target's score:
-    the negative log-probability of the target among what the decoder would say. A score is the sum
-    over alignments of exp(emissions + transitions), and lm_weight · ln p(text) + word_score ·
-    words. Emissions, transitions and both weights are trained.
+    the negative log-probability of the target among the decoder's texts. A score is the sum over
+    alignments of exp(emissions + transitions), and lm_weight · ln p(text) + word_score · words.
+    Emissions, transitions and both weights are trained.
 
     With a `blank` paths read as CTC's, and there are no transitions; without one as ASG's, with
     transitions (C, C). The language model scores tokens, or with a `boundary` the words between.

@@ -51,7 +51,7 @@ def samples(where: str, waveform: Tensor | np.ndarray, least: int = 1) -> Tensor
 
 
 def frames(waveform: Any, size: int, hop: int) -> Tensor:
-    """Overlapping pieces of a waveform, `hop` samples apart; what does not fill one is left out.
+    """Overlapping pieces of a waveform, `hop` samples apart; an incomplete last one is left out.
 
     Shapes: (..., samples) -> (..., 1 + (samples - size) // hop, size).
     Raises: ShapeError for a waveform shorter than a piece, OptionError for sizes below 1.

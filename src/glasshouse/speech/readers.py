@@ -24,7 +24,7 @@ ENDINGS = (".wav", ".flac", ".ogg")
 
 @dataclass(frozen=True)
 class Utterance:
-    """A recording: its name, its file, what is said in it."""
+    """A recording: its name, its file, its transcript."""
 
     id: str
     path: Path

@@ -32,10 +32,10 @@ WHERE = "export_program"
 
 
 class CapturedCall(NamedTuple):
-    """A call that ran as one Program: the Program with the places of its values, what Python did
-    around it, the names of what it reads, the arguments, and the names of the user's objects.
+    """A call that ran as one Program: the Program with the places of its values, the Python around
+    it, the names of the objects that it reads, the arguments, and the names of the user's objects.
 
-    `calls` ran before, on the copies; `draws` are the generators' states then."""
+    `calls` counts the calls before, on the copies; `draws` are the generators' states then."""
 
     program: CapturedProgram
     reading: ReplacementReading
@@ -50,7 +50,7 @@ class CapturedCall(NamedTuple):
 def capture_call(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCall:
     """Capture a step for a target; the user's objects stay as they are.
 
-    Raises: OptionError for what is no function; CaptureError where a call is not one Program
+    Raises: OptionError for an invalid step; CaptureError for a call that is not one Program
     """
     fn = user_function(fn)
     if isinstance(fn, Module):
@@ -107,7 +107,7 @@ def captured_copy(fn: Any, args: tuple[Any, ...], target: Target) -> CapturedCal
 
 
 def user_function(fn: Any) -> Any:
-    """The function or module inside of what captures and compiles it."""
+    """The function or module inside the wrappers that capture and compile it."""
     fn = fn.fn if isinstance(fn, JitFunction) else innermost(fn)
     if not isinstance(fn, (types.FunctionType, types.MethodType, Module)):
         expected = "a function, a method or a Module"
@@ -116,7 +116,7 @@ def user_function(fn: Any) -> Any:
 
 
 def callable_of(fn: Any, count: int = 0) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """A function that is captured, and what it may read, by name."""
+    """A function to capture, and the objects that it may read, by name."""
     if isinstance(fn, Module):
         return module_call(fn, count), {"": fn}
     return fn, World(fn, (), {}).roots

@@ -36,7 +36,7 @@ def export_program(
     more: Sequence[Sequence[Any]] = (),
 ) -> Path:
     """Write a step as a folder of C that needs neither Python nor a library: inference, or training
-    with its backward pass, optimizer and random numbers. The path of the folder comes back.
+    with its backward pass, optimizer and random numbers. Returns the path of the folder.
 
     `step` is a function, a method or a Module; `inputs` are its arguments, tensors or arrays of the
     shapes and dtypes that it is compiled for. It is captured on copies: nothing of the user's
@@ -52,9 +52,9 @@ def export_program(
     manifest (`NAME.json`), a CMakeLists.txt and examples in C, C++ and Python. Several programs may
     lie in one folder under different names; `gh_copy` brings over state that they have in common.
 
-    Raises: OptionError for what is no step or a name that C does not take; CaptureError where a
-        call is not one graph, or changes what C cannot; BackendError with the primitive and the
-        user's line for one that plain C does not compute
+    Raises: OptionError for an invalid step or a name that C does not take; CaptureError for a call
+        that is not one graph, or changes objects that C cannot change; BackendError with the
+        primitive and the user's line for one that plain C does not compute
     Example:
         >>> import glasshouse as gh
         >>> import tempfile
@@ -121,7 +121,7 @@ def as_tensor(x: Any) -> Any:
 
 
 def manifest_of(layouts: list[StepLayout], name: str) -> dict[str, Any]:
-    """Describe a program for other programs; what is said of no size is that of the first."""
+    """Describe a program for other programs; entries that name no size are the first size's."""
 
     def values(items: Any) -> list[dict[str, Any]]:
         return [{"name": x.name, "dtype": x.dtype, "shape": list(x.shape)} for x in items]

@@ -1,4 +1,4 @@
-"""Where a step's values lie in one block of memory, and what is copied after a run."""
+"""The places of a step's values in one block of memory, and the copies after a run."""
 
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class StepLayout:
 
     state    before a run; also has the block
     fetches  of the Program: (number of an argument or -1, place in the block)
-    changes  what replaces the state at a place
+    changes  the source of the new state at a place
     outputs  places of the Program's outputs
     copies   after a run: (where, place of a state)
     results  of a run: (spec, where)
@@ -69,7 +69,7 @@ class StepLayout:
     def find_changes(self) -> dict[int, Source]:
         """Find the source of the value that replaces the state, by the state's place in the block.
 
-        Raises: CaptureError for a step that changes an argument, or what it does not read
+        Raises: CaptureError for a step that changes an argument, or an object that it does not read
         """
         state, changes = self.state, dict[int, Source]()
         for update in self.captured.updates:
@@ -171,7 +171,7 @@ class StepLayout:
         return results
 
     def source_of_result(self, value: Any) -> Source | None:
-        """The source of what is returned; None for what is no tensor of the step's."""
+        """The source of a returned value; None for one that is not a tensor of the step."""
         if isinstance(value, Result):
             is_constant = self.captured.outputs[value.number].kind is ResultKind.CONSTANT
             return None if is_constant else self.source_of_output(value.number)

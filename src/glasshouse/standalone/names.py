@@ -12,7 +12,7 @@ MOST_NESTED = 40
 
 
 class ReachedNames:
-    """Names of what can be reached from some roots: `tensors` and `containers` (dicts of items or
+    """Names of the objects reachable from some roots: `tensors` and `containers` (dicts of items or
     attributes, lists) by id, and all of them by name. A tensor has the first name that is found:
     through modules before others, through functions last."""
 
@@ -59,7 +59,7 @@ def place_of_root(item: tuple[str, Any]) -> tuple[bool, bool, str]:
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
-    """Parts of a container by key; None for what is none."""
+    """Parts of a container by key; None for other objects."""
     if isinstance(value, dict):
         return value
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
 """The Python that a captured call runs around its Program, read statement by statement.
 
-A replacement reads its inputs, runs the graph, and writes what the call changed. Here it is
-evaluated on the objects of a call, but for the graph: its results stay symbols, and numbers keep
-how they were computed. So a step's numbers, inputs and effects are known without Python."""
+A replacement reads its inputs, runs the graph, and writes the call's changes. Here it is evaluated
+on the objects of a call, except the graph: its results stay symbols, and numbers keep their
+expressions. So a step's numbers, inputs and effects are known without Python."""
 
 import ast
 import types
@@ -114,7 +114,7 @@ class ReplacementReading:
             self.refuse(call)
 
     def write(self, base: Any, key: Any, value: Any, node: ast.AST) -> None:
-        """Note what a part of a container becomes, leaf by leaf."""
+        """Record the new value of a part of a container, leaf by leaf."""
         owner = self.names.containers.get(id(self.value_of(base, node)))
         if owner is None:
             self.refuse(node)

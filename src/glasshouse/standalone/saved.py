@@ -1,4 +1,4 @@
-"""Compiled steps in files: the code of the Program, the state, and what Python does around it."""
+"""Compiled steps in files: the code of the Program, the state, and the Python around it."""
 
 import json
 import pickle
@@ -79,7 +79,7 @@ def save_step(step: Any, path: str | Path, *inputs: Any) -> None:
 
 
 def surroundings() -> dict[str, str]:
-    """Return what code depends on, in words and digests."""
+    """Return the versions and settings that code depends on, in words and digests."""
     identity = current_target().identity() or ""
     return {
         "version": __version__,

@@ -102,9 +102,9 @@ class StateBlock:
 class StateLayout:
     """The state of a captured call, in one block of memory.
 
-    block       has the values; that of a size `before` goes on
+    block       has the values; it extends the block of a size `before`
     arguments   of a run, `argument_of` their numbers by the id of the tensor
-    homes       of what the Program reads: (number of an argument or -1, place in the block)
+    homes       of the Program's sources: (number of an argument or -1, place in the block)
     numbers     the places of numbers, by the name that Python has for them
     updates     of numbers after a run: (name, expression)
     generators  the place of the generator of each random key, `keys` the key's"""
@@ -221,7 +221,7 @@ class StateLayout:
 
 
 def last_word(name: str) -> str:
-    """The last word of a name, and what counts after it: "betas.0"."""
+    """The last word of a name, with the indices after it: "betas.0"."""
     words = name.split(".")
     at = next((i for i in reversed(range(len(words))) if not words[i].isdigit()), 0)
     return ".".join(words[at:])

@@ -88,7 +88,7 @@ class ProgramText:
         return self.add_array("gh_step", f"{name}_table", rows)
 
     def function_of(self, what: Any, name: str) -> tuple[str, str]:
-        """A step's function, and what it gets beside its arguments."""
+        """A step's function, and its extra argument."""
         if isinstance(what, CKernel):
             function = self.kernels.get(what)
             if function is None:
@@ -130,7 +130,7 @@ class ProgramText:
     # -- values ----------------------------------------------------------------------------------
 
     def add_specs(self) -> dict[str, tuple[str, int]]:
-        """Add what a run takes and gives: the fields of the program, (name, count)."""
+        """Add the specs of a run's inputs and outputs: the program's fields, (name, count)."""
         layout = self.layout
         arrays = {}
         for kind, values in (
@@ -222,7 +222,7 @@ def lines_of(words: list[str]) -> list[str]:
 def spec_text(name: str, dtype: str, shape: tuple[int, ...]) -> str:
     """A spec in C.
 
-    Raises: DTypeError, ShapeError for what C has no form of
+    Raises: DTypeError, ShapeError for a dtype or a shape that C has no form of
     """
     where = f"export_program: {name}"
     if dtype not in DTYPES:

@@ -13,7 +13,7 @@ from glasshouse.dispatch import Value, as_value, cast, full
 def named_targets(
     targets: Iterable[Any], dtype: DTypeLike | None, device: str | None
 ) -> tuple[Any, ...]:
-    """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
+    """The (dtype, device) named by the arguments of a method `to`; None for an unnamed one."""
     for target in targets:
         if isinstance(target, bool):  # PyTorch's non_blocking and copy, by place
             continue

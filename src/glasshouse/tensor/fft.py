@@ -96,7 +96,7 @@ def complex_transform(
 
 
 def of_real(where: str, x: Any, s: Any, axes: int, norm: Any, inverse: bool) -> "Tensor":
-    """The frequencies of a real signal: the last axis first, the others of what that gives."""
+    """The frequencies of a real signal: `rfft` of the last axis, then `fft` of the others."""
     x = real_operand(where, x)
     axes, sizes = axes_and_sizes(where, x, s, axes)
     if not axes:

@@ -182,8 +182,8 @@ class Tensor(AttachedMethods):
         backward(self, gradient, retain_graph, create_graph)
 
     def register_hook(self, fn: Callable[..., Any]) -> "Hook":
-        """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
-        Returns a handle whose `remove()` ends it.
+        """Call `fn(gradient)` when this tensor's gradient is known; its result replaces the
+        gradient. Returns a handle whose `remove()` removes the hook.
 
         Raises: GradError if the tensor is untracked.
         """
@@ -408,7 +408,7 @@ class Tensor(AttachedMethods):
         """This tensor in another dtype, on another device, or like another tensor; with `copy` not
         this handle. Whoever reads waits, with `non_blocking` or not.
 
-        Raises: DTypeError, DeviceError for what is neither.
+        Raises: DTypeError, DeviceError for arguments that are neither.
         """
         dtype, device = named_targets(targets, dtype, device)
         moved = self if device is None else self.to_device(device)

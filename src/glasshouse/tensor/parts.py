@@ -82,7 +82,7 @@ def is_basic(key: Any) -> bool:
 
 
 def linked(whole: Any, key: Any, part: Any) -> Any:
-    """The part, which remembers that it is whole[key], and what the whole was cut from."""
+    """The part, which remembers that it is whole[key], and the sources of the whole."""
     return link(whole, key, part) if is_basic(key) else part
 
 
@@ -101,7 +101,7 @@ def link(whole: Any, step: Any, part: Any) -> Any:
 
 
 def viewing(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-    """The method of VIEWS of this name: results remember what they show."""
+    """The method of VIEWS of this name: results remember the tensor that they view."""
 
     @functools.wraps(compute)
     def view(self: Any, *inputs: Any, **options: Any) -> Any:
@@ -116,8 +116,8 @@ def viewing(name: str, compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def write_back(part: Any) -> None:
-    """Write a part that has just been written to into what it was cut from, if the user's statement
-    that runs gives it no name; warn where it has one and the whole is still in use."""
+    """Write a part that has just been written to back into its source, if the user's running
+    statement gives it no name; warn if it has one and the whole is still in use."""
     if state.values_hidden:  # a trace writes back itself
         return
     frame: types.FrameType | None = sys._getframe(1)
@@ -252,9 +252,9 @@ def links_at(code: types.CodeType, offset: int) -> int:
 
 
 def count_links(code: types.CodeType, offset: int) -> int:
-    """How many indexings and views in a row make what the instruction there writes to: 2 of
-    x[a][b][c] = v or of x[a].T.fill_(v), 0 of x[c] = v, y.fill_(v) and y += v; NO_WRITE of anything
-    that is no such statement."""
+    """The number of chained indexings and views whose result the write there changes: 2 for
+    `x[a][b][c] = v` or `x[a].T.fill_(v)`, 0 for `x[c] = v`, `y.fill_(v)` and `y += v`; NO_WRITE for
+    any other statement."""
     instructions = list(dis.get_instructions(code))
     # Inside a call the offset may be that of the instruction's cache, after it.
     at = bisect.bisect_right(instructions, offset, key=operator.attrgetter("offset")) - 1
@@ -294,8 +294,8 @@ def method_load(instructions: list[Any], call: int, above: int, accepts: Any) ->
 
 
 def container_of(instructions: list[Any], at: int) -> tuple[int, int | None]:
-    """The instruction that takes what an indexing or a view is of, and where on the stack it has
-    it; None for another instruction."""
+    """The instruction that takes the tensor of an indexing or a view, and the tensor's place on the
+    stack; None for another instruction."""
     instruction = instructions[at]
     name = instruction.opname
     if name in CALLS:
@@ -310,8 +310,8 @@ def container_of(instructions: list[Any], at: int) -> tuple[int, int | None]:
 
 
 def origin(instructions: list[Any], at: int, place: int) -> int:
-    """The instruction that pushed what lies so deep on the stack (0: on top) before the instruction
-    `at`; -1 where that depends on a jump."""
+    """The instruction that pushed the value at this depth of the stack (0: on top) before the
+    instruction `at`; -1 if that depends on a jump."""
     for i in range(at - 1, -1, -1):
         name, arg = instructions[i].opname, instructions[i].arg
         if instructions[i].opcode in JUMPS or instructions[i].is_jump_target:

@@ -52,7 +52,7 @@ class set_print_options(having):
 
 
 def format_tensor(x: "Tensor") -> str:
-    """The text of repr(x): contents, dtype, and what is not as usual."""
+    """The text of repr(x): contents, dtype, and properties other than the defaults."""
     name = type(x).__name__
     without_values = getattr(x.backend, "name", "") == "meta"
     if without_values or not isinstance(x.mode, TapeMode | None):

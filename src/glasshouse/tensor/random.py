@@ -225,7 +225,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> "Tensor":
     """So many new keys, independent of each other and of the draws of `key`.
 
     Shapes: key (4,) -> (*num, 4).
-    Raises: ShapeError for what is no key.
+    Raises: ShapeError for an invalid key.
     Source: Bradbury et al., JAX, 2018 (random.split).
     Example:
         >>> split(key(0), 3).shape
@@ -236,10 +236,10 @@ def split(key: Any, num: int | Sequence[int] = 2) -> "Tensor":
 
 
 def fold_in(key: Any, data: Any) -> "Tensor":
-    """A new key of `key` and a number.
+    """A new key from `key` and a number.
 
     Shapes: key (4,), data () -> (4,).
-    Raises: ShapeError for what is no key.
+    Raises: ShapeError for an invalid key.
     Source: Bradbury et al., JAX, 2018 (random.fold_in).
     """
     return random_bits(tagged(check_key("fold_in", key), data), shape=(4,))

@@ -1,6 +1,6 @@
-"""Methods that write in place, each made from a function: `x.name_(…)` binds x to what the function
-`name` gives, of the same shape and in its dtype. A tape sees the function's calls, and tensors that
-were computed from x before keep its old contents."""
+"""In-place methods, each built from a function: `x.name_(…)` binds x to the result of the function
+`name`, in x's shape and dtype. A tape sees the function's calls, and tensors that were computed
+from x before keep its old contents."""
 
 from collections.abc import Callable
 from typing import Any

@@ -157,7 +157,7 @@ class Engine:
             self.changed.notify()
 
     def close(self) -> None:
-        """End the thread; what is not written yet is cancelled."""
+        """End the thread; unfinished texts are cancelled."""
         with self.changed:
             self.is_closed = True
             self.changed.notify()

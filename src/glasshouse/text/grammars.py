@@ -14,11 +14,11 @@ __all__ = ["Grammar"]
 
 class Grammar:
     """The tokens that may follow, so that a text matches a regular expression, or is JSON of a
-    schema: what `generate` takes as `allowed`. Where the text is whole, the end may follow, which
-    is the tokenizer's unless `end_token` says it.
+    schema; `generate` takes it as `allowed`. The end may follow a complete text: `end_token`, or by
+    default the tokenizer's.
 
-    Raises: OptionError unless there is either of the two, and for one that cannot be used;
-        BackendError where llguidance is not installed.
+    Raises: OptionError unless exactly one of the two is passed, and for an unusable one;
+        BackendError if llguidance is not installed.
     Source: llguidance, for expressions and schemas.
     """
 

@@ -1,4 +1,4 @@
-"""`gh.load`: what `gh.save` wrote, and whole models with their tokenizers."""
+"""`gh.load`: the objects of `gh.save`, and whole models with their tokenizers."""
 
 import json
 from pathlib import Path
@@ -19,11 +19,11 @@ __all__ = ["load", "load_model"]
 
 
 def load(f: Any, map_location: Any = None, *, weights_only: bool = True, **options: Any) -> Any:
-    """Load what `gh.save` wrote to the path or binary file `f`; from other safetensors files their
-    tensors by name, from checkpoints their parts; from a GGUF file, or a folder with config.json,
-    a model with its tokenizer, for which `options` are those of `text.load_model`; from a file
-    that ends in .onnx its network, by `gh.onnx.load`. Tensors come without requires_grad, but for
-    a network's. `map_location` has no effect: there is one device.
+    """Load an object that `gh.save` wrote to the path or binary file `f`; from other safetensors
+    files their tensors by name, from checkpoints their parts; from a GGUF file, or a folder with
+    config.json, a model with its tokenizer, for which `options` are those of `text.load_model`;
+    from a file that ends in .onnx its network, by `gh.onnx.load`. Tensors have no requires_grad,
+    except a network's. `map_location` has no effect: there is one device.
 
     Raises: CheckpointError for a missing, damaged or pickled file; OptionError for weights_only
         =False, which would unpickle, and for options of a model where there is none.

@@ -43,12 +43,12 @@ def embed_sentences(
     batch_size: int = 32,
     max_length: int = MAX_LENGTH,
 ) -> np.ndarray:
-    """A vector of length 1 for each text, whose products are similarities: `mean_pool` of what an
-    encoder such as a BertModel gives, or its first token's state where its configuration says so.
-    Texts of like lengths go together, in a few sizes.
+    """A vector of length 1 for each text, whose products are similarities: `mean_pool` of the
+    states of an encoder such as a BertModel, or the first token's state if its configuration says
+    so. Texts of similar lengths form a batch, in a few sizes.
 
     Shapes: N texts -> (N, E).
-    Raises: DTypeError for what are no texts.
+    Raises: DTypeError for texts that are not strings.
     Source: as mean_pool's.
     """
     return embed_and_count(model, tokenizer, texts, batch_size, max_length)[0]
@@ -85,8 +85,8 @@ def embed_and_count(
 
 
 class SentenceEncoder:
-    """An encoder, alone or in a model with a head, and its tokenizer: what `make_server` takes in
-    place of an Engine to give vectors of texts alone.
+    """An encoder, alone or in a model with a head, and its tokenizer. `make_server` takes it in
+    place of an Engine to serve only vectors of texts.
 
     Raises: OptionError for a model without a BertModel.
     Source: as mean_pool's.

@@ -12,9 +12,10 @@ BROKEN = "\ufffd"  # what a tokenizer writes for bytes that are no whole charact
 
 
 class TextStream:
-    """A text that tokens are added to. `add` gives what is certain of it: bytes wait until they are
-    a character, and what may be the beginning of a stop until it is none. A stop and what follows
-    it do not belong to the text. `finish` gives the rest, without bytes that are no character.
+    """A text that tokens are added to. `add` returns the characters that are certain: bytes wait
+    until they form a character, and a possible beginning of a stop until it is ruled out. A stop
+    and all after it are not part of the text. `finish` returns the rest, without incomplete
+    characters.
 
     Example:
         >>> tokenizer = gh.text.Tokenizer.train(["a b. c"] * 2, vocab_size=262)
@@ -91,7 +92,7 @@ def chat_prompt(tokenizer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     `messages` have a "role" (system, user, assistant) and a "content" each.
 
     Raises: OptionError for a model without a template, a chat without messages, and messages that
-        the template refuses; DTypeError for what are no messages; BackendError where jinja2 is not
+        the template refuses; DTypeError for invalid messages; BackendError if jinja2 is not
         installed.
     Source: transformers, for the templates.
     """

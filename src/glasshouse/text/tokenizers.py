@@ -107,11 +107,11 @@ class Tokenizer:
         end: bool = False,
     ) -> Self:
         """A tokenizer of `vocab_size` tokens (of fewer, if the texts have no more) that are learned
-        from texts: "bpe" joins bytes that often stand side by side, so that it can write all
-        texts; "wordpiece" has BERT's marks around each text, and [UNK] for characters that it has
-        not seen. `end` puts </s> after each text of "bpe".
+        from texts: "bpe" joins bytes that are often adjacent, so that it can write all texts;
+        "wordpiece" has BERT's marks around each text, and [UNK] for characters that it has not
+        seen. `end` puts </s> after each text of "bpe".
 
-        Raises: OptionError for another kind or size, DTypeError for what are no texts.
+        Raises: OptionError for another kind or size, DTypeError for texts that are not strings.
         Source: Sennrich et al. 2016, arXiv:1508.07909; Wu et al. 2016, arXiv:1609.08144.
         """
         where = "Tokenizer.train"
@@ -163,7 +163,7 @@ class Tokenizer:
         `special` adds the marks around texts.
 
         Shapes: N texts -> three times (N, L).
-        Raises: DTypeError for what are no texts, ShapeError for texts that do not fit,
+        Raises: DTypeError for texts that are not strings, ShapeError for texts that do not fit,
             OptionError for a vocabulary without a token for padding where texts differ in length.
         """
         where = "Tokenizer.encode"

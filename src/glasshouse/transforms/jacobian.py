@@ -38,7 +38,7 @@ def jacobian(
     `sparsity`, a boolean array, says which derivatives may differ from zero. Columns (rows in
     reverse mode) without a common row are computed together: one push (pullback) per colour of a
     greedy colouring; "auto" takes the mode with fewer. The result is dense. A pattern that leaves
-    out what is not zero gives wrong numbers.
+    out nonzero derivatives gives wrong numbers.
 
     Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple. sparsity
         (output size, input size) or the shape of the result.

@@ -40,8 +40,8 @@ def eval_shape(fun: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """(fun(*primals), its derivative there as a linear function of tangents). What the derivative
-    reads is computed once.
+    """(fun(*primals), its derivative there as a linear function of tangents). The values that the
+    derivative reads are computed once.
 
     Shapes: tangents as primals, the derivative as the result.
     Raises: DTypeError for primals that are not floating or complex, ShapeError for tangents that

@@ -53,7 +53,7 @@ class Branch:
             ]
 
     def run(self, gate: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
-        """The results if the gate is open, else what was before."""
+        """The results if the gate is open, else the values `before`."""
         tracer = self.tracer
         outputs = [tracer.number_of(x) for x in self.values]
         carried = [tracer.number(GATE), *(tracer.number(x.spec) for x in before)]
@@ -98,8 +98,8 @@ def cond(
     pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any
 ) -> Any:
     """`true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`. Both functions are
-    called once, to see what they call; one of them runs, and derivatives go through that one alone.
-    Under vmap with a mapped `pred` both run for the batch, and each example keeps its own.
+    traced once; one of them runs, and derivatives go through that one alone. Under vmap with a
+    mapped `pred` both run for the batch, and each example keeps its own.
 
     Shapes: pred (); both results alike.
     Raises: ShapeError, DTypeError unless both results have the same structure, shapes and dtypes;
@@ -135,11 +135,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
 def while_loop(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_val: Any) -> Any:
     """The first of `init_val`, `body_fun(init_val)`, `body_fun(body_fun(init_val))` … for which
-    `cond_fun` is false. Both functions are called once, to see what they call, and run inside a
-    Program. Forward mode goes through it; reverse mode does not, since the number of steps is not
-    known before.
+    `cond_fun` is false. Both functions are traced once, and run inside a Program. Forward mode goes
+    through it; reverse mode does not, since the number of steps is not known before.
 
-    Shapes: body_fun gives what it was given.
+    Shapes: body_fun returns the shapes of its input.
     Raises: ShapeError, DTypeError for a value that changes, or a condition that is no boolean;
         GradError in reverse mode; TransformError where a function needs the contents of a value.
     Source: Bradbury et al., JAX, 2018 (lax.while_loop).
@@ -194,7 +193,7 @@ def fori_loop(
     on. Bounds that are Python integers make a scan, through which reverse mode goes; bounds that
     are tensors make a `while_loop`. `unroll` is accepted and has no effect: the compiler decides.
 
-    Shapes: body_fun gives what it was given.
+    Shapes: body_fun returns the shapes of its input.
     Raises: as scan and while_loop.
     Source: Bradbury et al., JAX, 2018 (lax.fori_loop).
     Example:

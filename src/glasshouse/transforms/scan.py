@@ -21,12 +21,12 @@ def scan(
     *,
     recompute: bool = False,
 ) -> Any:
-    """(carry, ys): what `carry, y = fn(carry, x)` gives when it is called for each x of `xs` along
-    axis 0, from `init` on; `ys` are stacked along axis 0. `fn` is called once, to see what it
-    calls, and runs as one step of a Program as often as there are values. `reverse` goes from the
-    last x to the first, which leaves the order of `ys` as it is; `unroll` has no effect. With
-    `recompute` a backward pass computes each step again from what was carried, and keeps nothing
-    else. Random numbers that `fn` draws differ from step to step.
+    """(carry, ys): the results of `carry, y = fn(carry, x)` for each x of `xs` along axis 0, from
+    `init` on; `ys` are stacked along axis 0. `fn` is traced once, and runs as one step of a Program
+    as often as there are values. `reverse` goes from the last x to the first, which leaves the
+    order of `ys` as it is; `unroll` has no effect. With `recompute` a backward pass recomputes each
+    step from its carry, and nothing else is kept. Random numbers that `fn` draws differ from step
+    to step.
 
     Shapes: xs (length, ...) each, carry as init -> ys (length, ...).
     Raises: ShapeError for values of different lengths, and for a carry that changes; TransformError

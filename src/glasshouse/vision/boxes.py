@@ -172,8 +172,8 @@ def batched_nms(boxes: Any, scores: Any, idxs: Any, iou_threshold: float) -> np.
 
 
 def masks_to_boxes(masks: Any) -> np.ndarray:
-    """The smallest box around what is set in each mask; its corners are pixels in it. A mask in
-    which nothing is set gets zeros.
+    """The smallest box around the set pixels of each mask; its corners are pixels in it. A mask
+    without set pixels gets zeros.
 
     Shapes: (N, H, W) -> (N, 4).
     Raises: ShapeError for another number of axes.

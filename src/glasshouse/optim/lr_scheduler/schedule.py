@@ -118,8 +118,7 @@ class LRScheduler:
             group["lr"] = lr
 
     def fill_state(self, current: dict[Any, Any], state: dict[Any, Any]) -> dict[Any, Any]:
-        """The current state with the values of PyTorch's; a rate off the formula becomes a
-        factor."""
+        """The state with the values of PyTorch's; a rate off the formula becomes a factor."""
         named = {TORCH_NAMES.get(name, name): value for name, value in state.items()}
         filled = {name: named.get(name, value) for name, value in current.items()}
         if self.scaled and "scales" in current:

@@ -1,6 +1,6 @@
-"""Linear algebra: `gh.linalg`, the Array API's extension and what PyTorch has beside it.
+"""Linear algebra: `gh.linalg`, the Array API's extension and PyTorch's additions.
 
-`standard` has the extension, `more` what PyTorch adds, `indefinite` factors of symmetric matrices
+`standard` has the extension, `more` PyTorch's additions, `indefinite` factors of symmetric matrices
 that need not be positive definite. Stacks of matrices enter and leave. Read `standard`, then
 `more`."""
 

@@ -377,7 +377,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Any:
 def vector_norm(
     x: ArrayLike, /, ord: float = 2, axis: int | Sequence[int] | None = None, keepdims: bool = False
 ) -> "Tensor":
-    """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
+    """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts nonzero elements.
 
     Shapes: as a reduction over `axis` (all axes by default).
     Raises: DTypeError for an ord that is no number, ShapeError for a wrong axis.

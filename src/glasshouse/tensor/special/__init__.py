@@ -1,6 +1,6 @@
 """Special functions: `gh.special`, composed of cards.
 
-`functions` has what users call; `gamma`, `bessel` and `error_functions` are formulas by family,
+`functions` has the public ones; `gamma`, `bessel` and `error_functions` are formulas by family,
 mostly in float64; `series` has the coefficients of their Chebyshev series. Tensors enter and leave,
 rounded to the dtype of the arguments. Read `functions`, then `gamma`."""
 

@@ -117,7 +117,7 @@ def times_exp(compute: Callable[..., Any]) -> Any:
 
 
 def airy_ai_of(x: Any) -> Any:
-    """Waves below -5, a series up to 3, what falls as exp(-2/3 x^(3/2)) beyond."""
+    """Waves below -5, a series up to 3, a decay as exp(-2/3 x^(3/2)) beyond."""
 
     def angle(size):
         return size * cards.sqrt(size) * (2 / 3)

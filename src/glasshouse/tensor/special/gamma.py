@@ -171,7 +171,7 @@ def gamma_fraction(a: Any, x: Any) -> Any:
 
 
 def gamma_integral(a: Any, x: Any) -> Any:
-    """(whether Q is what was integrated, the integral of the density from x to its flat end).
+    """(whether the integral is Q, the integral of the density from x to its flat end).
 
     Source: Press et al. 2007, Numerical Recipes, 6.2, for the ends.
     """

@@ -1,4 +1,4 @@
-"""The array functions of the Array API, and what every other array function is composed of.
+"""The array functions of the Array API, of which all other array functions are composed.
 
 `elementwise`, `reduce`, `manipulate`, `creation`, `contract` (products), `search` and `index` are
 families of functions composed of cards; `elementary` has formulas, `index_plan` the meaning of

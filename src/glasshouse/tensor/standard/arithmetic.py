@@ -45,7 +45,7 @@ def add(x: ArrayLike, other: ArrayLike, *, alpha: Any = 1) -> "Tensor":
 
     Shapes: x (...), other (...) -> their common broadcast shape.
     Dtypes: numeric or bool, promoted to each other.
-    Raises: DTypeError for what is not numeric, ShapeError if the shapes do not broadcast.
+    Raises: DTypeError for non-numeric operands, ShapeError if the shapes do not broadcast.
     Source: standard, PyTorch.
     Example:
         >>> add(as_value([1, 2]), 3).tolist()
@@ -83,7 +83,7 @@ def rsub(x: Any, other: Any, *, alpha: int = 1) -> Any:
 def mul(x: "Tensor", other: ArrayLike) -> "Tensor":
     """x · other; for booleans, and.
 
-    Raises: DTypeError for what is not numeric, ShapeError if the shapes do not broadcast.
+    Raises: DTypeError for non-numeric operands, ShapeError if the shapes do not broadcast.
     Source: PyTorch.
     """
     return elementwise.multiply(x, other)

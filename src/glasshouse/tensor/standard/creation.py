@@ -76,8 +76,8 @@ def asarray(
 
     Shapes: n lists of m numbers -> (n, m), and so on.
     Dtypes: any.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError (a
-        ValueError) if copy=False and a copy is needed.
+    Raises: DTypeError for non-numeric data, ShapeError for ragged lists, OptionError (a ValueError)
+        if copy=False and a copy is needed.
     Source: standard.
     """
     check_device("asarray", device)
@@ -99,7 +99,7 @@ def tensor(
 
     Shapes: as gh.asarray.
     Dtypes: any; floating or complex with requires_grad.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists.
+    Raises: DTypeError for non-numeric data, ShapeError for ragged lists.
     Source: PyTorch.
     """
     out = asarray(data, dtype, device=device, copy=True)

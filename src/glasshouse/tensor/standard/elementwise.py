@@ -136,7 +136,7 @@ def unary(
     name: str, real: Any, of_complex: Any, about: str, argument: str = "0.0", result: str = "0.0"
 ) -> Unary:
     """A function of one floating argument; `of_complex` computes it for complex values, if any.
-    What takes more than one card is rounded once."""
+    A result of several cards is rounded once."""
     if not isinstance(real, Primitive):
         real = rounded_once(real)
 
@@ -239,7 +239,7 @@ def round(x: ArrayLike, /, decimals: int = 0) -> "Tensor":
 
     Shapes: x (...) -> (...).
     Dtypes: numeric, kept.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric operands.
     Source: standard, and NumPy for `decimals`.
     Example:
         >>> round([0.5, 1.5, 2.25], 1).tolist()
@@ -499,7 +499,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """x1 where the condition holds, else x2.
 
     Shapes: condition (...), x1 (...), x2 (...) -> their common broadcast shape.
-    Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
+    Dtypes: condition bool (nonzero counts as true); x1 and x2 promoted to each other.
     Raises: ShapeError if the shapes do not broadcast.
     Source: standard.
     Example:
@@ -550,7 +550,7 @@ def nan_to_num(x: ArrayLike, /, nan: float = 0.0, posinf: Any = None, neginf: An
 
     Shapes: x (...) -> (...).
     Dtypes: any, kept; complex by parts.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric operands.
     Source: NumPy.
     Example:
         >>> nan_to_num([math.nan, 1.0]).tolist()
@@ -608,7 +608,7 @@ def array_equal(x1: ArrayLike, x2: ArrayLike, /, equal_nan: bool = False) -> boo
 
     Shapes: x1 (...), x2 (...).
     Dtypes: any.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric operands.
     Source: NumPy.
     Example:
         >>> array_equal([1, 2], [1.0, 2.0])

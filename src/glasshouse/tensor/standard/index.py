@@ -1,6 +1,6 @@
 """Indexing: NumPy's rules, lowered to slice and flip, or to one gather along merged axes.
 
-`index_plan.py` says what a key means; writing runs the same plan the other way round."""
+`index_plan.py` defines the meaning of keys; writing runs the same plan in reverse."""
 
 import math
 import operator
@@ -131,7 +131,7 @@ class Merged:
 def getitem(x: "Tensor", key: Any) -> "Tensor":
     """x[key], by NumPy's rules.
 
-    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
+    Raises: IndexOutOfRangeError, DTypeError for an invalid index, ShapeError for masks that do not
         fit, TransformError for a mask that a transform hides.
     Example:
         >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()

@@ -118,7 +118,7 @@ def isdtype(dtype: DTypeLike, kind: tuple[str, ...] | str) -> bool:
 def can_cast(from_: Any, to: Any, /) -> bool:
     """Whether a dtype (or a tensor's) promotes to `to`.
 
-    Raises: DTypeError for what is no dtype.
+    Raises: DTypeError for an argument that is not a dtype.
     Source: standard, "Type promotion rules".
     Example:
         >>> can_cast("int8", "int16"), can_cast("int16", "int8")

@@ -1,4 +1,4 @@
-"""Reductions, and what runs along one axis: cumulative sums and products, differences.
+"""Reductions, and functions along one axis: cumulative sums and products, differences.
 
 `axis` is None (all axes), an integer or a tuple of integers; `keepdims` leaves reduced axes in
 place with size 1."""

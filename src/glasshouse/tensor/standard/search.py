@@ -149,7 +149,7 @@ def unique_all(x: Any, /) -> UniqueAll:
 
     Shapes: x (...) -> (k,), (k,), (...), (k,).
     Dtypes: any, kept; the others int64.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric input.
     Source: standard.
     Example:
         >>> unique_all([7, 5, 7]).counts.tolist()
@@ -175,7 +175,7 @@ def unique_counts(x: Any, /) -> UniqueCounts:
 
     Shapes: x (...) -> (k,), (k,).
     Dtypes: any, kept; counts int64.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric input.
     Source: standard.
     Example:
         >>> unique_counts([7, 5, 7]).counts.tolist()
@@ -190,7 +190,7 @@ def unique_inverse(x: Any, /) -> UniqueInverse:
 
     Shapes: x (...) -> (k,), (...).
     Dtypes: any, kept; inverse_indices int64.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric input.
     Source: standard.
     """
     elements = distinct("unique_inverse", x)
@@ -202,7 +202,7 @@ def unique_values(x: Any, /) -> Any:
 
     Shapes: x (...) -> (k,).
     Dtypes: any, kept.
-    Raises: DTypeError for what is not numeric.
+    Raises: DTypeError for non-numeric input.
     Source: standard.
     """
     return distinct("unique_values", x).values

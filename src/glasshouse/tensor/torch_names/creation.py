@@ -27,7 +27,7 @@ def as_tensor(data: Any, dtype: DTypeLike | None = None, device: str | None = No
     """A tensor of the data: arrays are copied, a tensor is returned as it is.
 
     Shapes: as gh.asarray.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists.
+    Raises: DTypeError for non-numeric data, ShapeError for ragged lists.
     Source: PyTorch.
     """
     return asarray(data, dtype, device=device)
@@ -39,8 +39,8 @@ def from_numpy(array: np.ndarray) -> "Tensor":
     The array has to be left unchanged while the tensor, or a call that reads it, waits to be
     computed (`gh.eval`); GH_VERIFY=1 checks it. `clone` gives a tensor with its own memory.
 
-    Raises: DTypeError for what is no NumPy array, OptionError for an array that needs a copy, such
-        as one of another byte order.
+    Raises: DTypeError for other types than NumPy arrays, OptionError for an array that needs a
+        copy, such as one of another byte order.
     Source: PyTorch.
     Example:
         >>> from_numpy(np.array([1.0])).dtype

@@ -331,9 +331,9 @@ def get_rng_state() -> dict[Any, Any]:
 
 
 def set_rng_state(state: dict[Any, Any]) -> None:
-    """Continue from what get_rng_state returned.
+    """Restore the result of get_rng_state.
 
-    Raises: OptionError if it is no such state.
+    Raises: OptionError for an invalid state.
     Source: PyTorch.
     """
     random.default_generator().set_state(state)

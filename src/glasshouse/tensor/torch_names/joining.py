@@ -139,7 +139,7 @@ def cartesian_prod(*arrays: "Tensor") -> "Tensor":
     """All tuples of one element of each vector, the last changing fastest.
 
     Shapes: (a,), (b,), … -> (a · b · …, number); one vector is returned as it is.
-    Raises: ShapeError for what is no vector.
+    Raises: ShapeError for an array that is not a vector.
     Source: PyTorch.
     Example:
         >>> cartesian_prod([1, 2], [3, 4]).tolist()

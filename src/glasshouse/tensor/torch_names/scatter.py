@@ -214,7 +214,7 @@ def counted(places: "Tensor", size: int) -> "Tensor":
 def reduced_at(
     where_: str, x: "Tensor", places: "Tensor", updates: "Tensor", reduce: str, with_x: bool
 ) -> Any:
-    """x (n,) with updates joined at places; `with_x`: what x has there counts too."""
+    """x (n,) with updates joined at places; `with_x`: x's own elements there count too."""
     check_option(where_, "reduce", reduce, REDUCTIONS)
     size = x.size
     if reduce in JOINS:
@@ -235,7 +235,7 @@ def scatter_reduce(
     x: ArrayLike, axis: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
     """x with the elements of `src` joined to it where `index` names places along an axis: by "sum",
-    "prod", "mean", "amax" or "amin". Without `include_self` what x has there does not count.
+    "prod", "mean", "amax" or "amin". Without `include_self` x's own elements there do not count.
 
     Shapes: x (..., n, ...); index no larger than x but for `axis`, nor than src.
     Raises: IndexOutOfRangeError, ShapeError, OptionError for another `reduce`.

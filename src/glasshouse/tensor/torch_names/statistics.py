@@ -47,7 +47,7 @@ class Median(NamedTuple):
 
 
 class NanMedian(NamedTuple):
-    """The lower median of what is not NaN, and where it is."""
+    """The lower median of the elements that are not NaN, and its index."""
 
     values: "Tensor"
     indices: "Tensor"
@@ -307,7 +307,7 @@ def nansum(
     *,
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """The sum over axes of what is not NaN.
+    """The sum over axes of the elements that are not NaN.
 
     Source: NumPy, PyTorch.
     Example:
@@ -328,7 +328,7 @@ def nanmean(
     *,
     dtype: DTypeLike | None = None,
 ) -> Any:
-    """The mean over axes of what is not NaN; NaN over none.
+    """The mean over axes of the elements that are not NaN; NaN over none.
 
     Source: NumPy, PyTorch.
     """

@@ -1,4 +1,4 @@
-"""Base of T5 and Marian: an encoder, a decoder that attends to what it gives, and scores."""
+"""Base of T5 and Marian: an encoder, a decoder that attends to its output, and scores."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ class TextStack(parts.TextModel):
         raise NotImplementedError(f"{type(self).__name__}: expected embed; got none. Define it.")
 
     def layers_of(self) -> Any:
-        """The layers, which take states, what is visible, a memory, what of it is, and a cache."""
+        """The layers, which take states, their mask, a memory, the memory's mask, and a cache."""
         raise NotImplementedError(f"{type(self).__name__}: expected layers_of; got none.")
 
     def last(self, x: Tensor) -> Tensor:

@@ -190,8 +190,8 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, str]
 
 
 def from_gguf(file: GgufFile, packed: bool = True, dtype: DTypeLike | None = None) -> Any:
-    """The model of a GGUF file, in evaluation mode. Matrices of few bits stay `packed` as they lie
-    in the file, or are unpacked; what is unpacked becomes of `dtype`, float32 unless given.
+    """The model of a GGUF file, in evaluation mode. Quantized matrices stay `packed` as in the
+    file, or are unpacked; unpacked weights have `dtype`, by default float32.
 
     Raises: OptionError for another family; CheckpointError for a damaged file, or missing, further
         or misshapen weights.

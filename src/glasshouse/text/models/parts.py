@@ -307,7 +307,7 @@ class Attention(nn.Module):
         return self._modules[self.names[3]](y) if len(self.names) > 3 else y
 
     def weights(self, x: Tensor, visible: dict[str, Any], memory: Any = None) -> Tensor:
-        """How much each query attends to each key: what pictures of attention show.
+        """How much each query attends to each key, as pictures of attention show it.
 
         Shapes: as forward's -> (N, heads, L, S).
         """

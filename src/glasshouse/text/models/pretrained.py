@@ -44,7 +44,7 @@ def from_pretrained(
     **options: Any,
 ) -> Any:
     """The model of a folder with config.json and model.safetensors (or its index), as transformers
-    saves them, in evaluation mode. The class is `architecture`, or what config.json names;
+    saves them, in evaluation mode. The class is `architecture`, or the one in config.json;
     `options` replace values of config.json. `skip` has patterns of the names of weights that may be
     missing, such as a new head's, or left over in the file.
 

@@ -180,8 +180,8 @@ class DETR(nn.Module):
         return super().load_state_dict(file_names(state_dict), strict, assign)
 
     def assign(self, outputs: dict[str, Any], targets: Any) -> list[dict[str, np.ndarray]]:
-        """For the outputs of each layer, the last one first, what each query is to be, as arrays:
-        "labels", num_classes where it is nothing, and "boxes". A target is a dict with "boxes"
+        """For the outputs of each layer, the last one first, the target of each query, as arrays:
+        "labels", num_classes for no object, and "boxes". A target is a dict with "boxes"
         (M, 4), centre and sides in parts of the image's, and "labels" (M,). Queries and targets are
         matched so that the sum of costs is smallest.
 

@@ -38,7 +38,7 @@ LEVELS = (3, 4, 5, 6, 7)  # powers of two by which the pyramid's parts are small
 
 
 class FeaturePyramid(nn.Module):
-    """Features of several sizes, each with what the smaller ones know added, and two smaller ones.
+    """Features of several sizes, each with the smaller ones added, and two smaller ones.
 
     Shapes: (N, C_i, H_i, W_i), each half of the one before -> two more of (N, channels, H_i, W_i).
     Source: Lin et al. 2016, arXiv:1612.03144; names as in torchvision.
