@@ -90,7 +90,7 @@ class Network(Module):
         """Random inputs of the declared types. Sizes that the file leaves open are 1 for a first
         axis and 64 for others, unless `shapes` has the input's.
 
-        Raises: OptionError for a name that is no input; DTypeError for one of strings
+        Raises: OptionError for a name that is not an input; DTypeError for one of strings
         """
         wanted = dict(shapes or {})
         for name in wanted:

@@ -21,7 +21,7 @@ class ProcessGroup(NamedTuple):
     def rank(self) -> int:
         """The number of this process within the group.
 
-        Raises: CollectiveError where it is none of the group
+        Raises: CollectiveError if it is not in the group
         """
         if process.rank in self.ranks:
             return self.ranks.index(process.rank)
@@ -50,7 +50,7 @@ class Process:
     def transport(self, group: ProcessGroup) -> Any:
         """The transport that moves data among the ranks of a group.
 
-        Raises: CollectiveError where there is none
+        Raises: CollectiveError if there is none
         """
         transport = self.transports.get(group.ranks)
         if transport is None:

@@ -119,7 +119,7 @@ class GradScaler:
     def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Restore the result of `state_dict`; does nothing if not enabled.
 
-        Raises: CheckpointError if it is no such state.
+        Raises: CheckpointError for another state.
         """
         if not self.enabled:
             return

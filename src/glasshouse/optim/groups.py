@@ -14,7 +14,7 @@ def layerwise_groups(
     l of L is lr * decay^(L - 1 - l). A layer is a module with its own parameters, in the order of
     `model.named_parameters()`, or all parameters of one `layer_of(name)`, an integer from 0.
 
-    Raises: OptionError for lr or decay out of range, or a layer that is no integer from 0.
+    Raises: OptionError for lr or decay out of range, or a layer that is not an integer from 0.
     Source: Howard & Ruder 2018, arXiv:1801.06146, sec. 3.2 (discriminative fine-tuning).
     Example:
         >>> model = gh.nn.Sequential(gh.nn.Linear(2, 3), gh.nn.ReLU(), gh.nn.Linear(3, 1))

@@ -103,7 +103,7 @@ class Muon(Optimizer):
     s is sqrt(max(1, rows / columns)) with `adjust_lr_fn` None or "original", and
     0.2 * sqrt(max(rows, columns)) with "match_rms_adamw".
 
-    Raises: OptionError for options out of range, ShapeError for a parameter that is no matrix,
+    Raises: OptionError for options out of range, ShapeError for a parameter that is not a matrix,
         DTypeError for complex parameters.
     Source: Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks"; scale for
         AdamW's rates: Liu et al. 2025, arXiv:2502.16982.

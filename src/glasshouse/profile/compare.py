@@ -1,6 +1,6 @@
 """Two runs side by side: what became slower or faster, and whether that is more than noise.
 
-Runs are compared by their steady steps, so a warm-up in one of them is no difference."""
+Runs are compared by their steady steps, so a warm-up in one of them does not count."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def read_run(path: str | Path) -> dict[Any, Any]:
     """
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
-        run["median_step"]["steady_ns"]  # of an older version there is none
+        run["median_step"]["steady_ns"]  # files of an older version have none
         return run
     except (ValueError, KeyError, TypeError) as error:
         fix = "Write one with --json or prof.export_json."

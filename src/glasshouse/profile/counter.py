@@ -49,7 +49,7 @@ class FlopCounter(Watcher):
     `model` names the root of interest: with it, `uncalled` lists modules that did not run.
     `display` prints the table at the end.
 
-    Raises: OptionError for another multiply_add, or a model that is no Module.
+    Raises: OptionError for another multiply_add, or a model that is not a Module.
     Example:
         >>> import glasshouse as gh
         >>> layer = gh.nn.Linear(3, 4)

@@ -244,7 +244,7 @@ class EventRecorder(Watcher):
         self.stack_key: Callable[..., Any] = fast_stack_key()
 
     def start(self) -> "EventRecorder":
-        self.libraries = Observation(self)  # may import a module, which is no part of a step
+        self.libraries = Observation(self)  # may import a module, which is not part of a step
         if self.wants_allocations:
             self.holders.look(0)
         self.begin_ns: int = perf_counter_ns()

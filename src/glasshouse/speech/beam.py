@@ -48,9 +48,8 @@ class Beam:
     """Hypotheses side by side: rows of floats, of integers, and the language model's states.
 
     A hypothesis is a sequence of tokens, merged by a hash of 64 bits. `silent` and `spoken` are its
-    log-probabilities if its last frame is a blank or is not; `gain` is the sum of language model
-    scores and rewards. `node` is where its last word is in the lexicon: 0 between words, < 0
-    outside."""
+    log-probabilities if its last frame is a blank or not; `gain` adds up language model and
+    rewards. `node` is where its last word is in the lexicon: 0 between words, < 0 outside."""
 
     silent: Any
     spoken: Any
@@ -94,7 +93,7 @@ class BeamStream:
         self.few = FEW
         # (entry before, token, frame, word that the token ends) of each token of a hypothesis
         self.past: list[tuple[int, int, int, str]] = [(-1, -1, -1, "")]
-        self.fixed: list[tuple[int, int, int, str]] = []  # what all hypotheses begin with
+        self.fixed: list[tuple[int, int, int, str]] = []  # the past that all hypotheses share
         self.memory: dict[Any, tuple[float, Any, str]] = {}  # of the language model's steps
         self.ended: dict[int, tuple[float, Any, str]] = {}  # if the word ends with this entry
         state = np.empty(1, object)

@@ -120,7 +120,7 @@ class SpeechDataset(Dataset):
     def read(self, utterance: Utterance) -> tuple[np.ndarray, str]:
         """The waveform and the text of one utterance.
 
-        Raises: CheckpointError if there is none.
+        Raises: CheckpointError for an empty text.
         """
         if not utterance.text.strip():
             expected, got = f"a text of {utterance.id} ({utterance.path})", repr(utterance.text)

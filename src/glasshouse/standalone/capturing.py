@@ -176,7 +176,7 @@ def check_guards(
 def program_of(graph: Any, inputs: list[Any]) -> CapturedProgram:
     """The Program that a captured graph runs for these inputs.
 
-    Raises: CaptureError where there is none
+    Raises: CaptureError if there is none
     """
     programs = (
         graph.programs.get(graph.sizes_of(inputs), ()) if type(graph) is CompiledGraph else ()

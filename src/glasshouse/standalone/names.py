@@ -53,7 +53,7 @@ class ReachedNames:
 
 
 def place_of_root(item: tuple[str, Any]) -> tuple[bool, bool, str]:
-    """Where a root stands in the order of the search, whatever order the roots come in."""
+    """The place of a root in the order of the search, for roots in any order."""
     name, value = item
     return not isinstance(value, Module), isinstance(value, types.FunctionType), name
 

@@ -14,7 +14,7 @@ from glasshouse.standalone.names import ReachedNames
 from glasshouse.standalone.numbers import ComputedNumber, StateNumber
 from glasshouse.tensor import Tensor
 
-IGNORED = ("undo", "h")  # names of what undoes a failed run, and of containers that are replaced
+IGNORED = ("undo", "h")  # names of the undo of a failed run, and of containers that are replaced
 WHERE = "export_program"
 
 

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms: `gh.fft`, the extension of the Array API, and PyTorch's forms.
 
-`n` and `s` cut the axes, or pad them with zeros, before the transform. `norm` says where the scale
-1/N stands: "backward" (in the inverse, the default), "forward", or "ortho" (its root in both)."""
+`n` and `s` cut the axes, or pad them with zeros, before the transform. `norm` places the scale 1/N:
+"backward" (in the inverse, the default), "forward", or "ortho" (its root in both)."""
 
 import math
 import numbers

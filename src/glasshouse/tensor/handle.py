@@ -31,7 +31,7 @@ from glasshouse.tensor.standard import contract, index, manipulate
 if TYPE_CHECKING:
     from glasshouse.tensor.attached import AttachedMethods
 else:
-    AttachedMethods = Value  # methods.py adds what attached.pyi has the types of
+    AttachedMethods = Value  # methods.py adds the methods that attached.pyi has types of
 
 
 def check_visible() -> None:
@@ -86,7 +86,7 @@ class Tensor(AttachedMethods):
     tape_entry: Any
     slot: int
     grad: Any = None
-    cut_from: Any = None  # what it is a part of, and where: parts.py
+    cut_from: Any = None  # the tensor it is a part of, and where: parts.py
     sharding: Any = None  # how ranks share it out; None: each has the whole
 
     def __new__(cls, *data: Any, dtype: Any = None) -> Self:
@@ -194,9 +194,9 @@ class Tensor(AttachedMethods):
 
     def register_post_accumulate_grad_hook(self, fn: Callable[..., Any]) -> "Hook":
         """Call `fn(tensor)` when a backward pass has added to `.grad`, as soon as its last part is
-        known. Returns a handle whose `remove()` ends it.
+        known. Returns a handle whose `remove()` removes the hook.
 
-        Raises: GradError if the tensor is no leaf that collects its gradient.
+        Raises: GradError if the tensor is not a leaf that collects its gradient.
         """
         if not isinstance(self.tape_entry, Leaf):
             expected = "a leaf with requires_grad=True"
@@ -210,7 +210,7 @@ class Tensor(AttachedMethods):
         return any(hook == fn for _, hook in (self.tape_entry.grad_hooks or {}).values())
 
     def retain_grad(self) -> None:
-        """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
+        """Have backward store this tensor's gradient in `.grad` although it is not a leaf."""
         if not self.is_leaf:
             self.register_hook(self.store_grad)
 

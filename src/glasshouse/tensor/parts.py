@@ -28,7 +28,7 @@ from glasshouse.tensor.standard.index import setitem
 
 MOST_LINKS = 4  # x[a][b][c][d][e] = v
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
-STORES = {"STORE_SUBSCR": 1, "STORE_SLICE": 2}  # where on the stack they have what they write to
+STORES = {"STORE_SUBSCR": 1, "STORE_SLICE": 2}  # the place of their target on the stack
 NAMES = ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR")
 NO_WRITE = -1
 OURS = (PACKAGE, "<graph module>")
@@ -92,7 +92,7 @@ def link(whole: Any, step: Any, part: Any) -> Any:
         if whole.cut_from is None:
             return part
         part = whole.clone()  # the whole may have a name, this has none
-    # x.data is made for each read: its base is what is written to.
+    # Each read makes a new x.data: writes go to its base.
     make: Callable[..., Any] = type(whole)
     of_data = "base" in vars(whole)
     first = (functools.partial(make, whole.base) if of_data else weakref.ref(whole), step)
@@ -155,7 +155,7 @@ def put_back(whole: Any, steps: list[Any], part: Any) -> None:
         inner = view_of(whole, first)
         put_back(inner, rest, part)
         part = inner
-    before, whole.cut_from = whole.cut_from, None  # what has a name is written to, and no further
+    before, whole.cut_from = whole.cut_from, None  # a write ends at a tensor with a name
     try:
         if type(first) is TensorView:
             write_view_(whole, part, first.name, first.item, *first.inputs, **dict(first.options))
@@ -208,7 +208,7 @@ def shares_memory(links: Any) -> bool:
 
 
 def even_strides(places: Any) -> tuple[int, ...] | None:
-    """The stride of each axis that reaches elements at these places; None where there is none."""
+    """The stride of each axis that reaches elements at these places; None if there is none."""
     strides, expected = [], places.flat[0] if places.size else 0
     for axis, size in enumerate(places.shape):
         if size > 1 and places.size:

@@ -31,7 +31,7 @@ class CurrentPrintOptions:
 class set_print_options(having):
     """Change how tensors print; as a context, until its end.
 
-    Raises: OptionError for an unknown option or a value that is no non-negative integer.
+    Raises: OptionError for an unknown option or a value that is not a non-negative integer.
     Example:
         >>> with set_print_options(precision=2):
         ...     print(gh.asarray([1.23456]))

@@ -151,7 +151,7 @@ class Generator:
     def set_state(self, state: dict[Any, Any]) -> None:
         """Continue from a saved `state()`.
 
-        Raises: OptionError, changing nothing, if it is none.
+        Raises: OptionError, changing nothing, for an invalid state.
         """
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])

@@ -61,9 +61,9 @@ def load_model(
 ) -> Any:
     """The model of a GGUF file, or of a folder with config.json and safetensors files (or with one
     GGUF file), in evaluation mode. Its attribute `tokenizer` is the one of the file or folder, or
-    of the path `tokenizer`; None where there is none. Matrices of few bits stay `packed`; other
-    weights become of `dtype`. Files are mapped into memory and must not be written to while the
-    model is in use. `options` are those of `text.models.from_pretrained`.
+    of the path `tokenizer`; None if there is none. Quantized matrices stay `packed`; other weights
+    have `dtype`. Files are mapped into memory and must not be written to while the model is in use.
+    `options` are those of `text.models.from_pretrained`.
 
     Raises: CheckpointError for a missing or damaged file; OptionError for another kind of model.
     Source: transformers and llama.cpp, for the files.
@@ -87,7 +87,7 @@ def load_model(
 
 
 def tokenizer_of_folder(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, with its chat template and marks; None where there is none."""
+    """The tokenizer of a folder, with its chat template and marks; None if there is none."""
     if not (folder / "tokenizer.json").is_file():
         return None
     tokenizer = Tokenizer.from_file(folder)

@@ -8,14 +8,13 @@ from glasshouse.ops.checks import check_several
 
 __all__ = ["TextStream", "chat_prompt"]
 
-BROKEN = "\ufffd"  # what a tokenizer writes for bytes that are no whole character yet
+BROKEN = "\ufffd"  # a tokenizer's text for the bytes of an incomplete character
 
 
 class TextStream:
-    """A text that tokens are added to. `add` returns the characters that are certain: bytes wait
-    until they form a character, and a possible beginning of a stop until it is ruled out. A stop
-    and all after it are not part of the text. `finish` returns the rest, without incomplete
-    characters.
+    """A text that tokens are added to. `add` returns its certain new characters: bytes wait until
+    they form one, and a possible beginning of a stop until it is ruled out. A stop and all after it
+    are not part of the text. `finish` returns the rest, without incomplete characters.
 
     Example:
         >>> tokenizer = gh.text.Tokenizer.train(["a b. c"] * 2, vocab_size=262)

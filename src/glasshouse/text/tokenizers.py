@@ -25,8 +25,8 @@ KINDS = ("bpe", "wordpiece")
 
 
 class TokenBatch(NamedTuple):
-    """Texts of one length: integers (N, L); where the mask is 0 stands padding. The types tell the
-    second text of a pair from the first."""
+    """Texts of one length: integers (N, L); the mask is 0 at padding. The types tell the second
+    text of a pair from the first."""
 
     tokens: np.ndarray
     attention_mask: np.ndarray
@@ -139,7 +139,7 @@ class Tokenizer:
     def token_id(self, token: str) -> int:
         """The number of a token of the vocabulary.
 
-        Raises: OptionError where there is no such token.
+        Raises: OptionError for an unknown token.
         """
         number = self.backend.token_to_id(token)
         if number is None:
@@ -210,7 +210,7 @@ class Tokenizer:
         """The texts of rows of numbers, without marks and padding unless skip_special is False.
 
         Shapes: (N, L) -> N texts.
-        Raises: ShapeError for another number of axes, OptionError for a number that is no token.
+        Raises: ShapeError for another number of axes, OptionError for a number that is not a token.
         """
         where = "Tokenizer.decode"
         rows = np.asarray(tokens)

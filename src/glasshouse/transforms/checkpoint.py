@@ -27,9 +27,8 @@ from glasshouse.tensor import Tensor, random
 
 
 class InsideWalk(Walk):
-    """A walk that ends at the operands of a region and at the values that it closes over.
-    Cotangents that arrive there stay apart: the outer walk adds them up, in the order that they
-    would have without a region."""
+    """A walk that ends at the operands of a region and at its captured values. Cotangents there
+    stay apart: the outer walk adds them up, in the order that they would have without a region."""
 
     def __init__(self, create_graph: bool, operands: dict[Any, Any], start: int) -> None:
         super().__init__(create_graph, create_graph)

@@ -174,7 +174,7 @@ def forward_columns(
 
 
 def single(where: str, primals: Any) -> Value:
-    """The one tensor that there is a derivative by."""
+    """The one tensor to differentiate by."""
     leaves, _ = flatten(primals)
     if len(leaves) != 1 or leaves[0] is not primals[0]:
         expected = "one tensor to differentiate by, as sparsity is given"

@@ -66,7 +66,7 @@ def linearize(fun: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[...
     inner = [x.payload for x in inputs]
     outputs, out_def = flatten(parts["out"])
     results = [tracer.number_of(x) for x in outputs]
-    # What depends on tangents is left for later; what it reads is computed now.
+    # Calls on tangents are left for later; the values they read are computed now.
     later = reached(tracer, inner)
     read = {i for call in tracer.calls if not later.isdisjoint(call.results) for i in call.operands}
     early = sorted((read | {*numbers}) - later)

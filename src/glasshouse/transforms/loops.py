@@ -139,7 +139,7 @@ def while_loop(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init_
     through it; reverse mode does not, since the number of steps is not known before.
 
     Shapes: body_fun returns the shapes of its input.
-    Raises: ShapeError, DTypeError for a value that changes, or a condition that is no boolean;
+    Raises: ShapeError, DTypeError for a value that changes, or a condition that is not a boolean;
         GradError in reverse mode; TransformError where a function needs the contents of a value.
     Source: Bradbury et al., JAX, 2018 (lax.while_loop).
     Example:

@@ -53,7 +53,7 @@ def write_with_draft(
             if not ended:
                 still.append(row)
         active = still
-        for row in range(len(rows)):  # what is known: all but the last token
+        for row in range(len(rows)):  # the caches hold all but the last token
             writer.lengths[row] = len(texts[row]) - 1
             drafter.lengths[row] = min(drafter.lengths[row], len(texts[row]) - 1)
     return results

@@ -99,7 +99,7 @@ def allowed_scores(scores: np.ndarray, mask: Any) -> np.ndarray:
 
 
 def check_scores(scores: np.ndarray) -> None:
-    """Check that the largest score is a finite number, and that there is none that is no number."""
+    """Check that the largest score is finite, and that none is NaN."""
     top = scores.max()
     if not np.isfinite(top):
         bad = int(np.flatnonzero(~(scores < math.inf))[0]) if top != -math.inf else 0

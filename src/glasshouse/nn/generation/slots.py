@@ -170,7 +170,7 @@ class SlotCache:
         """The first positions of a slot, to be written to others."""
         shape = self.layers[0].shape
         parts = [reshape(getattr(*x), shape)[slot, :, :length] for x in self.buffers()]
-        eval(*parts)  # what waits would keep the buffers from being written in place
+        eval(*parts)  # pending reads would keep the buffers from being written in place
         return Prefix(tokens, parts)
 
     def write(self, slot: int, prefix: "Prefix", length: int | None = None) -> None:

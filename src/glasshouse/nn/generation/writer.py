@@ -126,7 +126,7 @@ class Writer:
         self.context = context
         self.cache: Any = model.make_slots(slots, capacity)
         self.lengths: np.ndarray = np.zeros(slots, np.int64)
-        self.texts: list[list[int]] = [[] for _ in range(slots)]  # where there is no cache
+        self.texts: list[list[int]] = [[] for _ in range(slots)]  # if there is no cache
         whole = -(-capacity // 16) * 16
         self.sizes: list[int] = sorted({max(64, -(-whole // 64) * 16), max(64, whole)})
         if context is not None:
@@ -253,8 +253,8 @@ def generate(
     `tokens` and begins its text with `decoder_tokens`, or its start token.
 
     Shapes: tokens (N, L), (L,) or N lists -> N lists of integers, or one.
-    Raises: OptionError for empty prompts, such as are longer than the context, unknown tokens,
-        options outside their ranges or that exclude each other, and scores that are no numbers.
+    Raises: OptionError for empty prompts, prompts longer than the context, unknown tokens, options
+        outside their ranges or that exclude each other, and scores that are not numbers.
     Source: Leviathan et al. 2023, arXiv:2211.17192 (draft); `TokenSampler` has the others.
     """
     sampler = TokenSampler(temperature, top_k, top_p, min_p, repetition_penalty)

@@ -141,7 +141,7 @@ def pack(weight: Any, kind: str, group: int) -> tuple[np.ndarray, str]:
     """The bytes (rows, blocks, bytes of a block) of a float matrix, and the name of their format:
     int8 rows with a scale, int4 groups with a scale and a shift.
 
-    Raises: OptionError for rows that are no whole groups, or numbers that are too large.
+    Raises: OptionError for rows that do not divide into groups, or numbers that are too large.
     """
     rows = np.asarray(weight, np.float32)
     form = find_format(f"{kind}:{rows.shape[1] if kind == 'int8' else group}")

@@ -141,8 +141,8 @@ def register_parametrization(
     assigns right_inverse of the value. Several are applied one after the other. Unless `unsafe`,
     dtype and shape have to stay.
 
-    Raises: OptionError for a name that is none of its parameters and buffers; ShapeError for
-        another dtype or shape; DTypeError unless the parametrization is a Module.
+    Raises: OptionError for a name that is not a parameter or buffer; ShapeError for another dtype
+        or shape; DTypeError unless the parametrization is a Module.
     Source: standard; PyTorch's semantics.
     Example:
         >>> class Symmetric(gh.nn.Module):

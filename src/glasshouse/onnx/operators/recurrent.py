@@ -10,7 +10,7 @@ from glasshouse.onnx.operators.quantised import dequantize, quantize_by_range
 from glasshouse.onnx.operators.shapes import reversed_steps
 from glasshouse.onnx.table import operator
 
-# activation -> function(x, alpha, beta); the defaults of alpha and beta stand in DEFAULTS
+# activation -> function(x, alpha, beta); the defaults of alpha and beta are in DEFAULTS
 ACTIVATIONS: dict[str, Callable[..., Any]] = {
     "affine": lambda x, a, b: a * x + b,
     "elu": lambda x, a, b: functional.elu(x, a),

@@ -145,7 +145,7 @@ def max_pool(w: GraphWriter, call: Any, x: WrittenValue) -> WrittenValue:
 
 
 def flat_batch(shape: Any, lead: int) -> list[Any]:
-    """(N, C, *S) for an array whose spatial axes stand after `lead` others."""
+    """(N, C, *S) for an array whose spatial axes follow `lead` others."""
     if lead == 2:
         return list(shape)
     if lead == 1:

@@ -3,7 +3,7 @@ which all numbers of the block share, and codes of 4 to 8 bits.
 
 `unpack` makes numbers of blocks, as a composition of cards; kernels of the targets that read blocks
 themselves look for it in graphs. Sources: ggml's formats (Q8_0 and so on), as GGUF files hold them;
-int8 and int4 are ours, made of the same parts."""
+int8 and int4 are ours, with the same parts."""
 
 import functools
 from collections.abc import Callable

@@ -25,8 +25,8 @@ class LRScheduler:
     Making one sets the rates of step `last_epoch` + 1, relative to each group's "initial_lr": its
     rate when the first schedule is made. Subclasses define `lr_at`, or `get_lr` as in PyTorch.
 
-    Raises: DTypeError if `optimizer` is none, OptionError if a schedule is to continue with groups
-        that have no "initial_lr".
+    Raises: DTypeError if `optimizer` is not an Optimizer, OptionError if a schedule is to continue
+        with groups that have no "initial_lr".
     """
 
     scaled = True  # whether a rate changed from outside lasts, as a factor

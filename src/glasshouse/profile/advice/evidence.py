@@ -246,7 +246,7 @@ class Evidence:
     @cached_property
     def recording_ns(self) -> np.ndarray:
         """The cost of recording each item, which lies in the gap before it."""
-        costs = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 for all that is no call
+        costs = np.append(self.plain.cost_ns, 0)[self.items[:, 2]]  # 0 for items other than calls
         return np.minimum(costs, self.recorded_gaps)
 
     @cached_property
@@ -307,8 +307,8 @@ class Evidence:
 
     @cached_property
     def lines_of_items(self) -> tuple[np.ndarray, list[str]]:
-        """Number of each item's line, and the lines, the first of which is none: the line of a
-        call, or of the user's code that needed the result of a Program."""
+        """Number of each item's line, and the lines, the first of which is "": the line of a call,
+        or of the user's code that needed the result of a Program."""
         stacks, (events, runs) = np.zeros(len(self.items), np.int64), self.items[:, 2:].T
         is_call, is_run = events >= 0, runs >= 0
         stacks[is_call] = self.stacks_of(events[is_call])

@@ -252,7 +252,7 @@ def of_events(events: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def parts_table(title: str, parts: list[tuple[str, int]]) -> str:
     """Parts with their descriptions as text, and their sum."""
     whole = sum(ns for _, ns in parts)
-    width = max((len(ABOUT[name]) for name, _ in parts), default=0)  # these stand to the left
+    width = max((len(ABOUT[name]) for name, _ in parts), default=0)  # aligned left
     lines = [
         [name, milliseconds(ns), percent(ns, whole), ABOUT[name].ljust(width)] for name, ns in parts
     ]

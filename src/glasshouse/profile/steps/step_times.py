@@ -34,7 +34,7 @@ ABOUT_INPUT = {
     HANDING: "worker processes write a batch where the loop reads it",
     REST: "what nothing was recorded of: workers that start, those of PyTorch",
 }
-# What lies within another one comes first.
+# Inner parts come before those around them.
 WORK = (TRANSFORMING, COLLATING, READING, HANDING, CONVERTING)
 IDLE = "idle"
 

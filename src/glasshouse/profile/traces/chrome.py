@@ -33,7 +33,7 @@ ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
 CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
 LINES = 1 << 12  # that are written at once
-EVENTS, END = ', "traceEvents": [\n', "\n], "  # between head, events and what comes last
+EVENTS, END = ', "traceEvents": [\n', "\n], "  # between head, events and end
 # A track is one of these + the thread's number, or + 1000 * device + stream.
 EXECUTION, STACKS, OVERLAPS, DEVICES = 1_000, 2_000, 3_000, 1_000_000
 
@@ -375,8 +375,8 @@ def batched(lines: Iterable[str], count: int) -> Iterator[list[str]]:
 
 
 def read_recording(path: str | Path) -> dict[str, Any] | None:
-    """The data of the recording in a trace that we wrote, without reading its events; None if there
-    is none."""
+    """The data of the recording in a trace that we wrote, without reading its events; None without
+    one."""
     with open_text(Path(path), "r") as file:
         last = deque(file, maxlen=1)
     start = END.strip()

@@ -145,7 +145,7 @@ class ReadRecording(FileRecording):
     # -- the host ------------------------------------------------------------------------------
 
     def read_host(self, slices: list[ReadSlice]) -> None:
-        self.event_of: dict[int, int] = {}  # by External id, also of what lies within operators
+        self.event_of: dict[int, int] = {}  # by External id, also of slices within operators
         self.forward: dict[
             int, tuple[str, tuple[Any, ...]]
         ] = {}  # (module, stack) by number of the node

@@ -65,7 +65,7 @@ def columns_of(records: np.ndarray) -> dict[str, dict[Any, Any]]:
 
 
 def records_of(data: dict[Any, Any], dtype: np.dtype[Any]) -> np.ndarray:
-    """Records from packed columns; no records where there are no columns."""
+    """Records from packed columns; none without columns."""
     columns = {name: unpack(column) for name, column in data.items()}
     rows = np.zeros(max(map(len, columns.values()), default=0), dtype)
     for name, column in columns.items():
@@ -253,7 +253,7 @@ class StoredKind(StepKind):
 
 
 class StoredCode(NamedTuple):
-    """Stands for a code object in the stacks of a file; the place in it is the line."""
+    """A code object in the stacks of a file; the place in it is the line."""
 
     co_filename: str
     co_firstlineno: int

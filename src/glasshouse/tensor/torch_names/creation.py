@@ -39,8 +39,8 @@ def from_numpy(array: np.ndarray) -> "Tensor":
     The array has to be left unchanged while the tensor, or a call that reads it, waits to be
     computed (`gh.eval`); GH_VERIFY=1 checks it. `clone` gives a tensor with its own memory.
 
-    Raises: DTypeError for other types than NumPy arrays, OptionError for an array that needs a
-        copy, such as one of another byte order.
+    Raises: DTypeError for an object that is not a NumPy array, OptionError for an array that needs
+        a copy, such as one of another byte order.
     Source: PyTorch.
     Example:
         >>> from_numpy(np.array([1.0])).dtype

@@ -56,8 +56,7 @@ def segment_reduce(
     """The segments along an axis, each reduced to one slice: by "sum", "mean", "max", "min" or
     "prod". `lengths` says how long they are, or `offsets` where they begin and the last one ends.
     `initial` counts as one more element, but not in the number that a mean divides by; an empty
-    segment gives it, or the neutral element (NaN for "mean"). Unless `unsafe`, the lengths are
-    read.
+    segment gives it, or the neutral value (NaN for "mean"). Unless `unsafe`, the lengths are read.
 
     Shapes: data (*b, n, ...), lengths (*b, s) or offsets (*b, s + 1), axis being len(b)
         -> (*b, s, ...).

@@ -132,8 +132,7 @@ def istft(
     """The signal whose stft is nearest to x: frames transformed back, multiplied by the window,
     added, and divided by the sum of the squared windows. Samples that no window reaches are NaN.
 
-    Shapes: x (..., frequencies, frames) -> (..., length), by default the length that the frames
-        cover.
+    Shapes: x (..., frequencies, frames) -> (..., length), by default all that the frames cover.
     Dtypes: complex -> real; complex with return_complex.
     Raises: ShapeError for another number of frequencies, OptionError for return_complex of one
         side, DTypeError unless complex.

@@ -18,8 +18,8 @@ NAMES = ("q_proj", "k_proj", "v_proj", "out_proj")
 
 
 def shift_right(labels: Any, start: int, pad: int) -> Tensor:
-    """Tokens for the decoder from those that it has to give: each follows those before it, `start`
-    stands first, and negative labels (not counted in losses) become `pad`.
+    """Tokens for the decoder from its labels, shifted by one: `start` comes first, and negative
+    labels (not counted in losses) become `pad`.
 
     Shapes: (N, L) -> the same.
     Example:

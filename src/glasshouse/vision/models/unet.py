@@ -17,9 +17,8 @@ def double_conv(channels: int, out: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Convolutions at sizes halved `depth` times, then doubled back: the features on the way up are
-    concatenated with those of the way down. Unlike the paper's, convolutions keep the size, and
-    have norms.
+    """Convolutions at sizes halved `depth` times, then back; the way up concatenates the features
+    of the way down. Unlike the paper's, convolutions keep the size, and have norms.
 
     Shapes: images (N, channels, H, W) -> scores (N, num_classes, H, W).
     Source: Ronneberger et al. 2015, arXiv:1505.04597, fig. 1.
