@@ -1,7 +1,7 @@
 """Planner of recomputation: which parts to compute again so that a training step fits a budget.
 
 There are two means. *Elementwise*: activations, normalised values and the like that backward can
-recompute from values it keeps anyway are dropped (`graph/recompute/recompute.py`), at almost no cost.
+recompute from values it keeps anyway are dropped (`graph.recompute`), at almost no cost.
 *Whole*: a block is checkpointed, keeps its arguments only, and runs a second time. The planner
 estimates from three analyses each block's savings and costs either way, chooses by a dynamic
 program, and analyses the step with its choices: the budget is met, or an error names the smallest
