@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 # A shell that starts a command in the background has it ignore the keyboard's interrupt, and so
@@ -101,6 +102,22 @@ def nothing_waits():
     record = sys.modules.get("glasshouse.graph.record")
     if record is not None:
         record.recorder.forget()
+
+
+@functools.cache
+def generators_of(module):
+    """The NumPy generators among a module's global names."""
+    return [x for x in vars(module).values() if isinstance(x, np.random.Generator)]
+
+
+@pytest.fixture(autouse=True)
+def own_draws(request):
+    """Seed the generators of a test's module by the test's name: its data are the same whatever
+    tests ran before it, in whichever process."""
+    if generators := generators_of(request.module):
+        seed = int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:8], "little")
+        for generator in generators:
+            generator.bit_generator.state = type(generator.bit_generator)(seed).state
 
 
 @functools.cache
