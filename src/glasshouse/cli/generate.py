@@ -137,7 +137,7 @@ def generate_command(
     path: Path, prompt: str | None, chat: bool, max_tokens: int, stop: Sequence[str],
     regex: str | None, machine: str | None, **options: Any,
 ) -> None:  # fmt: skip
-    """Continue a prompt, and report the cost of a token on standard error."""
+    """Continue a prompt, and report the cost of a token."""
     model, tokenizer = load_writer(path)
     prompt = sys.stdin.read() if prompt is None else prompt
     tokens, ends = prompt_tokens(tokenizer, prompt, chat), end_tokens(model, tokenizer)
