@@ -51,7 +51,7 @@ class Held:
     """A data set whose items are there."""
 
     def __init__(self):
-        self.images = arrays(6, 512, 512)
+        self.images = arrays(6, 8, 512)
 
     def __len__(self):
         return len(self.images)
@@ -240,7 +240,7 @@ def captured_training():
 
 @sound()
 def captured_training_with_moments():
-    return trained(2048, (256, 256, 256, 16), lambda own: gh.optim.AdamW(own, lr=0.01))
+    return trained(8192, (256, 256, 256, 16), lambda own: gh.optim.AdamW(own, lr=0.01))
 
 
 @sound()
@@ -273,14 +273,14 @@ def captured_attention():
 
 @sound(loader=True, warmup=0)
 def data_that_is_there():
-    w = gh.asarray(arrays(512, 512) / 512)
+    w, large = gh.asarray(arrays(512, 512) / 512), gh.asarray(arrays(512, 512))
 
     @gh.optimize
     def step(x):
-        x = x[0]
-        for _ in range(8):
-            x = gh.tanh(x @ w)
-        return x.sum()
+        y = large + x[0].sum()
+        for _ in range(16):
+            y = gh.tanh(y @ w)
+        return y.sum()
 
     return gh.data.DataLoader(Held(), batch_size=1), lambda x: step(x).item()
 
@@ -296,7 +296,7 @@ def a_few_large_calls():
 def products_of_torch():
     import torch
 
-    w, x = torch_of(768, 768) / 768, torch_of(768, 768)
+    w, x = torch_of(1536, 1536) / 1536, torch_of(1536, 1536)
 
     def step(i):
         with torch.no_grad():
@@ -309,7 +309,7 @@ def products_of_torch():
 def convolutions_of_torch():
     import torch
 
-    conv, x = torch.nn.Conv2d(32, 64, 3, padding=1), torch_of(16, 32, 64, 64)
+    conv, x = torch.nn.Conv2d(64, 64, 7, padding=3), torch_of(4, 64, 64, 64)
 
     def step(i):
         with torch.no_grad():
