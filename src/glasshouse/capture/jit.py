@@ -20,7 +20,6 @@ from glasshouse.compile.planning.plan import rewritten
 from glasshouse.compile.programs.binding import arrays_of, payloads_of
 from glasshouse.compile.programs.executable import IndexErrorInside, Program
 from glasshouse.compile.programs.program import compiled_graph, warn_once
-from glasshouse.compile.programs.run_memory import RunMemory
 from glasshouse.dispatch import SCALARS, Value, as_value, box, state, timers
 from glasshouse.dispatch import backend as backends
 from glasshouse.graph.graph import Graph, graph_of_body
@@ -85,8 +84,7 @@ class JitProgram:
         self.function = function
         graph = graph_of_body(function.body, function.body.outputs)
         self.specs: list[Any] = [node.spec for node in graph.outputs]
-        self.program: Program = compiled_graph(rewritten(graph))
-        self.program.memory = RunMemory(self.program, SMALL)
+        self.program: Program = compiled_graph(rewritten(graph), SMALL)
 
     def run(self, operands: list[Value], backend: Any) -> Any:
         """The results for these operands."""

@@ -5,6 +5,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.capture import jit as jit_module
+from glasshouse.compile.planning.plan import rewritten
+from glasshouse.compile.programs.program import compiled_graph
+from glasshouse.compile.programs.run_memory import OWN_ARENA_BYTES
+from glasshouse.graph.graph import graph_of_body
 
 
 def loss(w, x):
@@ -130,3 +134,14 @@ def test_make_graph_shows_the_primitives():
     graph = gh.make_graph(lambda x: gh.while_loop(lambda c: c < 1, lambda c: c + x, x))
     assert "scan" in str(graph(gh.tensor(0.5)))
     assert "tanh" in str(gh.make_graph(gh.grad(gh.tanh))(gh.tensor(0.5)))
+
+
+def test_the_memory_that_stays_with_a_program_counts():
+    fn = gh.jit(lambda x: gh.softmax(x @ x, -1).sum(0) @ x)
+    fn(gh.ones((64, 64)))
+    (result,) = fn.programs.values()
+    program, body = result.program, result.function.body
+    assert OWN_ARENA_BYTES < program.arena_bytes <= jit_module.SMALL
+    assert program.memory.own.nbytes == program.memory.nbytes == program.arena_bytes
+    other = compiled_graph(rewritten(graph_of_body(body, body.outputs)))
+    assert program.nbytes == other.nbytes + program.arena_bytes

@@ -18,7 +18,7 @@ from glasshouse.compile.building.toolchain import NATIVE, CompileError
 from glasshouse.compile.kernels.kernel_cache import CommonSizes, is_general, sizes_of
 from glasshouse.compile.lowering.source_map import StepInfo, label_of
 from glasshouse.compile.lowering.target import Target, current_target
-from glasshouse.compile.planning.plan import ProgramPlan
+from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.between_ranks import CollectiveSteps
 from glasshouse.compile.programs.code import ProgramCode, StepCode
@@ -128,7 +128,11 @@ class Program:
     key = structure = ""  # the key of its stored code; the recording's structure
 
     def __init__(
-        self, code: ProgramCode, common: CommonSizes | None = None, target: Target | None = None
+        self,
+        code: ProgramCode,
+        common: CommonSizes | None = None,
+        target: Target | None = None,
+        small_bytes: int = SMALL_BYTES,
     ) -> None:
         self.target: Target = target or current_target()
         self.count: int = len(code.steps)
@@ -161,7 +165,7 @@ class Program:
         self.general: dict[int, CKernel] = {}  # of steps that run for sizes of others too
         self.general_ns: int = 0  # for how long runs take them, before they are made for its sizes
         self.steps: Any = self.make_steps(code.steps, common or CommonSizes())
-        self.memory: RunMemory = RunMemory(self)
+        self.memory: RunMemory = RunMemory(self, small_bytes)
         self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
         self.nbytes: int = bytes_of(code) + self.memory.nbytes

@@ -25,6 +25,7 @@ from glasshouse.compile.lowering.missing_kernels import ALWAYS_WRITTEN
 from glasshouse.compile.lowering.source_map import ReferenceSteps
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.planning.plan import (
+    SMALL_BYTES,
     ProgramPlan,
     describe_c,
     describe_steps,
@@ -169,8 +170,8 @@ def compiled(recording: Recording) -> Program:
     return program
 
 
-def compiled_graph(graph: Graph) -> Program:
-    """The Program of a graph after all passes.
+def compiled_graph(graph: Graph, small_bytes: int = SMALL_BYTES) -> Program:
+    """The Program of a graph after all passes. Its runs ask no manager for less than `small_bytes`.
 
     Raises: CompileError
     """
@@ -178,11 +179,11 @@ def compiled_graph(graph: Graph) -> Program:
     common = common_sizes(structure)
     with let_through(), no_collection():
         try:
-            return Program(assemble(ProgramPlan(graph)), common)
+            return Program(assemble(ProgramPlan(graph)), common, small_bytes=small_bytes)
         except CompileError as error:
             if not find_faults(graph):
                 raise explained(error, graph) from error
-            return Program(assemble(ProgramPlan(graph)), common)
+            return Program(assemble(ProgramPlan(graph)), common, small_bytes=small_bytes)
 
 
 def lacks_program(entry: ProgramEntry) -> bool:

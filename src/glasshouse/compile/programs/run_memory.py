@@ -56,7 +56,7 @@ class RunMemory:
     small arena stays here. A run without steps of the host whose outputs all have fewer than
     `small_bytes` asks a manager for none."""
 
-    def __init__(self, program: Any, small_bytes: int = SMALL_BYTES) -> None:
+    def __init__(self, program: Any, small_bytes: int) -> None:
         self.arena_bytes = arena_bytes = program.arena_bytes
         self.specs = specs = program.output_specs
         self.arena: Any = None
