@@ -1,5 +1,7 @@
 """Loops whose tensors grow by one in each step compile a few times, and find what eager finds."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -124,14 +126,54 @@ def test_always_means_at_once(counted):
     assert len(counted) == 6
 
 
-def test_a_training_step_is_compiled_at_once(counted):
+def training_step():
+    """A step of a deep network on n rows: more than 100 calls."""
     layers = [gh.nn.Linear(4, 4) for _ in range(12)]
     model = gh.nn.Sequential(*(x for layer in layers for x in (layer, gh.nn.Tanh())))
-    for n in (2, 3, 4):
+
+    def step(n):
         loss = model(gh.ones((n, 4))).sum()
         loss.backward()
         gh.eval(loss, *(x.grad for x in model.parameters()))
+
+    return step
+
+
+def test_a_training_step_is_compiled_at_once(counted):
+    step = training_step()
+    for n in (2, 3, 4):
+        step(n)
     assert len(counted) >= 3
+
+
+def test_training_steps_of_many_sizes_compile_a_few_times(counted):
+    step = training_step()
+    for n in range(2, 40):
+        step(n)
+    first = len(counted)
+    assert first <= 5  # the first with the model's weights
+    for _ in range(3):  # met four times, with the one above
+        assert len(counted) == first
+        step(39)
+    assert len(counted) == first + 1
+
+
+def test_training_steps_with_much_work_do_not_wait(counted, monkeypatch):
+    monkeypatch.setattr(program, "COMPILE_S", 1e-4)
+    step = training_step()
+    for n in range(2, 8):
+        step(n)
+    assert len(counted) >= 6
+
+
+def test_ranks_that_train_have_the_same_order_of_collectives_whatever_their_sizes(counted):
+    step = training_step()
+    for n in range(2, 8):
+        step(n)
+    entry, nodes = program.ProgramEntry(), counted[-1].nodes
+    assert not program.is_due(entry, SimpleNamespace(nodes=nodes))
+    collective = SimpleNamespace(origin=nodes[-1].origin, call=SimpleNamespace(is_collective=True))
+    assert program.is_due(entry, SimpleNamespace(nodes=[*nodes, collective]))
 
 
 @pytest.mark.parametrize("rounds", [1, 4, 9])

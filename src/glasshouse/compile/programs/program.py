@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
-# A large recording waits to be met again where as many of the same kinds of calls ran only once, as
-# in a loop whose tensors grow, if its references take less than this.
-RAN_ONCE, WAIT_S, FLOP_S, MATMUL_S = 1, 1.0, 1e-9, 3e-11
+# A large recording waits to be met again where so many of the same kinds of calls, with a backward
+# pass or without, ran only once, as in a loop whose tensors grow, if its references take less.
+RAN_ONCE, WAIT_S, FLOP_S, MATMUL_S = {True: 4, False: 1}, 1.0, 1e-9, 3e-11
 HUGE_NODES, COMPILE_NODE_S = 1000, 2e-3  # nodes, and seconds to compile one
 MOST_KINDS = 512  # sets of kinds of calls that are counted
 NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
@@ -97,7 +97,8 @@ class ProgramEntry:
 programs: dict[tuple[Any, ...], ProgramEntry] = {}
 uses: "count[int]" = count()  # numbers the runs
 structures: dict[int | str, CommonSizes] = {}
-large: dict[frozenset[str], NewSizes] = {}  # large recordings by their kinds of calls
+# Large recordings: whether they have a backward pass, and their kinds of calls.
+large: dict[tuple[bool, frozenset[str]], NewSizes] = {}
 stored: WeakValueDictionary[tuple[Any, ...], Program] = (
     WeakValueDictionary()
 )  # by the key of their code
@@ -339,24 +340,25 @@ def is_worth_compiling(entry: ProgramEntry, recording: Recording) -> bool:
 
 
 def is_due(entry: ProgramEntry, recording: Recording) -> bool:
-    """Whether a recording that is worth compiling is compiled in this run. Where there is no
-    backward pass, a large one waits to be met again if the Program of another with the same kinds
-    of calls ran only once; a huge one (a loop that reads nothing) until its references have taken
-    as long as compiling."""
-    if len(recording.nodes) < store.LARGE_NODES or flags.compile != "auto" or flags.deterministic:
+    """Whether a recording that is worth compiling is compiled in this run. A large one waits to be
+    met again if Programs of others with the same kinds of calls ran only once, until its references
+    have taken long: with a backward pass, as long as a small one's. A huge one without (a loop that
+    reads nothing) waits until they took as long as compiling. Training on many ranks does not."""
+    nodes = recording.nodes
+    if len(nodes) < store.LARGE_NODES or flags.compile != "auto" or flags.deterministic:
         return True
-    if any(node.origin.phase == "backward" for node in recording.nodes):
-        return True
-    spent_s = sum(work_s(node.call) for node in recording.nodes)
-    if len(recording.nodes) >= HUGE_NODES:
-        entry.spent_s += spent_s
-        return entry.spent_s > COMPILE_NODE_S * len(recording.nodes)
-    if spent_s > WAIT_S:
-        return True
-    kinds = frozenset(node.op for node in recording.nodes)
+    trains = any(node.origin.phase == "backward" for node in nodes)
+    if trains and any(node.call.is_collective for node in nodes):
+        return True  # other ranks may have other sizes, and the same order of collectives
+    is_loop = len(nodes) >= HUGE_NODES and not trains
+    limit_s = COMPILE_S if trains else COMPILE_NODE_S * len(nodes) if is_loop else WAIT_S
+    entry.spent_s += sum(work_s(node.call) for node in nodes)
+    if is_loop or entry.spent_s > limit_s:
+        return entry.spent_s > limit_s
+    kinds = trains, frozenset(node.op for node in nodes)
     if kinds not in large and len(large) >= MOST_KINDS:
         large.clear()
-    counts = large.setdefault(kinds, NewSizes(RAN_ONCE))
+    counts = large.setdefault(kinds, NewSizes(RAN_ONCE[trains]))
     if not counts.is_due(entry):
         return False
     entry.unused = counts
