@@ -14,7 +14,8 @@ from glasshouse.dispatch.watch import Watcher
 
 GRAPH_CODE = "<eval_with_key>"  # how names of files begin in which torch.fx writes graphs
 folders: set[str] = set()  # of libraries that are watched: no frame there is a user's
-programs: dict[str, Callable[[], None]] = {}  # small ones, by library; "" is ours
+# Small programs by library, which call their argument before each of their calls; "" is ours.
+programs: dict[str, Callable[[Callable[[], None]], None]] = {}
 
 
 def library_of(call: Call) -> str:

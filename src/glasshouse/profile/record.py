@@ -156,7 +156,7 @@ class RecordingColumns(Protocol):
     holders: Holders
     inner_operators: np.ndarray
     inner_names: list[Any]
-    call_costs: dict[str, float]
+    call_costs: dict[str, list[list[float]]]
     fallbacks: FallbackCounter
     script: str
     memory_limit: Any
@@ -237,7 +237,7 @@ class EventRecorder(Watcher):
         self.library_bytes = self.existing_bytes = self.highest_bytes = 0
         self.holders: Holders = Holders()
         self.op: Callable[..., None] = ignore_call
-        self.call_costs: dict[str, float] = {}
+        self.call_costs: dict[str, list[list[float]]] = {}  # see recording_cost.py
         self.functions: FunctionWatch = FunctionWatch(room, self.threads)
         self.inner_operators: np.ndarray = np.zeros(0, TIMED_CALL)
         self.inner_names: list[Any] = []
@@ -461,6 +461,7 @@ def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
     ] = {}  # packed numbers of a call, by all that determines them
 
     def op(call, result, begin_ns):
+        end_ns = perf_counter_ns()  # of the call: all below is the recorder's own
         i = following()
         if i >= room:
             return
@@ -481,7 +482,7 @@ def writer_of_calls(recorder: EventRecorder) -> Callable[..., Any]:
             field = fields[key] = what, rest | recorder.threads[now["thread"]] << 32
         what, rest = field
         stack = stacks[stack_of(1)] if stack_of is not None else 0
-        PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
+        PACK_CALL(buffer, i * SIZE, begin_ns, end_ns, what, seq, rest | kind | stack)
 
     return op
 

@@ -22,8 +22,9 @@ from glasshouse.ops.process import process
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 from glasshouse.profile.holders import Holders
-from glasshouse.profile.libraries import GRAPH_CODE, folders, library_of
+from glasshouse.profile.libraries import GRAPH_CODE, folders
 from glasshouse.profile.record import RecordedRun
+from glasshouse.profile.recording_cost import Points, costs_of_events
 from glasshouse.profile.runs import (
     NO_CALLS,
     CallsAtOnce,
@@ -87,7 +88,7 @@ class Trace:
     fallbacks: "FallbackCounter"
     backend: str
     memory_limit: Any
-    call_costs: dict[str, float]
+    call_costs: dict[str, Points]
     script: str
     threads_of_kernels: int
 
@@ -118,7 +119,7 @@ class Trace:
         self.inner_operators, self.inner_names = recorder.inner_operators, recorder.inner_names
         self.captures, self.fallbacks = capture_data(), recorder.fallbacks
         self.backend, self.memory_limit = recorder.backend.name, recorder.memory_limit
-        self.call_costs = recorder.call_costs  # of recording itself: ns a call, by library
+        self.call_costs = recorder.call_costs  # of recording itself, by library
         self.script, self.threads_of_kernels = recorder.script, recorder.threads_of_kernels
         self.rank = rank
         self.pid: int = os.getpid()
@@ -162,13 +163,7 @@ class Trace:
     @cached_property
     def cost_ns(self) -> np.ndarray:
         """Cost of recording each event: that of a call; 0 for others."""
-        cost = np.zeros(len(self.events))
-        if self.call_costs:
-            whats, inverse = np.unique(self.events["what"][self.is_op], return_inverse=True)
-            libraries_of = [library_of(recorded.calls[what]) for what in whats.tolist()]
-            costs = np.array([self.call_costs.get(name, 0.0) for name in libraries_of])
-            cost[self.is_op] = costs[inverse]
-        return cost
+        return costs_of_events(self.events, self.call_costs)
 
     @cached_property
     def is_op(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from glasshouse.profile.at_once import with_kernels
 from glasshouse.profile.record import ANNOTATION
 from glasshouse.profile.spans import Spans, covered, union
 from glasshouse.profile.steps.steady import LoopSteps, excerpt
-from glasshouse.profile.text import Tabular, milliseconds, percent, table
+from glasshouse.profile.text import Tabular, milliseconds, percent, si_text, table
 from glasshouse.profile.trace import Trace
 
 # PyTorch's loaders' name for the region in which the loop waits for them.
@@ -133,10 +133,10 @@ class Breakdown(Tabular):
         """How long each part took in each of some spans, which lie in order and apart."""
         ns_of = shares_of_spans({name: self.spans[name] for name in PARTS}, *spans)
         rest = spans.ends - spans.begins - sum(ns_of.values())
-        events = self.trace.events
+        events = self.plain.events
         at, is_own = spans.find(events["begin"]), events["thread"] == 0
         is_own &= at >= 0
-        costs = np.bincount(at[is_own], self.trace.cost_ns[is_own], len(spans.begins))
+        costs = np.bincount(at[is_own], self.plain.cost_ns[is_own], len(spans.begins))
         recording_ns = np.minimum(np.rint(costs).astype(np.int64), rest)  # spent on recording calls
         ns_of["profiler"] = ns_of["profiler"] + recording_ns
         return ns_of | {PYTHON: rest - recording_ns}
@@ -180,11 +180,12 @@ class Breakdown(Tabular):
         return f"median of {count} {kind} of {len(steps)}, {between}"
 
     def about_cost(self) -> str:
-        """The least cost of recording a call, for each library, as text."""
-        costs = [
-            f"{milliseconds(ns)} a call{f' of {library}' if library else ''}"
-            for library, ns in self.plain.call_costs.items()
-        ]
+        """The cost of recording a call of each library, after small and after large kernels."""
+        costs = []
+        for library, points in self.plain.call_costs.items():
+            (_, least), (size, most) = points[0], points[-1]
+            cold = f" (after {si_text(size, 'B')} are moved {milliseconds(most)})" * (most > least)
+            costs.append(f"{milliseconds(least)} a call{f' of {library}' * bool(library)}{cold}")
         return f"recording costs {', '.join(costs)}; advice is without that" if costs else ""
 
 

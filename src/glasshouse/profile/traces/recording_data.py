@@ -333,6 +333,9 @@ class StoredRecording(FileRecording):
     def __init__(self, data: dict[Any, Any]) -> None:
         super().__init__()
         vars(self).update({name: data[name] for name in PLAIN if name in data})
+        for library, points in self.call_costs.items():
+            if not isinstance(points, list):  # of an earlier version: the same for all calls
+                self.call_costs[library] = [[0.0, points]]
         self.data = data
         calls = [call_of(call) for call in data["calls"]]
         recorded.calls.update({call.number: call for call in calls})

@@ -60,12 +60,16 @@ NOTHING: dict[Any, Any] = {}
 DEVICE, META = torch.ops.prim.device.default, torch.device("meta")
 
 
-def small_program() -> None:
-    """A forward and a backward pass, whose operators compute next to nothing."""
+def small_program(between: Callable[[], None]) -> None:
+    """A forward and a backward pass, whose operators compute next to nothing, with a function to
+    call between them."""
     x = torch.ones(4, 4, dtype=torch.float32, device="cpu", requires_grad=True)
     y = x
-    for _ in range(8):
-        y = torch.tanh(y @ x)
+    for _ in range(4):
+        for operator in (torch.tanh, x.matmul):
+            between()
+            y = operator(y)
+            y.register_hook(lambda _: between())
     y.sum().backward()
 
 
