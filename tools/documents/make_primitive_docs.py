@@ -30,9 +30,9 @@ before the semicolon and static attributes after it. Dtype groups: numeric = all
 integers and floats, inexact = floats and complex, linalg = the inexact of 32 bits and more per
 part, ordered = all but complex, bitwise = booleans and integers. FLOPs are those of one sample, a
 multiply-add being 2. "Computed by" says what computes a call in Programs on the default backend, of
-real numbers and where that has a way for its dtype; the rest, and all complex numbers, the host
-computes by the card's reference. A kernel text is the C of one element; its cost is in cycles for a
-vector of results, an addition being 1 ([Add a primitive](../how_to/write_a_primitive.md)).
+real numbers and where that has a way for its dtype; the rest the host computes by the card's
+reference. A kernel text is the C of one element; its cost is in cycles for a vector of results, an
+addition being 1 ([Add a primitive](../how_to/write_a_primitive.md)).
 """
 
 

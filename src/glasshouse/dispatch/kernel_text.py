@@ -21,6 +21,8 @@ class KernelText:
     Braces of C itself are doubled. One text serves all dtypes; a dict has texts by dtype or kind of
     the last operand, and a function of (operands' dtypes, result's dtype) gives the text or None.
     For dtypes without text, the card is a step of the host.
+    `of_complex` is the text where an operand or the result is complex, `float _Complex` or
+    `double _Complex` in C, with the suffixes c64 and c128; without it those are the host's.
 
     cost      about how many cycles a vector of results takes, an addition being 1: whether a value
               is stored or computed again depends on it
@@ -33,6 +35,7 @@ class KernelText:
     cost: int = 4
     exact: bool = False
     helpers: str = ""
+    of_complex: str | Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.text, Mapping):
@@ -41,12 +44,15 @@ class KernelText:
 
     def template(self, operands: tuple[DType, ...], result: DType) -> str | None:
         """The text for operands of these dtypes, to be filled in; None if there is none."""
-        if callable(self.text):
-            return self.text(operands, result)
-        if isinstance(self.text, str):
-            return self.text
+        text = self.text
+        if any(dtype.is_complex for dtype in (*operands, result)):
+            text = self.of_complex
+        if callable(text):
+            return text(operands, result)
+        if not isinstance(text, Mapping):
+            return text
         last = operands[-1]
-        return self.text.get(last.name, self.text.get(last.kind))
+        return text.get(last.name, text.get(last.kind))
 
     def lines(self) -> list[str]:
         """Lines to show: the text, by dtype where it differs, the cost, the helpers."""
@@ -58,6 +64,8 @@ class KernelText:
             lines = [f"{each}  ({', '.join(keys)})" for each, keys in kinds.items()]
         else:
             lines = [text] if isinstance(text, str) else ["by its operands' and result's dtypes"]
+        if isinstance(self.of_complex, str):
+            lines.append(f"{self.of_complex}  (complex)")
         rounding = ", exact in 16-bit floats" if self.exact else ""
         lines.append(f"cost {self.cost}{rounding}")
         return lines + self.helpers.strip().splitlines()
@@ -68,15 +76,19 @@ class KernelText:
         return kernel if kernel is None or isinstance(kernel, cls) else cls(kernel)
 
 
-def operator_text(sign: str, of_booleans: str = "") -> KernelText:
+def operator_text(sign: str, of_booleans: str = "", of_complex: str | None = None) -> KernelText:
     """The text of one of C's operators, and the one that booleans have in its place; integers
     narrower than int are brought back to their type."""
     plain, logic = (f"{{x}} {s} {{y}}" for s in (sign, of_booleans or sign))
     whole = f"({{type}})({plain})"
-    return KernelText({"bool": logic, "float": plain, "int": whole, "uint": whole}, cost=1)
+    texts = {"bool": logic, "float": plain, "int": whole, "uint": whole}
+    return KernelText(texts, cost=1, of_complex=of_complex)
 
 
-def function_text(name: str, cost: int = 1, exact: bool = False, operands: int = 1) -> KernelText:
+def function_text(
+    name: str, cost: int = 1, exact: bool = False, operands: int = 1, of_complex: str | None = None
+) -> KernelText:
     """The text of a call of `gh_<name>_<suffix>` of native/gh_math.h."""
     arguments = ", ".join(f"{{{x}}}" for x in OPERANDS[:operands])
-    return KernelText(f"gh_{name}_{{suffix}}({arguments})", cost, exact)
+    text = f"gh_{name}_{{suffix}}({arguments})"
+    return KernelText(text, cost, exact, of_complex=of_complex)

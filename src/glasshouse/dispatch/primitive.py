@@ -198,7 +198,9 @@ class Primitive:
 
 primitives: dict[str, Primitive] = {}
 # Names in graphs and expressions for calls without a card.
-RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random", "program"))
+RESERVED = frozenset(
+    ("input", "pick", "load", "scalar", "reduced", "random", "program", "part", "complex")
+)
 
 
 def moved_bytes(specs: tuple[Spec, ...], out: Spec) -> int:

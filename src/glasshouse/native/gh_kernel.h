@@ -2,8 +2,9 @@
 #ifndef GH_KERNEL_H
 #define GH_KERNEL_H
 
-/* gcc would join the blocks of a row in a way that its vector loops then load piece by piece. */
-#pragma GCC optimize("no-loop-unroll-and-jam")
+/* gcc would join the blocks of a row in a way that its vector loops then load piece by piece; and of a value that
+ * several choices by one condition share it would make branches, with which a loop stays scalar. */
+#pragma GCC optimize("no-loop-unroll-and-jam", "no-tree-pre")
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,6 +15,30 @@
 /* The bits of a value as another type of the same size. */
 #define gh_bitcast(from, to, x) \
   ({ from gh_from = (x); to gh_to; __builtin_memcpy(&gh_to, &gh_from, sizeof gh_to); gh_to; })
+
+/* Arithmetic of complex numbers as NumPy has it: products by parts, quotients by Smith's formula. C's own
+ * looks for infinities in NaN, which no vector loop does. */
+#define GH_COMPLEX(s, T)                                                                           \
+  GH_FN T gh_part_##s(T _Complex x, int64_t at) { return at ? __imag__ x : __real__ x; }           \
+  GH_FN T _Complex gh_where_##s(int c, T _Complex x, T _Complex y) {                               \
+    return __builtin_complex(c ? __real__ x : __real__ y, c ? __imag__ x : __imag__ y);            \
+  }                                                                                                \
+  GH_FN T _Complex gh_mul_##s(T _Complex x, T _Complex y) {                                        \
+    const T a = __real__ x, b = __imag__ x, c = __real__ y, d = __imag__ y;                        \
+    return __builtin_complex(a * c - b * d, a * d + b * c);                                        \
+  }                                                                                                \
+  GH_FN T _Complex gh_div_##s(T _Complex x, T _Complex y) {                                        \
+    const T a = __real__ x, b = __imag__ x, c = __real__ y, d = __imag__ y;                        \
+    const T size = c < 0 ? -c : c, other = d < 0 ? -d : d;                                         \
+    const int wide = size >= other, zero = (size == 0) & (other == 0);                             \
+    const T large = wide ? c : d, ratio = (wide ? d : c) / large;                                  \
+    const T scale = 1 / (large + (wide ? d : c) * ratio);                                          \
+    const T re = (wide ? a + b * ratio : a * ratio + b) * scale;                                   \
+    const T im = (wide ? b - a * ratio : b * ratio - a) * scale;                                   \
+    return __builtin_complex(zero ? a * (T)INFINITY : re, zero ? b * (T)INFINITY : im);            \
+  }
+GH_COMPLEX(c64, float)
+GH_COMPLEX(c128, double)
 
 /* For each k of the lower half of the lanes: those below h take in those above, down to one. */
 #define GH_HALVES(lanes)                                                                   \

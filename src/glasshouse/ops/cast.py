@@ -59,7 +59,7 @@ def cast_text(operands: tuple[DType, ...], result: DType) -> str:
     ],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
     traits=("elementwise", "linear"),
-    kernel=KernelText(cast_text, cost=1),
+    kernel=KernelText(cast_text, cost=1, of_complex=cast_text),
 )
 def cast(x: Any, *, dtype: DType) -> Any:
     """x converted to `dtype`; floats to integers round toward 0.

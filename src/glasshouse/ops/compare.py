@@ -11,7 +11,7 @@ from glasshouse.dispatch.primitive import Primitive
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
-def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) -> Any:
+def comparison(name: Any, doc: Any, *, kernel: KernelText, dtypes: Any, **fields: Any) -> Any:
     check = infer_same(name, dtypes)
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
@@ -27,7 +27,7 @@ def comparison(name: Any, doc: Any, *, kernel: Any, dtypes: Any, **fields: Any) 
         error_samples=errors,
         dtypes=dtypes,
         traits=("elementwise",),
-        kernel=KernelText(kernel, cost=1),
+        kernel=kernel,
         source="IEEE 754-2019, 5.11",
         **fields,
     )
@@ -37,7 +37,7 @@ equal: Any = comparison(
     "equal",
     "True where x equals y; NaN equals nothing.",
     ref=np.equal,
-    kernel="{x} == {y}",
+    kernel=KernelText("{x} == {y}", cost=1, of_complex="{x} == {y}"),
     dtypes="all",
     why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
 )
@@ -45,7 +45,7 @@ less: Any = comparison(
     "less",
     "True where x is below y; false for NaN.",
     ref=np.less,
-    kernel="{x} < {y}",
+    kernel=KernelText("{x} < {y}", cost=1),
     dtypes="ordered",
     why="the order every other comparison is made of",
 )
@@ -84,7 +84,9 @@ def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
         refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
     ],
     traits=("elementwise",),
-    kernel=KernelText("{x} ? {y} : {z}", cost=1, exact=True),
+    kernel=KernelText(
+        "{x} ? {y} : {z}", cost=1, exact=True, of_complex="gh_where_{suffix}({x}, {y}, {z})"
+    ),
 )
 def where(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x where the condition is true, else y.

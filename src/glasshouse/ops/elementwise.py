@@ -214,7 +214,7 @@ neg: Primitive = elementwise(
     ref=np.negative,
     vjp=(lambda g, _y, _x: -g,),
     jvp=LINEAR,
-    kernel=KernelText("({type})(-{x})", cost=1, exact=True),
+    kernel=KernelText("({type})(-{x})", cost=1, exact=True, of_complex="-{x}"),
     why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
     traits=("linear",),
     complex_flops=2,
@@ -257,7 +257,7 @@ exp: Primitive = polynomial(
     "e to the power x.",
     ref=np.exp,
     derivatives=(lambda y, _x: y,),
-    kernel=function_text("exp", cost=10),
+    kernel=function_text("exp", cost=10, of_complex="__builtin_cexp{f}({x})"),
     why="needs its own range reduction and polynomial",
 )
 expm1: Primitive = polynomial(
@@ -276,7 +276,7 @@ log: Primitive = polynomial(
     ranges=((0.3, 3),),
     vjp=(lambda g, _y, x: g / conj(x),),
     jvp=(lambda t, y, x: t / x,),
-    kernel=function_text("log", cost=12),
+    kernel=function_text("log", cost=12, of_complex="__builtin_clog{f}({x})"),
     why="needs its own range reduction and polynomial",
 )
 log1p: Primitive = polynomial(
@@ -297,7 +297,7 @@ sqrt: Primitive = elementwise(
     dtypes="inexact",
     vjp=(lambda g, y, _x: g / conj(y + y),),
     jvp=(lambda t, y, x: t / (y + y),),
-    kernel=function_text("sqrt", cost=4),
+    kernel=function_text("sqrt", cost=4, of_complex="__builtin_csqrt{f}({x})"),
     why="correctly rounded by the hardware, which x ** 0.5 is not",
     source="IEEE 754-2019, 5.4.1",
 )
@@ -306,7 +306,7 @@ sin: Primitive = polynomial(
     "The sine of x, in radians.",
     ref=np.sin,
     derivatives=(lambda _y, x: cos(x),),
-    kernel=function_text("sin", cost=16),
+    kernel=function_text("sin", cost=16, of_complex="__builtin_csin{f}({x})"),
     why="needs its own range reduction and polynomial",
 )
 cos: Primitive = polynomial(
@@ -314,7 +314,7 @@ cos: Primitive = polynomial(
     "The cosine of x, in radians.",
     ref=np.cos,
     derivatives=(lambda _y, x: -sin(x),),
-    kernel=function_text("cos", cost=16),
+    kernel=function_text("cos", cost=16, of_complex="__builtin_ccos{f}({x})"),
     why="sin(x + pi/2) loses digits for large x",
 )
 tanh: Primitive = polynomial(
@@ -345,7 +345,7 @@ add: Primitive = elementwise(
     dtypes="all",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
     jvp=(lambda t, *_: t, lambda t, *_: t),
-    kernel=operator_text("+", of_booleans="|"),
+    kernel=operator_text("+", of_booleans="|", of_complex="{x} + {y}"),
     why="the sum everything else is made of",
     traits=("commutative", "associative"),
     complex_flops=2,
@@ -356,7 +356,7 @@ sub: Primitive = elementwise(
     ref=np.subtract,
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
     jvp=(lambda t, *_: t, lambda t, *_: -t),
-    kernel=operator_text("-"),
+    kernel=operator_text("-", of_complex="{x} - {y}"),
     why="x + (-y) takes two passes over memory on an eager backend",
     complex_flops=2,
 )
@@ -367,7 +367,7 @@ mul: Primitive = elementwise(
     dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
     complex_flops=6,  # products 4, sums 2
-    kernel=operator_text("*", of_booleans="&"),
+    kernel=operator_text("*", of_booleans="&", of_complex="gh_mul_{suffix}({x}, {y})"),
     why="the product everything else is made of",
     traits=("commutative", "associative"),
 )
@@ -382,7 +382,8 @@ div: Primitive = elementwise(
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     complex_flops=11,  # a product with the conjugate, |y|², two quotients
     kernel=KernelText(
-        {"float": "{x} / {y}"} | dict.fromkeys(("int", "uint"), "gh_div_{suffix}({x}, {y})")
+        {"float": "{x} / {y}"} | dict.fromkeys(("int", "uint"), "gh_div_{suffix}({x}, {y})"),
+        of_complex="gh_div_{suffix}({x}, {y})",
     ),
     why="x · y**-1 rounds twice, and integers have no inverse",
 )

@@ -53,7 +53,7 @@ LACKING = {
     "svd": lambda: gh.linalg.svd(draw(11, 11))[1],
     "eigh": lambda: gh.linalg.eigh(gh.asarray(HERMITIAN))[0],
     "lu": lambda: gh.linalg.det(draw(11, 11)),
-    "mul": lambda: draw(71, dtype="complex64") * draw(71, dtype="complex64"),
+    "pow": lambda: draw(71, dtype="complex64") ** draw(71, dtype="complex64"),
     "matmul": lambda: draw(101, 103, dtype="float64") @ draw(103, 107, dtype="float64"),
 }
 

@@ -7,7 +7,7 @@ import hashlib
 import math
 from typing import Any, NamedTuple
 
-from glasshouse.base.dtype import DType, float64
+from glasshouse.base.dtype import DType, float64, real_dtype
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.dispatch.kernel_text import OPERANDS, KernelText
 from glasshouse.dispatch.primitive import Primitive, primitives
@@ -23,22 +23,24 @@ C_TYPES = {
 SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64", "bool": "u8"} | {
     f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
+SUFFIX |= {"complex64": "c64", "complex128": "c128"}
 SHORT = {"float16": "f16", "bfloat16": "bf16"}
-
-
-COPIED = {"complex64": "float _Complex", "complex128": "double _Complex"}  # not computed with
+COMPLEX_TYPES = {"complex64": "float _Complex", "complex128": "double _Complex"}
 
 
 def memory_type(dtype: DType) -> str:
     """The C type of an element as it lies in memory."""
-    return C_TYPES.get(dtype.name) or COPIED[dtype.name]
+    return C_TYPES.get(dtype.name) or COMPLEX_TYPES[dtype.name]
 
 
 def compute_type(dtype: DType) -> str:
     return "float" if dtype.name in SHORT else memory_type(dtype)
 
 
-def literal(value: float, dtype: DType) -> str:
+def literal(value: Any, dtype: DType) -> str:
+    if dtype.is_complex:
+        value, real = complex(value), real_dtype(dtype)
+        return f"__builtin_complex({literal(value.real, real)}, {literal(value.imag, real)})"
     if dtype.is_bool:
         return "1" if value else "0"
     if dtype.is_integer:
@@ -80,10 +82,10 @@ def rounded(value: str, dtype: DType) -> str:
 
 def bitcast_text(value: str, source: DType, target: DType) -> str:
     """The bits of a value, as it is stored, as a value of another dtype."""
-    c, bits = C_TYPES[target.name], stored(value, source)
+    c, bits = memory_type(target), stored(value, source)
     if {source.kind, target.kind} <= {"int", "uint"}:  # a loop with gh_bitcast stays scalar
         return loaded(f"(({c}){bits})", target)
-    return loaded(f"gh_bitcast({C_TYPES[source.name]}, {c}, {bits})", target)
+    return loaded(f"gh_bitcast({memory_type(source)}, {c}, {bits})", target)
 
 
 # -- cards ------------------------------------------------------------------------------------
@@ -125,8 +127,6 @@ def is_written(node: Node) -> bool:
 def has_text(card: Primitive, call: CardCall) -> bool:
     """Whether the card declares a text for operands and a result of these dtypes."""
     assert card.kernel is not None
-    if any(d.name not in C_TYPES for d in (*call.operands, call.result)):
-        return False
     return "elementwise" in card.traits and bool(card.kernel.template(call.operands, call.result))
 
 
@@ -142,7 +142,7 @@ def text_of_call(call: CardCall, args: list[str]) -> str:
     names = {name: literal_of(value, call.result) for name, value in call.attrs}
     names |= dict(zip(OPERANDS, args, strict=False))
     names |= {"type": compute_type(call.result), "suffix": SUFFIX[last.name]}
-    names |= {"f": "f" if compute_type(last) == "float" else ""}
+    names |= {"f": "f" if compute_type(last).startswith("float") else ""}
     try:
         text = template.format(*args, **names)
     except (KeyError, IndexError, ValueError) as error:

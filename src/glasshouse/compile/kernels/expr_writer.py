@@ -2,6 +2,7 @@
 
 from glasshouse.base.dtype import DType
 from glasshouse.compile.kernels.c_text import (
+    SUFFIX,
     CardCall,
     bitcast_text,
     compute_type,
@@ -102,6 +103,10 @@ class ExprWriter(KernelWriter):
             return f"gh_random((uint64_t)({self.index(expr.view)}), {', '.join(args)})"
         if op == "gather":
             return self.gather_text(expr)
+        if op == "part":
+            return f"gh_part_{SUFFIX[expr.args[0].dtype.name]}({args[0]}, {self.index(expr.view)})"
+        if op == "complex":
+            return f"__builtin_complex({args[0]}, {args[1]})"
         if op == "bitcast":
             return bitcast_text(args[0], expr.args[0].dtype, dtype)
         if kernel_of(op).helpers:

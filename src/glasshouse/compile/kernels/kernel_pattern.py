@@ -180,7 +180,7 @@ def add_template(pattern: KernelPattern, template: KernelTemplate) -> None:
 
 def counted(value: float, dtype: DType) -> int | None:
     """Number that a constant is, if it may count elements: those are arguments."""
-    if dtype.is_bool:
+    if dtype.is_bool or dtype.is_complex:
         return None
     number = int(value) if dtype.is_integer else float(dtype.np.type(value))
     return int(number) if LANES <= abs(number) < MAX_WHOLE and number == int(number) else None

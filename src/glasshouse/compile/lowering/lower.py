@@ -11,6 +11,7 @@ from typing import Any
 
 from glasshouse.base.shape import Shape, Spec
 from glasshouse.compile.kernels.c_text import is_written, numbers_of
+from glasshouse.compile.lowering.complex_parts import pairs_of, reread
 from glasshouse.compile.lowering.joined_order import order_for_chain
 from glasshouse.compile.lowering.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
 from glasshouse.compile.steps import view as views
@@ -38,7 +39,6 @@ MANY_TURNED = 1 << 16  # elements from which on operands in another order are re
 FEW_REPEATS, LARGE_DOMAIN = 16, 1 << 14  # … if it is read so often, repeated to so many elements
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
-FUSED_KINDS = ("bool", "int", "uint", "float")
 
 
 class Lowering:
@@ -50,7 +50,8 @@ class Lowering:
         self.exprs: Exprs = Exprs()
         self.buffers: list[PlannedBuffer] = []
         self.steps: list[FusedKernel | LoweredStep] = []
-        self.expr: dict[int, Expr] = {}  # the expressions that users of a node compute
+        # The expressions that users of a node compute; None for pairs of parts, which need none.
+        self.expr: dict[int, Any] = dict.fromkeys(pairs_of(graph))
         self.uses: Counter[Any] = Counter(x.number for node in graph.nodes for x in node.inputs)
         moved = (node for node in graph.nodes if node.op in ("reshape", "permute"))
         self.turned: dict[Any, Node] = {
@@ -153,7 +154,8 @@ class Lowering:
         elif op in REDUCTIONS:
             self.visit_reduction(node)
         elif op in ("pad", "concatenate"):
-            (self.visit_pad if op == "pad" else self.visit_concatenate)(node)
+            if node.number not in self.expr:
+                (self.visit_pad if op == "pad" else self.visit_concatenate)(node)
         else:
             expr = self.expr[node.number] = self.elementwise(node)
             if self.needs_memory(node, expr):
@@ -172,6 +174,8 @@ class Lowering:
             return self.random_bits(node)
         if op == "gather":
             return self.gather(node)
+        if op == "bitcast" and node.inputs[0].dtype.is_complex != node.dtype.is_complex:
+            return reread(self, node)
         operands = [self.expr[x.number] for x in node.inputs]
         if node.number in self.is_summed and node.spec.size >= MANY_TURNED:
             operands = self.align_operands(node, operands)
@@ -258,7 +262,7 @@ class Lowering:
         buffer = self.buffer(node.spec, reduced_order(order, axes), node)
         if innermost(order, x.shape) in axes:
             self.row_reductions.add(buffer)
-        root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
+        root = Root(views.kept(buffer.view(), x.shape, axes), expr, node.op, node)
         self.add_kernel(x.shape, [root], axes)
         self.expr[node.number] = self.exprs.load(buffer.view())
 
@@ -269,7 +273,7 @@ class Lowering:
         cut = self.expr[x.number]
         whole = self.buffer(node.spec, order_of(cut, node.shape), node).view()
         number = self.exprs.make("full", (), node.dtype, value=node.attrs["value"])
-        for part in around(whole, widths):
+        for part in views.around(whole, widths):
             self.fill(node, part, number)
         starts, stops, source = [], [], []
         for n, (low, _high, interior), total in zip(x.shape, widths, node.shape, strict=True):
@@ -442,22 +446,6 @@ def move(op: str, view: View, shape: tuple[int, ...], attrs: dict[str, Any]) -> 
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
 
 
-def around(whole: View, widths: tuple[tuple[int, ...], ...]) -> list[View]:
-    """Parts of a padded view to fill: those beside the operand where one axis alone has an edge, or
-    else all."""
-    padded = [axis for axis, width in enumerate(widths) if any(width)]
-    low, high, interior = widths[padded[0]] if len(padded) == 1 else (0, 0, 1)
-    if interior or low < 0 or high < 0:
-        return [whole]
-    (axis,), parts = padded, []
-    size = whole.shape[axis]
-    for start, stop in ((0, low), (size - high, size)):
-        shape = (*whole.shape[:axis], stop - start, *whole.shape[axis + 1 :])
-        part = View(whole.base, start * whole.strides[axis], shape, whole.strides)
-        parts += [part] * (stop > start)
-    return parts
-
-
 def shares_reads(kernel: FusedKernel, shape: tuple[int, ...], root: Root) -> bool:
     """Whether a kernel that fills parts of a buffer fills a further one for less than another
     kernel would: it reads operands of it already."""
@@ -475,7 +463,7 @@ def is_packed(view: View) -> bool:
 def is_fusable(node: Node) -> bool:
     op = node.op
     specs = [node.spec, *(x.spec for x in node.inputs)]
-    if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
+    if any(isinstance(s, tuple) for s in specs):
         return False
     if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota", "bitcast"):
         return True
@@ -491,10 +479,3 @@ def reduced_order(order: Any, axes: tuple[int, ...]) -> Any:
         return None
     others = [i for i in range(len(order)) if i not in axes]
     return tuple(others.index(i) for i in order if i not in axes)
-
-
-def kept_view(view: View, domain: tuple[int, ...], axes: tuple[int, ...]) -> View:
-    """View of a reduction's result over the domain: stride 0 along the reduced axes."""
-    strides = iter(view.strides)
-    spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))
-    return View(view.base, 0, tuple(domain), spread)

@@ -1,7 +1,7 @@
 """Calls that no kernel of a Program computes, and why: those are steps of the host."""
 
 from glasshouse.compile.kernels.c_text import call_of_node, faults, has_text
-from glasshouse.compile.lowering.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS
+from glasshouse.compile.lowering.lower import MOVEMENT, REDUCTIONS
 from glasshouse.compile.lowering.lowerer import claim_nodes, graph_of_node
 from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.steps.emitted import MissingKernel
@@ -10,7 +10,7 @@ from glasshouse.graph import composition
 from glasshouse.graph.node import Node
 from glasshouse.ops import BUILT_IN
 
-# Cards that fused kernels compute in every dtype but complex ones: most calls, checked first.
+# Cards that fused kernels compute in every real dtype: most calls, checked first.
 ALWAYS_WRITTEN = frozenset(
     name
     for name in BUILT_IN
@@ -65,8 +65,6 @@ def why_host(node: Node) -> MissingKernel:
     outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
     dtypes = dict.fromkeys(spec.dtype for spec in (*(x.spec for x in node.inputs), *outs))
     names = ", ".join(dtype.name for dtype in dtypes)
-    if any(dtype.kind not in FUSED_KINDS for dtype in dtypes):
-        return MissingKernel(f"kernels compute no {names}", "Compute with real numbers")
     for lowerer in current_target().lowerers_of(node.op):
         if missing := lowerer.explain(node, names):
             return missing

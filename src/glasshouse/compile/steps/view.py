@@ -94,3 +94,26 @@ def reshaped(view: View, shape: tuple[int, ...]) -> View | None:
         if size != n:
             even.append((size // n, step * n))
     return View(view.base, view.offset, shape, tuple(reversed(strides)))
+
+
+def around(whole: View, widths: tuple[tuple[int, ...], ...]) -> list[View]:
+    """Parts of a padded view to fill: those beside the operand where one axis alone has an edge, or
+    else all."""
+    padded = [axis for axis, width in enumerate(widths) if any(width)]
+    low, high, interior = widths[padded[0]] if len(padded) == 1 else (0, 0, 1)
+    if interior or low < 0 or high < 0:
+        return [whole]
+    (axis,), parts = padded, []
+    size = whole.shape[axis]
+    for start, stop in ((0, low), (size - high, size)):
+        shape = (*whole.shape[:axis], stop - start, *whole.shape[axis + 1 :])
+        part = View(whole.base, start * whole.strides[axis], shape, whole.strides)
+        parts += [part] * (stop > start)
+    return parts
+
+
+def kept(view: View, domain: tuple[int, ...], axes: tuple[int, ...]) -> View:
+    """View of a reduction's result over the domain: stride 0 along the reduced axes."""
+    strides = iter(view.strides)
+    spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))
+    return View(view.base, 0, tuple(domain), spread)
