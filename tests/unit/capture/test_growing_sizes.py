@@ -110,6 +110,15 @@ def test_a_loop_that_reads_nothing_is_not_compiled_at_once(counted):
     assert len(counted) <= 1
 
 
+def test_a_deep_function_with_much_work_is_compiled_at_once(counted):
+    """Such as a language model's prompt: its references take longer than compiling."""
+    x = gh.zeros((1000, 300))
+    for _ in range(program.HUGE_NODES):
+        x = gh.cumulative_sum(x, axis=0)
+    assert not x.numpy().any()
+    assert len(counted) == 1
+
+
 def test_sizes_that_come_again_are_compiled(counted):
     fn = gh.optimize(lambda x: gh.softmax(x * 2, -1).sum(0))
     for _ in range(5):
