@@ -84,7 +84,7 @@ class StreamProgram(Program):
     launches: Launches
     stream: Stream
 
-    def execute(self, arrays, outputs, scalars, ends_ns=None, watch=None):
+    def execute(self, arrays, outputs, scalars, ends_ns=None, looks=None):
         _, places = self.filled(arrays, outputs, scalars)
 
         def step(i):

@@ -49,40 +49,6 @@ void gh_addresses(void **arrays, int64_t count) {
   for (int64_t i = 0; i < count; i++) arrays[i] = ((void **)arrays[i])[2];
 }
 
-/* Where a number that is not finite is looked for: all of a mask's bits are set in its exponent. Of
-   an array with several rows, the first row and the first column are looked at. */
-typedef struct { int64_t output, rows, columns, bytes, mask; } Look;
-
-static int has_bad(const char *data, int64_t count, int64_t step, int64_t bytes, uint64_t mask) {
-  int bad = 0;
-#define LOOK(T)                                                                \
-  const T *x = (const T *)data, ones = (T)mask;                                \
-  T found = 0;                                                                 \
-  for (int64_t i = 0; i < count; i++) found |= (x[i * step] & ones) == ones;   \
-  bad = found != 0;
-  if (bytes == 1) {
-    LOOK(uint8_t)
-  } else if (bytes == 2) {
-    LOOK(uint16_t)
-  } else if (bytes == 4) {
-    LOOK(uint32_t)
-  } else {
-    LOOK(uint64_t)
-  }
-  return bad;
-}
-
-/* The first look that finds a number that is not finite; -1 where none does. */
-int64_t gh_first_bad(void **outputs, const Look *looks, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const Look *x = looks + i;
-    const char *data = outputs[x->output];
-    if (has_bad(data, x->columns, 1, x->bytes, x->mask)) return i;
-    if (x->rows > 1 && has_bad(data, x->rows, x->columns, x->bytes, x->mask)) return i;
-  }
-  return -1;
-}
-
 /* Runs the steps from `begin`; returns the first step it did not do: `end`, a host step, or
    -1 - step where a target's function failed; it stops where the error flag is set. `ends_ns` gets
    the time at the end of each step, if it is given. */
@@ -106,6 +72,85 @@ int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void 
     if (ends_ns) ends_ns[i] = now_ns();
   }
   return end;
+}
+
+/* Where a number that is not finite is looked for: all of a mask's bits are set in its exponent. Of
+   an array with several rows, the first row and the first column are looked at each time, and now
+   and then the `whole` of its numbers. */
+typedef struct { int64_t output, rows, columns, whole, bytes, mask; } Look;
+
+/* Looks in a run: the first `early` of them before the step `update`, from which on inputs may be
+   overwritten, the others at the end. Wholes are looked at in turn, in at most a `part` of the
+   time. `bad` is the output with a number that is not finite, or -1. */
+typedef struct {
+  double part;
+  int64_t update, early, count, bad, turn, run_ns, look_ns;
+  const Look *looks;
+} Watch;
+
+static int has_bad(const char *data, int64_t count, int64_t step, const Look *look) {
+  int bad = 0;
+#define LOOK_BY(STEP)                                                          \
+  for (int64_t i = 0; i < count; i++) found |= (x[i * (STEP)] & ones) == ones
+#define LOOK(T)                                                                \
+  const T *x = (const T *)data, ones = (T)look->mask;                          \
+  T found = 0;                                                                 \
+  if (step == 1) LOOK_BY(1);                                                   \
+  else LOOK_BY(step);                                                          \
+  bad = found != 0;
+  if (look->bytes == 1) {
+    LOOK(uint8_t)
+  } else if (look->bytes == 2) {
+    LOOK(uint16_t)
+  } else if (look->bytes == 4) {
+    LOOK(uint32_t)
+  } else {
+    LOOK(uint64_t)
+  }
+  return bad;
+}
+
+static int64_t passed_ns(int64_t *since) {
+  const int64_t before = *since;
+  return (*since = now_ns()) - before;
+}
+
+static int64_t first_bad(Watch *w, int64_t begin, int64_t end, void **outputs, int64_t *since) {
+  w->run_ns += passed_ns(since);
+  for (int64_t i = begin; i < end; i++) {
+    const Look *x = w->looks + i;
+    const char *data = outputs[x->output];
+    if (has_bad(data, x->columns, 1, x)) return x->output;
+    if (x->rows > 1 && has_bad(data, x->rows, x->columns, x)) return x->output;
+  }
+  w->look_ns += passed_ns(since);
+  for (int64_t k = begin; k < end && begin <= w->turn && w->turn < end; k++) {
+    const Look *x = w->looks + w->turn;
+    if (x->whole > x->columns) {
+      if (w->look_ns > w->part * w->run_ns) break;
+      if (has_bad(outputs[x->output], x->whole, 1, x)) return x->output;
+      w->look_ns += passed_ns(since);
+    }
+    w->turn = (w->turn + 1) % w->count;
+  }
+  return -1;
+}
+
+/* Runs steps as gh_run does, and looks at results; it stops where it finds a number that is not
+   finite. */
+int64_t gh_run_watched(const Step *steps, int64_t begin, int64_t end, char *arena, void **inputs,
+                       void **outputs, int64_t *scalars, int64_t *error, int64_t *ends_ns,
+                       Watch *w) {
+  int64_t since = now_ns();
+  const int64_t update = w->update;
+  w->bad = -1;
+  begin = gh_run(steps, begin, update, arena, inputs, outputs, scalars, error, ends_ns);
+  if (begin != update) return begin;
+  w->bad = first_bad(w, 0, w->early, outputs, &since);
+  if (w->bad >= 0) return update;
+  begin = gh_run(steps, update, end, arena, inputs, outputs, scalars, error, ends_ns);
+  if (begin == end) w->bad = first_bad(w, w->early, w->count, outputs, &since);
+  return begin;
 }
 
 /* A loop: the steps of a body, the first `once` of them before the loop. Its arguments are scratch

@@ -1,12 +1,14 @@
 """`gh.detect_anomaly`: the first NaN or infinity of compiled code, with module, line and call."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
-from glasshouse.compile.programs import anomalies
+from glasshouse.compile.programs import anomalies, program
 
 LINE = "test_anomalies.py:"
 
@@ -195,6 +197,52 @@ def test_an_infinity_of_an_update_is_an_optimizers():
             step(gh.full((5, 4), 1e-6)).item()
         with pytest.raises(gh.AnomalyError, match="optimizer"):
             step(gh.full((5, 4), 1e18)).item()
+
+
+def test_an_update_follows_a_given_infinity():
+    """The run is stopped at the infinity before the update, and goes on."""
+    gh.random.seed(0)
+    net = nn.Linear(4, 8)
+    optimizer = gh.optim.AdamW(net.parameters(), lr=0.1)
+
+    @gh.optimize
+    def step(x):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+        return gh.where(x > 0, x, -np.inf)
+
+    with gh.detect_anomaly():
+        for _ in range(4):
+            step(gh.ones((5, 4)))
+        before = net.bias.numpy().copy()
+        assert step(gh.zeros((5, 4))).tolist() == [[-np.inf] * 4] * 5
+    np.testing.assert_allclose(net.bias.numpy(), before - 0.1, atol=1e-2)
+
+
+def test_code_with_steps_of_the_host_is_looked_at():
+    fn = gh.optimize(lambda x: gh.log(gh.linalg.svdvals(x) - 1.0) * 2)
+    with gh.detect_anomaly():
+        for _ in range(3):
+            assert np.isfinite(fn(gh.eye(4) * 3).numpy()).all()
+        with pytest.raises(gh.AnomalyError, match="NaN first from log of"):
+            fn(gh.eye(4) * 0.5).numpy()
+
+
+def test_a_program_that_was_looked_at_is_freed(monkeypatch):
+    monkeypatch.setattr(program, "programs", {})
+    gc.collect()
+    before = len(anomalies.looks_at)
+    fn = gh.optimize(lambda x: gh.sin(x) * 3)
+    with gh.detect_anomaly():
+        for _ in range(3):
+            fn(gh.ones(7)).numpy()
+    assert len(anomalies.looks_at) > before
+    del fn
+    program.programs.clear()
+    gh.reset()
+    gc.collect()
+    assert len(anomalies.looks_at) <= before
 
 
 def test_the_mode_ends_with_its_scope():

@@ -5,9 +5,9 @@ where something is not finite the run is repeated, call by call on the cards' re
 same inputs, which nothing has overwritten yet. The call that is named made a number that is not
 finite, and the bad result follows from it."""
 
+import ctypes
 import math
 from math import prod
-from time import perf_counter_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -62,72 +62,86 @@ class detect_anomaly(having):
             super().__exit__(kind, *exc_info)
 
 
+class WatchTable(ctypes.Structure):
+    """`Watch` of native/runner.c."""
+
+    _fields_ = (
+        ("part", ctypes.c_double),
+        ("update", ctypes.c_int64),
+        ("early", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("bad", ctypes.c_int64),
+        ("turn", ctypes.c_int64),
+        ("run_ns", ctypes.c_int64),
+        ("look_ns", ctypes.c_int64),
+        ("looks", ctypes.c_void_p),
+    )
+
+
 class Looks:
-    """Checks of a Program's outputs, and their time; `turn` counts those of large outputs. Updates
-    of an optimizer are the second of the `parts` of the steps if they come last and read values
-    that can be checked before: they may overwrite their inputs. Other steps may overwrite `spare`
-    inputs, which only the optimizer reads; outputs there are not checked."""
+    """Looks of the runner at results of a Program. Updates of an optimizer are a part of their own
+    if they come last and read values that can be checked before: they may overwrite their inputs.
+    Other steps may overwrite `spare` inputs, which only the optimizer reads; outputs there are not
+    checked. Of the inputs that a run may overwrite it takes those that are `donated`: `donors`."""
 
     def __init__(self, program: Any) -> None:
-        self.turn: int = 0
-        self.run_ns: int = 0
-        self.look_ns: int = 0
-        self.program = program
         self.spare: frozenset[int] = spare_inputs(graphs.get(program))
         specs, begins = program.output_specs, program.output_begins
         update = update_of(program)
-        self.parts: list[tuple[int, int]] = [(0, update), (update, program.count)]
-        if update == program.count:
-            del self.parts[1]
         self.donated: frozenset[int] = self.spare.union(
             source for at, (source, *_) in enumerate(specs)
             if source is not None and begins.get(at, 0) >= update
         )  # fmt: skip
-        self.numbers: dict[int, list[int]] = {begin: [] for begin, _ in self.parts}
+        parts: tuple[list[Any], list[Any]] = ([], [])
         for at in dict.fromkeys(at for at, *_ in program.outputs):
             source, shape, dtype, *_ = specs[at]
             if has_fractions(dtype) and 0 not in shape and source not in self.spare:
-                is_late = begins.get(at, 0) >= update < program.count
-                self.numbers[update if is_late else 0].append(at)
-        self.large: dict[int, list[int]] = {
-            part: [at for at in numbers if prod(specs[at][1]) > SMALL]
-            for part, numbers in self.numbers.items()
-        }
-        looks = {
-            part: [(at, *look_of(specs[at][1], specs[at][2], part > 0)) for at in numbers]
-            for part, numbers in self.numbers.items()
-        }
-        self.tables: dict[int, np.ndarray] = {x: np.array(looks[x], np.int64) for x in looks}
-        self.addresses: dict[int, int] = {x: self.tables[x].ctypes.data for x in looks}
+                is_late = begins.get(at, 0) >= update
+                parts[is_late].append((at, *look_of(shape, dtype, is_late)))
+        self.late: frozenset[int] = frozenset(at for at, *_ in parts[1])
+        self.table: np.ndarray = np.array([*parts[0], *parts[1]], np.int64)
+        sizes = update, len(parts[0]), len(self.table)
+        self.watch: WatchTable = WatchTable(PART, *sizes, looks=self.table.ctypes.data)
+        self.address: int = ctypes.addressof(self.watch)
+        self.scalars: Any = ()
+        self.donors: frozenset[int] = frozenset()
 
-    def first_bad(self, outputs: list[np.ndarray], part: int, place: int) -> int | None:
-        """The number of an output of a part that is not finite; at the `place` lie the outputs'
-        addresses."""
-        begin, large, count = perf_counter_ns(), self.large[part], len(self.numbers[part])
-        at = self.program.runner.gh_first_bad(place, self.addresses[part], count)
-        if at >= 0:
-            return self.numbers[part][at]
-        self.look_ns += perf_counter_ns() - begin
-        for _ in large:
-            if self.look_ns > PART * self.run_ns:
-                break
-            begin, self.turn = perf_counter_ns(), self.turn + 1
-            at = large[self.turn % len(large)]
-            if not is_finite(outputs[at]):
-                return at
-            self.look_ns += perf_counter_ns() - begin
-        return None
+    def begin(self, scalars: Any, donated: Any) -> "Looks":
+        """Prepare for a run with these scalars, whose inputs may be overwritten if `donated`."""
+        self.watch.part = PART
+        self.scalars, self.donors = scalars, self.donated.intersection(donated)
+        return self
+
+    def explain(self, program: Any, arrays: Any) -> None:
+        """Tell where the bad number of the run with these inputs comes from; nothing
+        where a constant or a given infinity does.
+
+        Raises: AnomalyError
+        """
+        at = self.watch.bad
+        result = next(i for i, x in enumerate(program.outputs) if x[0] == at)
+        if at in self.late and not self.donors <= self.spare:
+            raise AnomalyError("detect_anomaly", "finite numbers", UPDATED.format(result), VERIFY)
+        is_last = at in self.late or self.watch.update == program.count
+        spare = self.donors if is_last else ()
+        values = [np.zeros_like(x) if i in spare else x for i, x in enumerate(arrays)]
+        explain(graphs.get(program), program.lines, values, self.scalars, result)
 
 
-def look_of(shape: tuple[int, ...], dtype: np.dtype, is_row: bool) -> tuple[int, int, int, int]:
-    """Rows, columns, bytes of a number and the bits of its exponent, for `Look` of runner.c. Of a
-    large array that an update made number by number a row is enough."""
+def looks_of(program: Any) -> Looks:
+    return looks_at.get(program) or looks_at.setdefault(program, Looks(program))
+
+
+def look_of(shape: tuple[int, ...], dtype: np.dtype, is_row: bool) -> tuple[int, ...]:
+    """Rows, columns, all numbers, bytes of a number and the bits of its exponent, for `Look` of
+    runner.c. Of a large array that an update made number by number a row is enough."""
     halves = 2 if dtype.kind == "c" else 1
     part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
     mask = int(np.array(np.inf, part).view(f"u{part.itemsize}"))
-    is_small = prod(shape) <= SMALL
-    columns = prod(shape) if is_small else shape[-1]
-    return 1 if is_row else prod(shape) // columns, columns * halves, part.itemsize, mask
+    whole = prod(shape)
+    columns = whole if whole <= SMALL else shape[-1]
+    rows = 1 if is_row else whole // columns
+    return rows, columns * halves, whole * halves, part.itemsize, mask
 
 
 def update_of(program: Any) -> int:
@@ -151,38 +165,6 @@ def spare_inputs(graph: Graph | None) -> frozenset[int]:
         x.number for node in graph.nodes if node.origin.phase != "optimizer" for x in node.inputs
     }
     return frozenset(at for number, at in numbers.items() if number not in uses)
-
-
-class WatchedRun:
-    """A run that is looked at; of the inputs that it may overwrite it takes those that are
-    `donated`."""
-
-    def __init__(self, program: Any, arrays: Any, scalars: Any, donated: Any = ()) -> None:
-        self.looks: Looks = looks_at.get(program) or looks_at.setdefault(program, Looks(program))
-        self.program = program
-        self.arrays = arrays
-        self.scalars = scalars
-        self.donated: frozenset[int] = self.looks.donated.intersection(donated)
-        self.begin_ns: int = perf_counter_ns()
-
-    def look(self, outputs: list[np.ndarray], part: int, place: int) -> None:
-        """Look at the outputs of a part of the steps, whose addresses lie at `place`.
-
-        Raises: AnomalyError
-        """
-        self.looks.run_ns += perf_counter_ns() - self.begin_ns
-        at = self.looks.first_bad(outputs, part, place)
-        self.begin_ns = perf_counter_ns()
-        if at is None:
-            return
-        result = next(i for i, x in enumerate(self.program.outputs) if x[0] == at)
-        is_over = part > 0 and not self.donated <= self.looks.spare
-        if is_over:
-            raise AnomalyError("detect_anomaly", "finite numbers", UPDATED.format(result), VERIFY)
-        spare = self.donated if part == self.looks.parts[-1][0] else ()
-        inputs = enumerate(self.arrays)
-        arrays = [np.zeros_like(x) if i in spare else x for i, x in inputs]
-        explain(graphs.get(self.program), self.program.lines, arrays, self.scalars, result)
 
 
 def of_references(program: Any, recording: Recording) -> list[np.ndarray] | None:

@@ -60,15 +60,10 @@ class NativeRunner:
     def get(cls) -> Any:
         if cls.library is None:
             library = toolchain.compile_one((NATIVE / "runner.c").read_text())
-            library.gh_run.restype = ctypes.c_int64
-            library.gh_run.argtypes = (
-                ctypes.c_void_p,
-                ctypes.c_int64,
-                ctypes.c_int64,
-                *(ctypes.c_void_p,) * 6,
-            )
-            library.gh_first_bad.restype = ctypes.c_int64
-            library.gh_first_bad.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+            place, number = ctypes.c_void_p, ctypes.c_int64
+            library.gh_run.restype = library.gh_run_watched.restype = number
+            library.gh_run.argtypes = (place, number, number, *(place,) * 6)
+            library.gh_run_watched.argtypes = (*library.gh_run.argtypes, place)
             cls.library = library
             cls.sees_arrays = can_see(library)
             load_replay()
@@ -249,18 +244,18 @@ class Program:
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
-        watch = None
-        if flags.detect_anomaly:
-            watch = anomalies.WatchedRun(self, arrays, scalars, donated)
-            donated = watch.donated
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
+            looks = None
+            if flags.detect_anomaly:
+                looks = anomalies.looks_of(self).begin(scalars, donated)
+                donated = looks.donors
             if self.collectives is not None:
                 self.collectives.bind(self.steps)
             try:
                 outputs = self.memory.take(self.target.memory(), arrays, donated)
-                self.execute(arrays, outputs, scalars, ends_ns, watch)
+                self.execute(arrays, outputs, scalars, ends_ns, looks)
             except BaseException:
                 if self.collectives is not None:
                     self.collectives.end_failed()
@@ -275,17 +270,11 @@ class Program:
         outputs: list[np.ndarray],
         scalars: list[bytes],
         ends_ns: np.ndarray | None = None,
-        watch: anomalies.WatchedRun | None = None,
+        looks: anomalies.Looks | None = None,
     ) -> None:
-        """Run all steps, the host's among them. The `watch` looks at results before the updates,
-        which may overwrite inputs, and after them."""
+        """Run all steps, the host's among them; `looks` are at their results."""
         table, places = self.filled(arrays, outputs, scalars)
-        if watch is None:
-            self.run_steps(table, places, arrays, outputs, ends_ns)
-            return
-        for begin, end in watch.looks.parts:
-            self.run_steps(table, places, arrays, outputs, ends_ns, begin=begin, end=end)
-            watch.look(outputs, begin, places[2])
+        self.run_steps(table, places, arrays, outputs, ends_ns, looks=looks)
 
     def run_steps(
         self,
@@ -297,18 +286,27 @@ class Program:
         *,
         begin: int = 0,
         end: int | None = None,
+        looks: anomalies.Looks | None = None,
     ) -> None:
-        """Run the steps from `begin` to `end` on a filled table; the host's steps need arrays by
-        their numbers. `ends_ns` has -1 in the last place while no step has begun."""
+        """Run the steps from `begin` to `end` on a filled table, or all with `looks` at results;
+        the host's steps need arrays by their numbers. `ends_ns` has -1 in the last place while no
+        step has begun."""
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, begin, self.count if end is None else end
+        more: tuple[int, ...] = ()
+        if looks is not None:
+            run, more = self.runner.gh_run_watched, (looks.address,)
         begin_ns = perf_counter_ns() if self.general else 0
         if ends_ns is not None and ends_ns[-1] < 0:
             ends_ns[:begin] = ends_ns[-1] = self.target.now_ns()
         while True:
-            at = run(self.steps, at, end, *places, ends)
+            at = run(self.steps, at, end, *places, ends, *more)
             if table.failed:
                 raise IndexErrorInside
+            if looks is not None and looks.watch.bad >= 0:
+                looks.explain(self, arrays)
+                run, more, looks = self.runner.gh_run, (), None
+                continue
             if at == end:
                 if begin_ns:
                     self.note_time(perf_counter_ns() - begin_ns)
