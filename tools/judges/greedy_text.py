@@ -4,10 +4,10 @@
         [--float] [--blocks Q4_K]
 
 PYTHON is an interpreter with the package xllamacpp (it may be this one). For each prompt: how many
-tokens are equal, and at the first that differs how far our score of their token lies below our
-best; of the first token also how far the log-probabilities of their ten likeliest differ. llama.cpp
-rounds the inputs of products to 8 bits, so that near ties may fall the other way: a difference in
-scores above `TIE` is an error, and ends with 1.
+tokens are equal, and at the first that differs both tokens with both sides' log-probabilities; of
+the first token also how far the log-probabilities of their ten likeliest differ. llama.cpp rounds
+the inputs of products to 8 bits, so that near ties may fall the other way: a difference in scores
+above `TIE` is an error, and ends with 1.
 
 `--float` shows that this rounding is the cause: llama.cpp gets a copy of the file whose weights are
 the same numbers in float32, and keeps keys and values in float32, without its fused attention. Then
@@ -37,8 +37,8 @@ FLOAT_TIE = 1e-3  # where only the order of sums differs
 
 
 def theirs(path: str, prompts: list[list[int]], count: int, is_float: bool) -> list[Any]:
-    """llama.cpp's tokens of each text, and log-probabilities of the first; runs in its
-    interpreter."""
+    """llama.cpp's tokens of each text, and at each the log-probabilities of the likeliest; runs in
+    its interpreter."""
     import xllamacpp
 
     options = xllamacpp.CommonParams()
@@ -57,8 +57,8 @@ def theirs(path: str, prompts: list[list[int]], count: int, is_float: bool) -> l
         answer = server.handle_completions(request)
         answer = json.loads(answer) if isinstance(answer, str | bytes) else answer
         tokens = answer["choices"][0]["logprobs"]["content"]
-        first = {token["id"]: token["logprob"] for token in tokens[0]["top_logprobs"]}
-        texts.append([[token["id"] for token in tokens], list(first.items())])
+        likeliest = [[(x["id"], x["logprob"]) for x in token["top_logprobs"]] for token in tokens]
+        texts.append([[token["id"] for token in tokens], likeliest])
     return texts
 
 
@@ -68,6 +68,14 @@ def scores_after(model: Any, tokens: list[int]) -> Any:
 
     with gh.no_grad():
         return gh.nn.functional.log_softmax(model(gh.asarray([tokens]))[0, -1], 0).numpy()
+
+
+def described(model: Any, scores: Any, others: dict[int, float], pair: tuple[int, int]) -> str:
+    """Our token and theirs, each with our log-probability and theirs, if they told it."""
+    texts = model.tokenizer.decode([[token] for token in pair])
+    ours, them = ((float(scores[token]), others.get(token, float("nan"))) for token in pair)
+    numbers = (f"{ours[0]:.3f}, {ours[1]:.3f}", f"{them[0]:.3f}, {them[1]:.3f}")
+    return " and ".join(f"{text!r} ({x})" for text, x in zip(texts, numbers, strict=True))
 
 
 def main() -> int:
@@ -108,9 +116,9 @@ def main() -> int:
         subprocess.run([*command, "--asked", str(asked)], check=True, stdout=subprocess.DEVNULL)
         texts = json.loads(asked.read_text())
     equal, worst, far = 0, 0.0, 0.0
-    for prompt, (text, first) in zip(prompts, texts, strict=True):
+    for prompt, (text, likeliest) in zip(prompts, texts, strict=True):
         scores = scores_after(model, prompt)
-        far = max(far, *(abs(scores[token] - score) for token, score in first))
+        far = max(far, *(abs(scores[token] - score) for token, score in likeliest[0]))
         ours = model.generate(prompt, options.tokens)
         pairs = list(zip(ours, text, strict=False))
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
@@ -118,9 +126,9 @@ def main() -> int:
         line = f"{len(pairs)} tokens are equal"
         if at is not None:
             scores = scores_after(model, prompt + ours[:at])
-            below = float(scores.max() - scores[text[at]])
-            worst = max(worst, below)
-            line = f"{at} of {len(pairs)} tokens are equal; then {below:.3f} below our best"
+            worst = max(worst, float(scores.max() - scores[text[at]]))
+            tokens = described(model, scores, dict(likeliest[at]), pairs[at])
+            line = f"{at} of {len(pairs)} tokens are equal; then {tokens}"
         print(f"{model.tokenizer.decode([prompt])[0]!r:.50}: {line}", flush=True)
     print(f"{equal} of {len(prompts)} texts are equal; at most {worst:.3f} below our best")
     print(f"log-probabilities of the first token differ by at most {far:.2g}")
