@@ -63,6 +63,18 @@ def test_gradients_behind_each_norm_are_those_of_eager(norm, activation):
     check_as_eager(make_model(norm, activation), torch.randn(IMAGES))
 
 
+@pytest.mark.filterwarnings("ignore:.*is left to PyTorch")
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_graph_that_is_left_to_pytorch_makes_norms_again(norm, monkeypatch):
+    from glasshouse.torch.backend import runtime
+
+    def refuse(*_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(runtime, "make_variant", refuse)
+    check_as_eager(make_model(norm), torch.randn(IMAGES))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_gradients_of_each_activation_are_those_of_eager(activation):

@@ -72,17 +72,16 @@ def scale_of(var: Tensor, eps: float, by: Any = VALUES) -> Tensor:
 def apply_scale(
     x: Tensor,
     centred: Tensor,
-    var: Tensor,
+    scale: Tensor,
     weight: Tensor,
     bias: Tensor,
-    eps: float,
     by: Any = VALUES,
-) -> tuple[Tensor, ...]:
-    """(centred / standard deviation · weight + bias in the dtype of x, 1 / standard deviation)."""
-    scale = scale_of(var, eps, by)
+) -> Tensor:
+    """centred · scale · weight + bias in the dtype of x; `scale` is 1 / standard deviation in
+    float64."""
     factor = scale if weight is None else scale * by.cast(weight, by.float64)
-    y = affine(centred * along(by.cast(factor, var.dtype), x, by), None, along(bias, x, by))
-    return by.cast(y, x.dtype), by.cast(scale, var.dtype)
+    y = affine(centred * along(by.cast(factor, centred.dtype), x, by), None, along(bias, x, by))
+    return by.cast(y, x.dtype)
 
 
 @aten("_native_batch_norm_legit_functional")
@@ -116,8 +115,9 @@ def batch_statistics(
     mean = by.mean(wide_x, axis=axes)
     centred = wide_x - along(mean, x, by)
     var = by.mean(centred * centred, axis=axes)
-    y, scale = apply_scale(x, centred, var, weight, bias, eps, by)
-    return y, mean, scale, var
+    scale = scale_of(var, eps, by)
+    y = apply_scale(x, centred, scale, weight, bias, by)
+    return y, mean, by.cast(scale, var.dtype), var
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -132,9 +132,15 @@ def batch_norm_of_inference(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: Any, eps: Any
 ) -> Any:
     centred = wide(x) - along(mean, x)
-    y, _ = apply_scale(x, centred, wide(var), weight, bias, eps)
+    y = apply_scale(x, centred, scale_of(wide(var), eps), weight, bias)
     empty = full((0,), 0, wide(x).dtype)
     return y, empty, empty
+
+
+@aten("glasshouse.batch_norm_again")
+def batch_norm_again(x: Any, mean: Any, scale: Any, weight: Any, bias: Any) -> Any:
+    """y by the mean and 1 / standard deviation that a batch norm in training returned."""
+    return apply_scale(x, wide(x) - along(mean, x), cast(scale, FLOAT64), weight, bias)
 
 
 @aten("native_batch_norm_backward")
@@ -190,6 +196,12 @@ def layer_norm(
     return by.cast(affine(centred * scale, weight, bias), x.dtype), mean, scale
 
 
+@aten("glasshouse.layer_norm_again")
+def layer_norm_again(x: Any, mean: Any, scale: Any, weight: Any, bias: Any) -> Any:
+    """y by the mean and 1 / standard deviation that `native_layer_norm` returned."""
+    return cast(affine((wide(x) - mean) * scale, weight, bias), x.dtype)
+
+
 @aten("native_layer_norm_backward")
 def layer_norm_backward(
     g: Tensor,
@@ -243,6 +255,20 @@ def group_norm(
     y = by.reshape(centred * scale, x.shape)
     y = affine(y, along(weight, x, by), along(bias, x, by))
     return by.cast(y, x.dtype), *(by.reshape(v, (images, groups)) for v in (mean, scale))
+
+
+@aten("glasshouse.group_norm_again")
+def group_norm_again(x: Any, mean: Any, scale: Any, weight: Any, bias: Any) -> Any:
+    """y by the means and 1 / standard deviations that `native_group_norm` returned."""
+    images, channels = x.shape[:2]
+
+    def by_channel(statistic: Any) -> Any:
+        parts = (*statistic.shape, channels // statistic.shape[1])
+        every = gh.broadcast_to(reshape(statistic, (*statistic.shape, 1)), parts)
+        return reshape(every, (images, channels, *(1,) * (x.ndim - 2)))
+
+    y = (wide(x) - by_channel(mean)) * by_channel(scale)
+    return cast(affine(y, along(weight, x), along(bias, x)), x.dtype)
 
 
 @aten("native_group_norm_backward")

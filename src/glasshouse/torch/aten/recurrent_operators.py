@@ -17,49 +17,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from glasshouse.base.flags import having
-from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.watch import unwatched
-from glasshouse.tensor.torch_names.creation import from_numpy
 from glasshouse.torch.aten import recurrent as entries
+from glasshouse.torch.aten.own_operators import own_operator
 from glasshouse.torch.patches.dynamo import RECURRENT, compiling_recurrent
 from glasshouse.torch.patches.fakes import UnsupportedOperator
 from glasshouse.torch.patches.modes import innermost_transform, uses_mkldnn
 from glasshouse.torch.patches.names import are_found
 from glasshouse.torch.patches.operators import DispatchKey, dispatch_cache
 from glasshouse.torch.patches.tensors import is_wrapper
-from glasshouse.torch.patches.trees import tree_map, tree_map_only
-from glasshouse.torch.tensors.dtypes import NARROW, from_array, to_array, widen_tensor
+from glasshouse.torch.tensors.dtypes import NARROW, widen_tensor
 
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 DTYPES = (torch.float32, torch.float64, *NARROW)
-
-
-def by_entry(entry: Callable[..., Any], *args: Any) -> Any:
-    """Run an entry of the table on tensors: the body of our operators when PyTorch runs them.
-    The NumPy backend computes call by call, and watchers are not notified."""
-    plain = having(
-        state, backend=backends.load("numpy"), modes=(), records=False, values_hidden=False
-    )
-    with unwatched(), plain:
-        values = tree_map_only(Tensor, lambda x: from_numpy(to_array(x)), args)
-        results = entry(*values)
-        results = tuple(results) if isinstance(results, list) else results
-        return tree_map(lambda x: from_array(x.numpy().copy()), results)
-
-
-def own_operator(entry: Callable[..., Any], schema: str, empty: Callable[..., Any]) -> Any:
-    """The operator of PyTorch's whose body is an entry of the table, by its name; `empty` makes its
-    results without contents."""
-
-    def body(*args):
-        return by_entry(entry, *args)
-
-    name = f"glasshouse::{entry.__name__}"
-    operator = torch.library.custom_op(name, body, mutates_args=(), schema=schema)
-    operator.register_fake(empty)
-    return operator
 
 
 def keeping(count: int) -> Callable[..., None]:
