@@ -23,7 +23,7 @@ from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, compute
 
 SMALL = 1 << 14  # elements of a result that is looked at whole, each time
-PART = 0.005  # of the runs' time that looks at large results may take
+PART = 0.003  # of the runs' time that looks at large results may take
 FINITE, INFINITE, NAN = 0, 1, 2
 graphs: WeakKeyDictionary[Any, Graph] = WeakKeyDictionary()  # of Programs that are looked at
 looks_at: WeakKeyDictionary[Any, "Looks"] = WeakKeyDictionary()
