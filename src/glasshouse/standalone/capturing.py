@@ -204,7 +204,7 @@ def check_steps(program: Program) -> None:
             "Write it with tensors",
         )
         got = f"{label_of(step.node)}{f' at {line}' if line else ''}: {reason}"
-        raise BackendError(WHERE, "primitives that plain C computes", got, f"{fix}.")
+        raise BackendError(WHERE, "primitives that C computes", got, f"{fix}.")
 
 
 def state_of(generator: Any) -> tuple[int, int, int]:

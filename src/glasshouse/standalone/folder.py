@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,19 @@ from glasshouse.ops.checks import check_path
 from glasshouse.standalone.capturing import WHERE, capture_call, check_steps
 from glasshouse.standalone.layout import StepLayout, place_arenas
 from glasshouse.standalone.tables import ProgramText
-from glasshouse.targets import PLAIN
+from glasshouse.targets import ONEDNN, PLAIN, Target
+from glasshouse.targets.cpu.onednn.library import library
 from glasshouse.version import __version__
 
 RUNTIME = Path(__file__).parent / "runtime"
 COPIED = {"runner.c": "gh_runner.c", "gh_kernel.h": "gh_kernel.h", "gh_math.h": "gh_math.h"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-TAKEN = ("glasshouse", "safetensors", "example", "gh_runner", "main")
+TAKEN = ("glasshouse", "safetensors", "example", "gh_runner", "gh_onednn", "main")
+# Of a program: the target, the end of its file, and when that is compiled.
+FORMS = {
+    PLAIN.name: (PLAIN, ".c", "#ifndef"),
+    ONEDNN.name: (ONEDNN, f".{ONEDNN.name}.c", "#ifdef"),
+}
 # As compile/building/toolchain.py has them: bits depend on no other.
 OPTIONS = (
     "-O3 -fopenmp-simd -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=off "
@@ -34,6 +40,7 @@ def export_program(
     *inputs: Any,
     name: str = "program",
     more: Sequence[Sequence[Any]] = (),
+    forms: Sequence[str] = (PLAIN.name,),
 ) -> Path:
     """Write a step as a folder of C that needs neither Python nor a library: inference, or training
     with its backward pass, optimizer and random numbers. Returns the path of the folder.
@@ -48,11 +55,15 @@ def export_program(
     `more` has other inputs, each all arguments of a call, for the step in more sizes: one program
     with one state, which takes inputs of any of them.
 
+    `forms` are "plain", which needs no library, "onednn", whose products and convolutions are
+    oneDNN's, or both: the second is built where GH_ONEDNN is defined. They have one state.
+
     The folder has the kernels (`NAME.c`), `glasshouse.h`, the state (`NAME.safetensors`), a
     manifest (`NAME.json`), a CMakeLists.txt and examples in C, C++ and Python. Several programs may
     lie in one folder under different names; `gh_copy` brings over state that they have in common.
 
-    Raises: OptionError for an invalid step or a name that C does not take; CaptureError for a call
+    Raises: OptionError for an invalid step, a name that C does not take, another form, or "onednn"
+        where that is not installed; CaptureError for a call
         that is not one graph, or changes objects that C cannot change; BackendError with the
         primitive and the user's line for one that plain C does not compute
     Example:
@@ -67,33 +78,73 @@ def export_program(
         fix = "Use letters, digits and _."
         raise OptionError(WHERE, "a name that C takes, and that is free", repr(name), fix)
     folder = check_path(WHERE, path)
-    layouts = layouts_of(step, [inputs, *more])
-    changes = any(x.changes or x.state.updates for x in layouts)
-    text = ProgramText(layouts, name, "a step that trains" if changes else "a function").text()
+    check_forms(forms)
+    layouts = {form: layouts_of(step, [inputs, *more], FORMS[form][0]) for form in forms}
+    state = common_state(layouts.values())
+    texts = {f"{name}{FORMS[form][1]}": text_of(form, layouts, name) for form in layouts}
     manifest = manifest_of(layouts, name)
     folder.mkdir(parents=True, exist_ok=True)
+    for _, end, _ in FORMS.values():
+        (folder / f"{name}{end}").unlink(missing_ok=True)
     for source, target in COPIED.items():
         (folder / target).write_text((NATIVE / source).read_text())
     for file in RUNTIME.glob("*.[ch]"):
-        (folder / file.name).write_text(file.read_text())
-    (folder / f"{name}.c").write_text(text)
+        if ONEDNN.name in forms or not file.name.startswith("gh_onednn"):
+            (folder / file.name).write_text(file.read_text())
+    for file_name, text in texts.items():
+        (folder / file_name).write_text(text)
     (folder / f"{name}.h").write_text(
         f'#include "glasshouse.h"\n\n#ifdef __cplusplus\nextern "C"\n#else\nextern\n#endif\n'
         f"const gh_program {name};\n"
     )
     (folder / f"{name}.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    state = {x.name: x.array for x in layouts[-1].state.values}
     save_safetensors(folder / f"{name}.safetensors", state)
-    programs = sorted(x.stem for x in folder.glob("*.json") if (folder / f"{x.stem}.c").exists())
-    (folder / "CMakeLists.txt").write_text(cmake_of(programs))
+    (folder / "CMakeLists.txt").write_text(cmake_of(folder))
     for example in ("example.c", "example.cpp", "example.py"):
         example_text = (RUNTIME / f"{example}.in").read_text().replace("@NAME@", name)
         (folder / example).write_text(example_text)
     return folder
 
 
-def layouts_of(step: Any, calls: Sequence[Sequence[Any]]) -> list[StepLayout]:
-    """A step captured for the inputs of several calls, with one state.
+def check_forms(forms: Sequence[str]) -> None:
+    """Check the forms of a program.
+
+    Raises: OptionError
+    """
+    if isinstance(forms, str) or not forms or not set(forms) <= set(FORMS):
+        raise OptionError(WHERE, f"forms among {tuple(FORMS)}", repr(forms), "Give a tuple.")
+    if ONEDNN.name in forms and library() is None:
+        fix = "Install onednn-cpu-gomp, or leave the form out."
+        raise OptionError(WHERE, "oneDNN for the form 'onednn'", "none", fix)
+
+
+def common_state(forms: Iterable[list[StepLayout]]) -> dict[str, Any]:
+    """The state of all forms by name: that of the first which has a value. A constant that another
+    form has otherwise gets another name there."""
+    state: dict[str, Any] = {}
+    for layouts in forms:
+        values = layouts[-1].state.values
+        for i, value in enumerate(values):
+            while value.is_constant and not value.fits(state.get(value.name, value.array)):
+                value = values[i] = value._replace(name=f"{value.name}'")
+            state.setdefault(value.name, value.array)
+    return state
+
+
+def text_of(form: str, layouts: dict[str, list[StepLayout]], name: str) -> str:
+    """The C of a form of a program, which is compiled for that form alone."""
+    changes = any(x.changes or x.state.updates for x in layouts[form])
+    about = "a step that trains" if changes else "a function"
+    text = ProgramText(layouts[form], name, about).text()
+    if len(layouts) > 1:
+        return f"{FORMS[form][2]} GH_ONEDNN\n{text}#endif\n"
+    if form == PLAIN.name:
+        return text
+    return f'#ifndef GH_ONEDNN\n#error "{name} calls oneDNN: define GH_ONEDNN"\n#endif\n{text}'
+
+
+def layouts_of(step: Any, calls: Sequence[Sequence[Any]], target: Target) -> list[StepLayout]:
+    """A step captured for a target and the inputs of several calls, with one state.
 
     Raises: OptionError for calls that differ in more than sizes
     """
@@ -104,7 +155,8 @@ def layouts_of(step: Any, calls: Sequence[Sequence[Any]]) -> list[StepLayout]:
             got = len(inputs) if isinstance(inputs, tuple | list) else type_name(inputs)
             raise OptionError(WHERE, expected, got, "Pass all arguments of a call in each.")
         arguments = tuple(as_tensor(x) for x in inputs)
-        layout = StepLayout(capture_call(step, arguments, PLAIN), layouts[-1] if layouts else None)
+        call = capture_call(step, arguments, target)
+        layout = StepLayout(call, layouts[-1] if layouts else None)
         check_steps(layout.program)
         taken = [[(x.shape, x.dtype) for x in one.state.arguments] for one in (*layouts, layout)]
         if taken[-1] in taken[:-1]:
@@ -120,12 +172,15 @@ def as_tensor(x: Any) -> Any:
     return as_value(x) if hasattr(x, "__array_interface__") and not isinstance(x, Value) else x
 
 
-def manifest_of(layouts: list[StepLayout], name: str) -> dict[str, Any]:
-    """Describe a program for other programs; entries that name no size are the first size's."""
+def manifest_of(forms: dict[str, list[StepLayout]], name: str) -> dict[str, Any]:
+    """Describe a program for other programs; entries that name no size are the first size's, and
+    those that name no form the first form's."""
 
     def values(items: Any) -> list[dict[str, Any]]:
         return [{"name": x.name, "dtype": x.dtype, "shape": list(x.shape)} for x in items]
 
+    dnnl = library() if ONEDNN.name in forms else None
+    layouts = next(iter(forms.values()))
     infos = [layout.program.step_infos() for layout in layouts]
     sizes = [
         {
@@ -148,40 +203,35 @@ def manifest_of(layouts: list[StepLayout], name: str) -> dict[str, Any]:
         "block_bytes": layouts[0].block_bytes,
         "steps": [{"kind": x.kind, "name": x.name, "flops": x.flops} for x in infos[0]],
         "options": OPTIONS,
+        "forms": {
+            form: {
+                "source": f"{name}{FORMS[form][1]}",
+                "library": f"oneDNN {dnnl.version}" if dnnl and form == ONEDNN.name else None,
+                "block_bytes": own[0].block_bytes,
+            }
+            for form, own in forms.items()
+        },
     }
 
 
-def cmake_of(programs: list[str]) -> str:
-    """The CMakeLists.txt of programs: a library for all, and the example."""
-    sources = " ".join(
-        ["glasshouse.c", "safetensors.c", "gh_runner.c", *(f"{x}.c" for x in programs)]
-    )
-    return f"""\
-cmake_minimum_required(VERSION 3.10)
-project(glasshouse_programs C)
-set(CMAKE_C_STANDARD 11)
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-option(GH_NATIVE "Use all instructions of this processor" OFF)
-option(GH_OPENMP "Use all cores" OFF)
-add_library(glasshouse_programs SHARED {sources})
-target_compile_options(glasshouse_programs PRIVATE {OPTIONS})
-target_link_libraries(glasshouse_programs PUBLIC m)
-if(GH_NATIVE)
-  target_compile_options(glasshouse_programs PRIVATE -march=native)
-endif()
-if(GH_OPENMP)
-  find_package(OpenMP REQUIRED)
-  target_link_libraries(glasshouse_programs PUBLIC OpenMP::OpenMP_C)
-endif()
-add_executable(example example.c)
-target_link_libraries(example glasshouse_programs)
-include(CheckLanguage)
-check_language(CXX)
-if(CMAKE_CXX_COMPILER)
-  enable_language(CXX)
-  add_executable(example_cpp example.cpp)
-  target_link_libraries(example_cpp glasshouse_programs)
-endif()
-"""
+def cmake_of(folder: Path) -> str:
+    """The CMakeLists.txt of the programs in a folder: a library for all, and the examples."""
+    programs = sorted(x.stem for x in folder.glob("*.json") if (folder / f"{x.stem}.h").exists())
+    ends = [(x, end) for x in programs for _, end, _ in FORMS.values()]
+    files = [f"{x}{end}" for x, end in ends if (folder / f"{x}{end}").exists()]
+    calls_it = any(file.endswith(FORMS[ONEDNN.name][1]) for file in files)
+    needed = "OFF" if all(f"{x}.c" in files for x in programs) else "ON"
+    sources = [
+        "glasshouse.c",
+        "safetensors.c",
+        "gh_runner.c",
+        *["gh_onednn.c"] * calls_it,
+        *files,
+    ]
+    text = (RUNTIME / "CMakeLists.txt.in").read_text()
+    before, about_library, after = text.split("# --- oneDNN\n")
+    text = before + about_library * calls_it + after
+    names = {"@SOURCES@": " ".join(sources), "@OPTIONS@": OPTIONS, "@NEEDED@": needed}
+    for word, value in names.items():
+        text = text.replace(word, value)
+    return text

@@ -9,6 +9,8 @@ from glasshouse.compile.programs.code import StepCode
 from glasshouse.compile.steps.emitted import CKernel, Dialect
 from glasshouse.standalone.layout import StepLayout, ValuePlace
 from glasshouse.standalone.numbers import c_number
+from glasshouse.standalone.onednn_calls import OnednnCalls
+from glasshouse.targets.cpu.onednn.library import PrimitiveCall
 from glasshouse.targets.cpu.scan import LoopCall
 
 DTYPES = {
@@ -24,7 +26,7 @@ SCALARS = {"float": "double", "int": "int64_t", "bool": "int64_t", "uint": "uint
 HEAD = """\
 /* {name}: {about}. Made by glasshouse; see {name}.json. */
 #include "gh_kernel.h"
-#include "gh_program.h"
+#include "{header}.h"
 
 static inline double gh_modulo(double a, double b) {{
   const double rest = fmod(a, b);
@@ -45,6 +47,7 @@ class ProgramText:
         self.states: tuple[int, str] = (0, "0")
         self.places: str = "0"
         self.kernels: dict[CKernel, str] = {}
+        self.calls: OnednnCalls = OnednnCalls()  # of the size
         self.texts: list[str] = []
         self.lines: list[str] = []
 
@@ -60,12 +63,14 @@ class ProgramText:
             if not number and others:
                 self.add_array("gh_program *const", "others", others)
             others.insert(0, f"&{self.add_size(len(others))}")
-        head = HEAD.format(name=self.name, about=self.about)
+        header = "gh_onednn" if any("gh_library" in line for line in self.lines) else "gh_program"
+        head = HEAD.format(name=self.name, about=self.about, header=header)
         return "\n".join([head, *self.texts, *self.lines, ""])
 
     def add_size(self, others: int) -> str:
         """Add the program of one size; its name."""
         program = self.layout.program
+        self.calls = OnednnCalls()
         steps = []
         for i in range(program.count):
             what = program.sources.get(i) or program.native_calls[i]
@@ -98,7 +103,13 @@ class ProgramText:
             return function, "0"
         if isinstance(what, LoopCall):
             return "gh_run_loop", f"(void *)&{self.add_loop(what, name)}"
-        expected, fix = "kernels and loops", "Report it."
+        if isinstance(what, PrimitiveCall):
+            rows = [braced(x) for x in self.calls.arguments(what.call)]
+            args = self.add_array("gh_onednn_arg", f"{name}_arguments", rows)
+            values = braced((self.calls.number(what.call.desc), len(rows), args))
+            self.lines.append(f"static const gh_onednn_call {name}_call = {values};")
+            return "gh_run_onednn", f"(void *)&{name}_call"
+        expected, fix = "kernels, loops and primitives", "Report it."
         raise BackendError("export_program", expected, type(what).__name__, fix)
 
     def add_loop(self, call: LoopCall, name: str) -> str:
@@ -196,6 +207,9 @@ class ProgramText:
         tables = {x: array for x, (array, _) in arrays.items()}
         tables |= {"step": steps, "state": self.states[1], "state_at": self.places}
         tables["other"] = "others" if counts["others"] else "0"
+        if self.calls.lines:
+            self.lines += self.calls.text(f"{self.prefix}library")
+            tables["library"] = f"&{self.prefix}library"
         fields = [f'.name = "{self.name}"', f".block_bytes = {layout.block_bytes}"]
         fields += [f".arena_at = {layout.arena_at}"]
         fields += [f".{x} = {value}" for x, value in (counts | tables).items()]

@@ -12,4 +12,4 @@ from glasshouse.compile.lowering.target import (
 )
 from glasshouse.compile.programs.anomalies import detect_anomaly
 from glasshouse.targets.cpu.target import CPU
-from glasshouse.targets.plain.target import PLAIN
+from glasshouse.targets.plain.target import ONEDNN, PLAIN

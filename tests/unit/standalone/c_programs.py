@@ -28,7 +28,7 @@ def compile_c(folder, *options, compiler=None, output="libprograms.so"):
 def library_of(folder, *options):
     """The shared library of a folder, for this processor as kernels are compiled for it."""
     native = [x for x in toolchain.OPTIONS if x.startswith("-m")]
-    return compile_c(folder, *native, "-shared", "-fPIC", *options, *sources_of(folder))
+    return compile_c(folder, *native, "-shared", "-fPIC", *sources_of(folder), *options)
 
 
 def loaded(folder, name, library=None):

@@ -11,6 +11,7 @@ struct gh_context {
   char *block;
   void **table;
   int is_ours;
+  void *prepared; /* by the program's library */
   char error[GH_MOST_SAID];
 };
 

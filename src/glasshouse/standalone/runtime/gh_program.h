@@ -35,6 +35,15 @@ typedef struct {
 /* A key of the random numbers: where the generator's state lies, and where the key is put. */
 typedef struct { int64_t generator, at; } gh_key;
 
+/* A library that a program calls: before a run, `prepare` replaces its steps by those of a context. `make`
+   makes objects of these kinds in their order; `call` is the one that failed. */
+typedef struct {
+  gh_code (*prepare)(gh_context *context, const gh_program *program, const gh_step **steps);
+  void (*release)(void *prepared);
+  int (*make)(void **objects, void *engine, const char **call);
+  const char *kinds;
+} gh_library;
+
 struct gh_program {
   const char *name;
   int64_t block_bytes, arena_at;
@@ -49,6 +58,7 @@ struct gh_program {
   const gh_move *move;     /* into the state */
   int64_t others;          /* programs of other sizes, which have the same state and block */
   const gh_program *const *other;
+  const gh_library *library; /* NULL for none */
   void (*numbers)(const char *block, int64_t *scalars); /* what steps read */
   void (*advance)(char *block);                         /* numbers of the state after a run */
 };

@@ -12,7 +12,8 @@ int64_t gh_run(const void *steps, int64_t begin, int64_t end, char *arena, void 
 static const char *const texts[] = {
   "all is well", "an argument is missing", "a tensor has another shape", "a tensor has another dtype",
   "there is no state of that name", "there is too little memory", "a file cannot be read or written",
-  "a file is no safetensors file of this program", "an index is out of range", "a step failed"
+  "a file is no safetensors file of this program", "an index is out of range", "a step failed",
+  "oneDNN lacks a step of this program"
 };
 
 const char *gh_text(gh_code code) {
@@ -86,7 +87,9 @@ gh_code gh_create(const gh_program *program, gh_context **context) {
 }
 
 void gh_free(gh_context *context) {
-  if (context && context->is_ours) free(context);
+  if (!context) return;
+  if (context->prepared) context->program->library->release(context->prepared);
+  if (context->is_ours) free(context);
 }
 
 /* ---- what a program has ------------------------------------------------------------------- */
@@ -313,6 +316,8 @@ gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_c
   if (!p) return refuse(c, inputs, input_count);
   gh_code code = check(c, "input", inputs, input_count, p->input, p->inputs);
   if (!code) code = check(c, "output", outputs, output_count, p->output, p->outputs);
+  const gh_step *steps = p->step;
+  if (!code && p->library) code = p->library->prepare(c, p, &steps);
   if (code) return code;
   int64_t *failed = (int64_t *)c->table, *scalars = failed + 1;
   void **in = (void **)(scalars + p->scalars), **out = in + p->fetches;
@@ -321,7 +326,7 @@ gh_code gh_program_run(gh_context *context, const gh_tensor *inputs, int input_c
   for (int64_t i = 0; i < p->fetches; i++) in[i] = place_of(c, inputs, p->fetch[i]);
   for (int64_t i = 0; i < p->results; i++) out[i] = c->block + p->result[i];
   *failed = 0;
-  const int64_t end = gh_run(p->step, 0, p->steps, c->block + p->arena_at, in, out, scalars, failed, NULL);
+  const int64_t end = gh_run(steps, 0, p->steps, c->block + p->arena_at, in, out, scalars, failed, NULL);
   if (*failed) return gh_fail(c, GH_INDEX, "%s: an index is out of range", p->name);
   if (end != p->steps) return gh_fail(c, GH_STEP, "%s: step %lld failed", p->name, (long long)(-1 - end));
   for (int64_t i = 0; i < p->outputs; i++)

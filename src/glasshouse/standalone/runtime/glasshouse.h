@@ -1,4 +1,4 @@
-/* Programs that glasshouse compiled, without Python. C11, libc and libm.
+/* Programs that glasshouse compiled, without Python. C11, libc and libm; with GH_ONEDNN defined, oneDNN.
 
    A program is constant. A context has its state (weights, an optimizer's moments, numbers, random
    generators) and its arena in one block of memory. Contexts share nothing, so each may run in a
@@ -26,7 +26,8 @@ typedef enum {
   GH_FILE,     /* a file cannot be read or written */
   GH_FORMAT,   /* a file that is no safetensors file, or lacks something */
   GH_INDEX,    /* an index out of range, in a gather for example: the state may have changed in part */
-  GH_STEP      /* a step of the program failed */
+  GH_STEP,     /* a step of the program failed */
+  GH_LIBRARY   /* oneDNN lacks a step of the program */
 } gh_code;
 
 typedef enum {
@@ -53,7 +54,8 @@ typedef struct gh_program gh_program;
 typedef struct gh_context gh_context;
 
 /* A context with all of its state zero, in new memory or in `memory` of gh_bytes(program) bytes, which
-   is the caller's and lies at a multiple of 64. gh_free takes either, and NULL. */
+   is the caller's and lies at a multiple of 64. gh_free takes either, and NULL. With oneDNN, the first
+   run in each size makes its primitives, in memory of theirs. */
 gh_code gh_create(const gh_program *program, gh_context **context);
 gh_code gh_create_in(const gh_program *program, void *memory, size_t bytes, gh_context **context);
 void gh_free(gh_context *context);

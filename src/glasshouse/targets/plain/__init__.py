@@ -1,9 +1,9 @@
-"""The target `plain`: kernels in C that need nothing but libc and libm.
+"""The targets of folders of C: `plain`, whose kernels need nothing but libc and libm, and `onednn`.
 
-    target.py         its lowerers: those of `cpu` that need no library, and twins
+    target.py         lowerers: those of `cpu` that need no library, twins, and oneDNN's
     products.py       products of matrices
     convolutions.py   convolutions and their gradients
 
 Read `products.py` and its header first."""
 
-from glasshouse.targets.plain.target import PLAIN
+from glasshouse.targets.plain.target import ONEDNN, PLAIN

@@ -130,6 +130,12 @@ class OnednnLibrary:
         self.objects: WeakValueDictionary[tuple[Any, ...], OnednnObject] = WeakValueDictionary()
         self.attr: OnednnObject = self.object("attributes")
 
+    @property
+    def version(self) -> str:
+        """The library's version, "3.2.0" for example."""
+        self.dll.dnnl_version.restype = ctypes.POINTER(c_int)
+        return ".".join(map(str, self.dll.dnnl_version()[:3]))
+
     def call(self, name: str, *args: Any) -> None:
         status = getattr(self.dll, name)(*args)
         if status != 0:

@@ -44,6 +44,10 @@ class OnednnLowerer(Lowerer):
     label = "onednn"
     has_scratch = True
 
+    def __init__(self, own_copies: bool = True) -> None:
+        # Whether kernels of ours copy operands: such code is for one kind of processor.
+        self.own_copies: bool = own_copies
+
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         specs = [node.spec, *(x.spec for x in node.inputs)]
         if node.host is not None or onednn.library() is None or self.is_unusual(node):
@@ -127,8 +131,8 @@ class PrimitivePlanner:
         dnnl, lowering, scratch, args = self.dnnl, self.lowering, [], [*reads, *writes]
         scratch_desc = dnnl.query(desc, QUERY_SCRATCHPAD)
         nbytes = dnnl.size(scratch_desc)
-        if nbytes:
-            buffer = lowering.buffer(Spec((nbytes,), uint8))
+        if nbytes or not self.lowerer.own_copies:  # another processor's may need some
+            buffer = lowering.buffer(Spec((max(nbytes, 1),), uint8))
             scratch.append(buffer)
             args.append((SCRATCHPAD, scratch_desc, buffer.view()))
         name = dnnl.implementation(desc)
@@ -167,7 +171,9 @@ class PrimitivePlanner:
         self.add_step(desc, reads, writes, "reorder", [], worth_keeping)
 
     def tiles_between(self, source_desc: OnednnObject, target_desc: OnednnObject) -> Tiles | None:
-        """The tiles of a change of layout; None where that turns none."""
+        """The tiles of a change of layout; None where that turns none, or oneDNN is to do it."""
+        if not self.lowerer.own_copies:
+            return None
         return tiles_between(self.dnnl.layout(source_desc), self.dnnl.layout(target_desc))
 
     def reordered(
@@ -180,7 +186,7 @@ class PrimitivePlanner:
     ) -> View:
         """An operand, the value of `node`, in the layout that a primitive chose; where it lies if
         that is the one."""
-        if self.dnnl.equal(source_desc, layout):
+        if self.lies_so(source_desc, layout):
             return source
         target = self.scratch_view(layout)
         # The step belongs to the operand's node, whose path names it.
@@ -188,6 +194,10 @@ class PrimitivePlanner:
             source, source_desc, target, layout, worth_keeping
         )
         return target
+
+    def lies_so(self, desc: OnednnObject, layout: OnednnObject) -> bool:
+        """Whether a value lies as a primitive wants it, on whatever processor the code runs."""
+        return self.lowerer.own_copies and self.dnnl.equal(desc, layout)
 
     def hand_out(self, target: PlannedBuffer) -> None:
         """From now on users of the last node load this result."""

@@ -32,7 +32,8 @@ class OnednnProducts(OnednnLowerer):
 
     def plan_primitive(self, planner: PrimitivePlanner, node: Node, bias: View | None) -> None:
         first, second = (matrix_operand(planner, x) for x in node.inputs)
-        if planner.dnnl.chooses_panels and is_transposed(first[1], second[1]):
+        copies = self.own_copies and planner.dnnl.chooses_panels
+        if copies and is_transposed(first[1], second[1]):
             first = in_rows(planner, node.inputs[0], first[1])
         try:
             add_matmul(planner, first, second, bias)
@@ -94,7 +95,7 @@ def in_layout(
 ) -> View:
     """A matrix b in the layout that oneDNN wants."""
     node, panel = planner.node.inputs[1], panel_of(planner.dnnl.layout(target_desc))
-    if panel and is_read_across(b):
+    if panel and is_read_across(b) and planner.lowerer.own_copies:
         return TRANSPOSES.add(planner.lowering, node, b, panel, worth_keeping)
     return planner.reordered(node, b, b_desc, target_desc, worth_keeping)
 
