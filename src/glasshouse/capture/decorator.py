@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.base.errors import PACKAGE, OptionError, type_name
 from glasshouse.base.interrupts import Living
@@ -22,10 +22,6 @@ from glasshouse.capture.trace import tracer as tracing
 from glasshouse.compile.building.toolchain import CompileError, UnknownInterpreter
 from glasshouse.compile.programs.program import warn_once
 from glasshouse.nn.module import Module
-
-if TYPE_CHECKING:
-    pass
-
 
 front: GlasshouseFront = GlasshouseFront()
 tracing.CaptureTracer.default_front, tracing.CaptureTracer.default_config = front, config

@@ -4,7 +4,7 @@ A compiled graph writes to its inputs at its end. Eager writes as it runs, so be
 raises, the earlier writes are done. Where a compiled graph raises, PyTorch runs its calls again."""
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -12,10 +12,6 @@ from glasshouse.base.errors import Explained, raised_at
 from glasshouse.base.flags import flags
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.torch.patches.guards import TracingContext
-
-if TYPE_CHECKING:
-    pass
-
 
 FOUND = "glasshouse_found_writing"  # the attribute of a context of TorchDynamo's
 OURS = Explained, CompileError  # errors of the compiler, not of values

@@ -8,16 +8,13 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glasshouse.compile.planning.plan import no_collection
 from glasshouse.torch.aten.recurrent_operators import recurrent_layers_captured
 from glasshouse.torch.backend.lean_trace import lean
 from glasshouse.torch.patches.dynamo import backend_within, callbacks
 from glasshouse.torch.patches.names import are_found
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
 
 
 @contextlib.contextmanager
@@ -49,7 +46,7 @@ heap: Heap = Heap()
 
 
 CONTEXTS = (garbage_waits, lean, recurrent_layers_captured)
-entered: "ExitStack[bool | None]" = contextlib.ExitStack()  # what ends with the trace
+entered: "contextlib.ExitStack[bool | None]" = contextlib.ExitStack()  # what ends with the trace
 
 
 def traced_for() -> Any:

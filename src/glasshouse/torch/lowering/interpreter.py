@@ -8,7 +8,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node as FxNode
@@ -40,10 +40,6 @@ from glasshouse.torch.scopes.module_scope import module_path, phase_of
 from glasshouse.torch.tensors.dtypes import FROM_TORCH, spec_of, to_array
 from glasshouse.torch.tensors.layout import layout_of
 from glasshouse.torch.tensors.sizes import SizeValues
-
-if TYPE_CHECKING:
-    pass
-
 
 TORCH = str(Path(torch.__file__).parent)
 STRIDED = ("as_strided.default", "as_strided_scatter.default")
