@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch")
 
 import glasshouse as gh  # noqa: E402
 from glasshouse.base.flags import flags, having  # noqa: E402
+from glasshouse.memory import current  # noqa: E402
 
 BACKEND = {"backend": "glasshouse", "options": {"strict": True}}
-LARGE = 64, 65  # more than a result has that no manager hands out
+LARGE = 128, 129  # more than a result has that no manager hands out
 SAMPLES = {
     "Tensor": lambda: torch.rand(3, 3) + 0.5,
     "Optional[Tensor]": lambda: None,
@@ -139,6 +140,19 @@ def test_memory_of_a_result_goes_when_its_storage_is_emptied():
     assert gh.memory.stats().allocated_bytes >= before + result.nbytes
     result.untyped_storage().resize_(0)
     assert gh.memory.stats().allocated_bytes == before
+
+
+def test_small_results_are_of_the_manager_where_somebody_looks():
+    compiled, x, manager = torch.compile(lambda x: x + 1, **BACKEND), torch.rand(64, 65), current()
+    compiled(x)
+    before = manager.stats().allocations
+    result = compiled(x)
+    assert manager.stats().allocations == before
+    looking = manager.subscribe(lambda event: None)
+    other = compiled(x)
+    looking.remove()
+    assert manager.stats().allocations == before + 1
+    assert torch.equal(other, result)
 
 
 def test_results_of_a_backward_pass_are_resized():

@@ -14,7 +14,7 @@ from glasshouse.memory import Tag
 
 MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
 ALIGNMENT = 64  # bytes of a line of the cache
-OWN_ARENA_BYTES = 1 << 14  # an arena up to this size stays with its Program
+OWN_ARENA_BYTES = 1 << 16  # an arena up to this size stays with its Program
 
 
 class OwnArena:
@@ -40,13 +40,18 @@ def described_output(output: OutputSpec) -> tuple[Any, ...]:
     return output.source, spec.shape, spec.dtype.np, spec.nbytes, output.tag
 
 
-def allocate(specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, Any]) -> list[Any]:
+def allocate(
+    specs: list[tuple[Any, ...]],
+    manager: Any,
+    donated: Mapping[int, Any],
+    small_bytes: int = SMALL_BYTES,
+) -> list[Any]:
     """Memory for each output of a run: that of the donated input, by its number, whose place it
     takes, or else a manager's; None for a small one, for which a manager would cost more."""
-    wanted = [x[3:] for x in specs if x[3] >= SMALL_BYTES and x[0] not in donated]
+    wanted = [x[3:] for x in specs if x[3] >= small_bytes and x[0] not in donated]
     buffers = iter(manager.alloc_all(wanted) if wanted else ())
     return [
-        donated[x[0]] if x[0] in donated else next(buffers) if x[3] >= SMALL_BYTES else None
+        donated[x[0]] if x[0] in donated else next(buffers) if x[3] >= small_bytes else None
         for x in specs
     ]
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 Inputs = list[torch.Tensor]
 SMALL_RESULT = "small result of a Program"  # it lies in PyTorch's memory
+UNSEEN_BYTES = 1 << 16  # results below this are PyTorch's, where nobody looks at the manager's
 
 
 ALONE = ("alone",)  # the owner of an output of a Program that is one result, as it was made
@@ -166,6 +167,11 @@ class ReferenceVariant(GraphVariant):
         return to_array(lying(args[what].detach(), self.layouts[what]))
 
 
+def least_bytes(manager: Any) -> int:
+    """The bytes from which on a result is the manager's: below, it would cost more than PyTorch."""
+    return SMALL_BYTES if manager.listeners else UNSEEN_BYTES
+
+
 class ProgramVariant(GraphVariant):
     """A graph as a Program, or as the plan of one, with the layouts of inputs and results."""
 
@@ -188,7 +194,7 @@ class ProgramVariant(GraphVariant):
         self.tally: Tally = Tally(self.facts.counts)
         count = len(self.program.output_specs) - self.program.kept  # a run keeps the later ones
         self.specs_out: Any = self.program.output_specs[:count]
-        self.large: list[Any] = [spec[3] >= SMALL_BYTES for spec in self.specs_out]
+        self.largest: int = max((spec[3] for spec in self.specs_out), default=0)
         self.stable: tuple[int, ...] | tuple[()] = tuple(stable) if self.program.kept_steps else ()
         self.kept_buffers: list[Any] = []  # memory of values that depend on parameters alone
         self.set_results()
@@ -372,24 +378,25 @@ class CompiledVariant(ProgramVariant):
 
     def make_results(self, args: list[Any]) -> list[Any]:
         """Allocate the arena and the result tensors; segments allocate theirs later."""
-        own = self.program.memory.own
-        if own is not None and (self.segments or not (self.in_place or True in self.large)):
+        own, manager = self.program.memory.own, self.program.target.memory()
+        is_small = not self.in_place and self.largest < least_bytes(manager)
+        if own is not None and (self.segments or is_small):
             self.set_arena(own)
-            buffers = [None] * len(self.large)
+            buffers = [None] * len(self.specs_out)
         else:
-            manager = self.program.target.memory()
             with held:
                 # The arena first, so that it gets the block that it had in the last run.
                 self.set_arena(own or manager.alloc(self.program.arena_bytes, ARENA_TAG))
                 buffers = [] if self.segments else self.allocate(self.specs_out, args)
-        return [None] * len(self.large) if self.segments else self.call.results(buffers)
+        return [None] * len(self.specs_out) if self.segments else self.call.results(buffers)
 
     def set_arena(self, arena: Any) -> None:
         self.program.memory.arena, self.table.table[0] = arena, arena.address
 
     def allocate(self, specs: list[tuple[Any, ...]], args: list[Any]) -> list[Any]:
         """(address, owner) of each output; None for a small one, the input for one in place."""
-        buffers = allocate(specs, self.program.target.memory(), self.donated(args))
+        manager = self.program.target.memory()
+        buffers = allocate(specs, manager, self.donated(args), least_bytes(manager))
         return [(x.address, x) if type(x) is Buffer else x for x in buffers]
 
     def copy_inputs(self, args: Any) -> list[Any]:
