@@ -58,6 +58,8 @@ class MachineProfile:
     warm: float = 1.0  # Python's time while its data is in a cache, as a part of the times above
     product_ns: float = 0.0  # start of a product among other kernels: its code is in no cache
     loop_ns: float = 0.0  # of a call in the body of a compiled loop, in each turn
+    # Whether results in place of operands take no time of their own: their lines are in a cache.
+    writes_beside: bool = True
 
     def ns(self, info: StepInfo) -> float:
         """Ns of the step's kernels."""
@@ -68,8 +70,10 @@ class MachineProfile:
         kind, *products = what
         return kind.estimate(products, numbers, self)
 
-    def moving_s(self, nbytes: float) -> float:
-        """Seconds of moving so many bytes."""
+    def moving_s(self, nbytes: float, overwritten: float = 0) -> float:
+        """Seconds of moving so many bytes, of which some are written where operands lay."""
+        if self.writes_beside:
+            nbytes -= overwritten
         return nbytes / rate_at(self.bandwidth, nbytes)
 
     def computing_s(self, flops: float, products: Iterable[Any]) -> float:
@@ -175,6 +179,7 @@ H200 = MachineProfile(
     "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink, "
     "PCIe Gen5 with 128 GB/s for both ways",
     5.7e10,
+    writes_beside=False,
 )
 CPU2 = MachineProfile(
     "cpu2",

@@ -16,6 +16,7 @@ import numpy as np
 from glasshouse.analyze.meta import address_of, is_owned, meta_backend, placed, without_storage
 from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
+from glasshouse.compile.lowering.source_map import StepInfo
 from glasshouse.compile.planning.plan import SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.recording import RecordingBackend
 from glasshouse.compile.steps.steps import FusedKernel, PlannedBuffer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 class Update(NamedTuple):
     """Update of parameters with one gradient, in one step: whether the gradient before was freed
-    first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
+    first, the bytes of each allocation, and the numbers of each kernel's work."""
 
     frees_gradient: bool
     allocated: tuple[int, ...]
@@ -217,8 +218,13 @@ def parts_of(
             return None
         claimed.update(steps)
         sizes = tuple(b.spec.nbytes for b in buffers if plan.source_of(b, donated) is None)
-        parts.append((sizes, tuple(n for i in steps for n in (infos[i].bytes, infos[i].flops))))
+        parts.append((sizes, tuple(n for i in steps for n in numbers_of(infos[i]))))
     return parts if next(updated, None) is None else None
+
+
+def numbers_of(info: StepInfo) -> tuple[int, ...]:
+    """The first numbers of a kernel's work: bytes, those of them in place, FLOPs."""
+    return info.bytes, info.overwritten_bytes, info.flops
 
 
 def is_updated(buffer: PlannedBuffer) -> bool:
@@ -279,9 +285,9 @@ def with_update(
     at = len(rest) - 1 - sum(counts) + np.cumsum([0, *counts])
     for unit, old, new in zip(units, before[-1], after[-1], strict=True):
         unit_steps = sorted({places[i].step for i in unit})
-        if not 2 * len(unit_steps) == len(old.work) == len(new.work):
+        if not 3 * len(unit_steps) == len(old.work) == len(new.work):
             return None
-        rest[np.add.outer(at[unit_steps], (0, 1)).ravel()] += np.subtract(new.work, old.work)
+        rest[np.add.outer(at[unit_steps], (0, 1, 2)).ravel()] += np.subtract(new.work, old.work)
     numbers = [nbytes for kind, _, nbytes in events if kind == "alloc"]
     loose = np.zeros(len(numbers) + len(rest), bool)
     shape = record.shape._replace(events=tuple((kind, key) for kind, key, _ in events))

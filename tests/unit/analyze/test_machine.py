@@ -59,9 +59,9 @@ def test_what_moves_first_takes_the_time_of_both():
         overhead_ns=0.0,
     )
     kind = StepKind()
-    assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(3000)
+    assert kind.estimate(["conv float32"], [1000, 0, 0, 3000], machine) == pytest.approx(3000)
     kind.moves_first = True
-    assert kind.estimate(["conv float32"], [1000, 0, 3000], machine) == pytest.approx(4000)
+    assert kind.estimate(["conv float32"], [1000, 0, 0, 3000], machine) == pytest.approx(4000)
 
 
 @pytest.mark.parametrize(("width", "rest"), [(7, 1.0), (14, 6 / 14), (16, 0.0), (20, 4 / 20)])
@@ -79,3 +79,33 @@ def test_elements_that_fill_no_vector_have_a_rate_of_their_own(width, rest):
     machine.matrix = machine.matrix | slow
     expected = info.flops * (1 - rest) / 1e9 + round(info.flops * rest) / 1e6
     assert machine.ns(info) == pytest.approx(1e9 * max(machine.moving_s(info.bytes), expected))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_result_in_place_of_an_operand_is_not_moved_again(seed):
+    """In random kernels: each operand and each result elsewhere is moved once."""
+    rng = np.random.default_rng(seed)
+    operands, results, size = *rng.integers(1, 5, 2).tolist(), int(rng.integers(1 << 12, 1 << 14))
+    in_place = int(rng.integers(0, min(operands, results) + 1))
+    machine = replace(
+        MachineProfile.load("cpu2"), bandwidth=[(1.0, 1e9)], elementwise=1e30, overhead_ns=0.0
+    )
+    work = [4 * size * (operands + results), 4 * size * in_place, 0]
+    estimate = StepKind().estimate
+    expected = 4 * size * (operands + results - in_place)
+    assert estimate([], work, machine) == pytest.approx(expected)
+    machine.writes_beside = False
+    assert estimate([], work, machine) == pytest.approx(4 * size * (operands + results))
+
+
+@pytest.mark.parametrize(("optimizer", "tensors"), [("SGD", 1), ("Adam", 3), ("AdamW", 3)])
+def test_updates_of_optimizers_are_in_place(optimizer, tensors):
+    """An update reads the gradient, parameter and state, and writes all but the gradient."""
+    model = gh.nn.Linear(128, 96, bias=False)
+    opt = getattr(gh.optim, optimizer)(model.parameters(), lr=0.1)
+    inputs = [((64, 128), "float32"), ((64, 96), "float32")]
+    costs = gh.analyze.step(model, gh.nn.functional.mse_loss, opt, inputs)
+    infos = [info for run in costs.runs for info in run.plan.step_infos()]
+    overwritten = [x.overwritten_bytes for x in infos if x.origins[-1].phase == "optimizer"]
+    assert overwritten == [tensors * 4 * 128 * 96]
+    assert sum(x.overwritten_bytes for x in infos) - overwritten[0] < overwritten[0]

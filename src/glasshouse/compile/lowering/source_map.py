@@ -38,7 +38,8 @@ class StepInfo(NamedTuple):
     why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
     DtoH or DtoD) and collectives (`group`: its ranks). `rest` is the share of a kernel's elements
     that fill no vector of the processor. `arena` and `outputs`: values that lie in
-    the arena and in outputs from this step on."""
+    the arena and in outputs from this step on. `overwritten_bytes` are those of results that lie
+    where operands lay."""
 
     name: str
     step_kind: StepKind
@@ -54,6 +55,7 @@ class StepInfo(NamedTuple):
     rest: float = 0.0
     arena: tuple[StoredValue, ...] = ()
     outputs: tuple[StoredValue, ...] = ()
+    overwritten_bytes: int = 0
 
     @property
     def kind(self) -> str:
@@ -115,6 +117,7 @@ def step_infos(program: Any) -> list[StepInfo]:
                 rest=descriptions[i].rest,
                 arena=stored_values(program.schedule[i], nodes, arena[i]),
                 outputs=stored_values(program.schedule[i], nodes, outputs[i]),
+                overwritten_bytes=overwritten_bytes(step),
             )
         )
     return infos
@@ -236,6 +239,18 @@ def views_of(step: "FusedKernel | LoweredStep") -> dict[Any, set[Any]]:
         if view.base is not None:
             views.setdefault(view.base, set()).add(view)
     return views
+
+
+def overwritten_bytes(step: "FusedKernel | LoweredStep") -> int:
+    """Bytes of the results of a step that lie where its operands lay."""
+    places = {place_of(buffer) for buffer in views_of(step)}
+    return sum(x.spec.nbytes for x in step.writes() if place_of(x) in places)
+
+
+def place_of(buffer: PlannedBuffer) -> tuple[str, int]:
+    """Place of a buffer: of an output that replaces an input, the input's."""
+    holder = buffer.host or buffer
+    return ("input", holder.source.at) if holder.source is not None else (holder.place, holder.at)
 
 
 def bytes_of(views: set[Any]) -> int:

@@ -18,9 +18,9 @@ REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on t
 
 
 class StepWork(NamedTuple):
-    """Work of a step that takes time: its kind and products by name; how many bytes it moves, and
-    the FLOPs of all but products and of each product. Random numbers count as a product. A kind may
-    have other numbers."""
+    """Work of a step that takes time: its kind and products by name; how many bytes it moves, how
+    many of them it writes where operands lay, and the FLOPs of all but products and of each
+    product. Random numbers count as a product. A kind may have other numbers."""
 
     what: tuple[Any, ...]
     numbers: list[int]
@@ -38,21 +38,21 @@ class StepKind:
 
     def work_of(self, info: Any) -> StepWork:
         """Return the work of a step of this kind, from its `StepInfo`."""
-        numbers, products = [info.bytes, 0], []
+        numbers, products = [info.bytes, info.overwritten_bytes, 0], []
         for source in info.sources:
             call = source.call
             if call.primitive.name in MATRIX:
                 products.append(self.product_name(call))
                 numbers.append(call.cost.flops - info.saved_flops)
                 if products[-1].startswith(FLAT) or not self.moves_scratch:
-                    numbers[0] = call.cost.bytes
+                    numbers[:2] = call.cost.bytes, 0
             elif call.primitive.name == DRAWS:
                 products.append(f"{DRAWS} {call.out.dtype.name}")
                 numbers.append(call.out.size)
             else:
-                numbers[1] += call.cost.flops
-        if alone := round(numbers[1] * info.rest):
-            numbers[1] -= alone
+                numbers[2] += call.cost.flops
+        if alone := round(numbers[2] * info.rest):
+            numbers[2] -= alone
             products.append(f"{RESTS} float32")
             numbers.append(alone)
         kind = COPY if self.is_copy_alone and not info.sources else self
@@ -65,8 +65,8 @@ class StepKind:
     def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         """Estimate the ns of such work on a machine (`analyze.MachineProfile`): the longer of
         moving and computing, or both where one follows the other, and the start of a kernel."""
-        nbytes, flops, *of_products = numbers
-        moving = machine.moving_s(nbytes)
+        nbytes, overwritten, flops, *of_products = numbers
+        moving = machine.moving_s(nbytes, overwritten)
         computing = machine.computing_s(flops, zip(products, of_products, strict=True))
         in_turn = self.moves_first or any(name.startswith(FLAT) for name in products)
         return machine.kernel_ns(moving + computing if in_turn else max(moving, computing))

@@ -259,25 +259,25 @@ class LoopLowerer(Lowerer):
         return StepDescription(f"scan of {times} ({inside})", step.computes, "scan")
 
     def work_of(self, info: Any) -> StepWork:
-        numbers: list[int] = [0, 0, 0]
+        numbers: list[int] = [0, 0, 0, 0]
         products: list[Any] = []
         for call, times in expand_loops(source.call for source in info.sources):
             inside = super().work_of(info._replace(sources=[Node(call)]))
             products += inside.what[1:]
-            numbers[1] += inside.numbers[1] * times
-            numbers[2] += times * bool(inside.numbers[1])
-            for flops in inside.numbers[2:]:
+            numbers[2] += inside.numbers[2] * times
+            numbers[3] += times * bool(inside.numbers[2])
+            for flops in inside.numbers[3:]:
                 numbers += (flops, times)
-        numbers[0] = info.bytes
+        numbers[:2] = info.bytes, info.overwritten_bytes
         return StepWork((self, *products), numbers)
 
     def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
         """As of a kernel; each run of a product in the loop has the rate of its own size."""
-        nbytes, flops, calls, *of_products = numbers
+        nbytes, overwritten, flops, calls, *of_products = numbers
         computing = machine.computing_s(flops, ()) + calls * machine.loop_ns / 1e9
         for product, one, times in zip(products, of_products[::2], of_products[1::2], strict=True):
             computing += times * machine.computing_s(0, ((product, one),))
-        return machine.kernel_ns(max(machine.moving_s(nbytes), computing))
+        return machine.kernel_ns(max(machine.moving_s(nbytes, overwritten), computing))
 
 
 @functools.lru_cache(MOST_BODIES)

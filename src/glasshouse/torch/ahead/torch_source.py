@@ -37,11 +37,11 @@ class OperatorKind(StepKind):
         (source,) = info.sources
         cost, name = source.call.cost, source.call.name
         if not cost.matrix_flops:
-            return StepWork((self,), [info.bytes, cost.flops])
+            return StepWork((self,), [info.bytes, 0, cost.flops])
         product = "conv" if "conv" in name else FLAT
         others = cost.flops - cost.matrix_flops
         what = self, f"{product} {source.call.specs[0].dtype.name}"
-        return StepWork(what, [info.bytes, others, cost.matrix_flops])
+        return StepWork(what, [info.bytes, 0, others, cost.matrix_flops])
 
     def estimate(self, products: list[str], numbers: list[int], machine: MachineProfile) -> float:
         return CALL_NS + super().estimate(products, numbers, machine)

@@ -52,7 +52,7 @@ class HandwrittenKernels(WrittenKernels):
         return Claim([node]) if fits and node.host is None else None
 
     def estimate(self, products: Any, numbers: Any, machine: Any) -> float:
-        _, *flops = numbers
+        _, _, *flops = numbers
         return machine.kernel_ns(sum(flops) / machine.handwritten)
 
 
