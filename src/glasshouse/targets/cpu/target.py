@@ -14,6 +14,7 @@ from glasshouse.targets.cpu.kernels.byte_products import ByteProducts
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
 from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
 from glasshouse.targets.cpu.kernels.fixed_products import FixedProducts
+from glasshouse.targets.cpu.kernels.fourier import FourierKernels
 from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
 from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
@@ -71,6 +72,7 @@ CPU = CpuTarget(
         ExtremeKernels(),
         RunningSumKernels(),
         SortKernels(),
+        FourierKernels(),
         LoopLowerer(),
         CollectiveLowerer(),
     ],
