@@ -95,3 +95,11 @@ def test_what_many_layers_repeat_a_few_times_is_stored(monkeypatch):
     monkeypatch.setattr(lower, "REPEATED_COST", 1 << 30)
     monkeypatch.setattr(program, "programs", {})
     np.testing.assert_array_equal(stored, masked(6).numpy())
+
+
+def test_a_mean_is_divided_once_before_it_is_taken_off():
+    """A division takes as long as eight additions: not one for each element."""
+    x = gh.tensor(np.random.default_rng(0).standard_normal((1000, 64), np.float32))
+    with gh.profile() as prof:
+        gh.eval(x - gh.sum(x, axis=0, keepdims=True) / 1000)
+    assert len(prof.kernels()) == 3
