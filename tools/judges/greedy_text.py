@@ -119,10 +119,11 @@ def main() -> int:
     for prompt, (text, likeliest) in zip(prompts, texts, strict=True):
         scores = scores_after(model, prompt)
         far = max(far, *(abs(scores[token] - score) for token, score in likeliest[0]))
-        ours = model.generate(prompt, options.tokens)
+        end = model.tokenizer.eos_id
+        ours = model.generate(prompt, options.tokens, stop=[] if end is None else [end])
         pairs = list(zip(ours, text, strict=False))
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-        equal += at is None
+        equal += ours == text  # also in length: both end with the mark of the end
         line = f"{len(pairs)} tokens are equal"
         if at is not None:
             scores = scores_after(model, prompt + ours[:at])
