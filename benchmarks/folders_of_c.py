@@ -3,7 +3,6 @@ training step of a convolutional network and of a block of a transformer. Each f
 process of its own, without glasshouse, with all cores; rounds are interleaved."""
 
 import importlib.util
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import measure, parse_arguments, save, show, summarize
+from harness import parse_arguments, save, show, summarize
 
 import glasshouse as gh
 from glasshouse import nn
@@ -22,7 +21,6 @@ from glasshouse.standalone.folder import OPTIONS
 from glasshouse.targets.cpu.onednn.library import find_library
 
 WIDTH, HEADS, LENGTH = 256, 4, 128  # of the block
-CALLS = 3  # in a round
 FORMS = {"plain": (), "onednn": ("-DGH_ONEDNN",)}
 
 
@@ -89,7 +87,7 @@ def build(folder: Path, form: str) -> Path:
 
 
 def serve(folder: Path, library: str, name: str) -> None:
-    """Print the median seconds of a call for each line that comes in."""
+    """Print the seconds of a call for each line that comes in."""
     spec = importlib.util.spec_from_file_location("example", folder / "example.py")
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)
@@ -98,18 +96,15 @@ def serve(folder: Path, library: str, name: str) -> None:
     program.load(folder / f"{name}.safetensors")
     inputs = [np.ones(x["shape"], x["dtype"]) for x in program.manifest["inputs"]]
     for _ in sys.stdin:
-        times = []
-        for _ in range(CALLS):
-            start = time.perf_counter()
-            program.run(*inputs)
-            times.append(time.perf_counter() - start)
-        print(statistics.median(times), flush=True)
+        start = time.perf_counter()
+        program.run(*inputs)
+        print(time.perf_counter() - start, flush=True)
     program.close()
 
 
 def main() -> None:
     options = parse_arguments(__doc__)
-    rounds, results = (1 if options.smoke else 15), {}
+    rounds, results = (1 if options.smoke else 9), {}
     rows: list[list[str]] = []
     for kind in (ConvNet, Block):
         x = np.random.default_rng(0).normal(size=kind.shape).astype(np.float32)
@@ -149,7 +144,9 @@ def times_of(name: str, step: Any, inputs: Any, rounds: int) -> dict[str, dict[s
                 child.stdin.flush()
                 seconds = float(child.stdout.readline())
                 times[form] += [seconds] * bool(number)
-            times["in Python"] += measure({"": call}, CALLS)[""] if number else []
+            start = time.perf_counter()
+            call()
+            times["in Python"] += [time.perf_counter() - start] * bool(number)
     return summarize(times)
 
 
