@@ -27,7 +27,7 @@
 
 /* Nanoseconds to spin, and while others want the cores; a moment that is long was given to another
    process, and where two come soon after each other, that is remembered for a while. */
-enum { SPIN_NS = 100000, SHORT_NS = 5000, LONG_NS = 400000, SOON_NS = 200000000 };
+enum { SPIN_NS = 100000, SHORT_NS = 1000, LONG_NS = 400000, SOON_NS = 200000000 };
 enum { CROWDED_NS = 500000000 };
 enum { MOST = 1 << 12, FRAMES = 16 }; /* threads, and regions in regions that have several parts */
 
