@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 import numpy as np
+import pytest
 
 import glasshouse as gh
 from glasshouse import memory, nn
@@ -41,12 +42,19 @@ def test_an_arena_is_taken_where_somebody_listens_or_a_manager_does_not_count_it
     assert not memory.DirectManager().counts_arena(600)
 
 
-def test_a_small_program_takes_nothing_from_the_manager_and_counts_the_same(monkeypatch):
+def small_factor():
+    """A step of the host, the card's reference, among kernels."""
+    fn = gh.optimize(lambda x: gh.linalg.qr(x * 3 + 1)[0] - 1)
+    return fn, gh.asarray(np.eye(5, 3))
+
+
+@pytest.mark.parametrize("make", [small_model, small_factor])
+def test_a_small_program_takes_nothing_from_the_manager_and_counts_the_same(make, monkeypatch):
     def peaks(patched: bool) -> dict:
         if patched:
             monkeypatch.setattr(CachingManager, "counts_arena", MemoryManager.counts_arena)
         with memory.use(CachingManager()) as manager, gh.no_grad():
-            fn, x = small_model()
+            fn, x = make()
             results = [fn(x).numpy() for _ in range(4)]
             alloc, calls = manager.alloc, []
             manager.alloc = lambda *args: calls.append(args) or alloc(*args)

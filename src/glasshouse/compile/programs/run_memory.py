@@ -58,8 +58,8 @@ def allocate(
 
 class RunMemory:
     """The memory of a Program's runs: its `arena` while one runs, and arrays for its outputs. A
-    small arena stays here. A run without steps of the host whose outputs all have fewer than
-    `small_bytes` asks a manager for none."""
+    small arena stays here. A run without users' functions and collectives, whose outputs all have
+    fewer than `small_bytes`, asks a manager for none: cards' references have NumPy's memory."""
 
     def __init__(self, program: Any, small_bytes: int) -> None:
         self.arena_bytes = arena_bytes = program.arena_bytes
@@ -69,7 +69,9 @@ class RunMemory:
         self.nbytes: int = arena_bytes if stays else 0  # that stay
         self.own: OwnArena | None = OwnArena(arena_bytes) if stays else None
         self.has_large: bool = any(nbytes >= small_bytes for *_, nbytes, _ in specs)
-        self.is_small: bool = stays and not self.has_large and not program.hosts
+        hosts = [step.node for step in program.hosts.values()]
+        asks = any(node.host is not None or node.call.is_collective for node in hosts)
+        self.is_small: bool = stays and not self.has_large and not asks
         self.views: list[tuple[int, Any]]
         self.views = [(at, view_of(specs[at], *how)) for at, *how in program.outputs]
 
