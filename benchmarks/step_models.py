@@ -10,6 +10,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse import nn
+from glasshouse.analyze.calibration import IN_A_ROW
 from glasshouse.base import having
 from glasshouse.compile.programs.executable import NativeRunner
 from glasshouse.nn import functional as F
@@ -185,8 +186,10 @@ class StepRun:
         return loss
 
     def measure(self) -> None:
-        """The processor time of a step that follows another, and in a third that of its kernels."""
-        self.train()
+        """The processor time of a step that follows others, as in a loop, and in the next one that
+        of its kernels."""
+        for _ in range(IN_A_ROW):
+            self.train()
         begin_ns = time.thread_time_ns()
         self.train()
         self.times.append(time.thread_time_ns() - begin_ns)

@@ -31,6 +31,7 @@ from glasshouse.tensor.standard import creation
 ROUNDS, SMOKE_ROUNDS = 40, 3  # rounds in which the steps take turns; their medians count
 SWEPT = np.empty(SWEPT_BYTES, np.uint8)
 WARM_STEPS = 4  # runs until all is compiled, and calls are replayed
+IN_A_ROW = 6  # steps of a kind before one that is timed, as in a loop: the first ones are slower
 
 
 def ones_vectors(count: int, width: int) -> nn.ParameterList:
@@ -234,13 +235,15 @@ class SyntheticStep:
         backends.current().evaluate()
 
     def measure(self) -> None:
-        """Time a step right after another one of its kind, and one after caches were swept."""
-        self.train()
+        """Time a step right after others of its kind, and one after caches were swept."""
         for times in (self.warm_times, self.times):
+            for _ in range(IN_A_ROW):
+                self.train()
+            if times is self.times:
+                SWEPT.fill(0)
             begin_ns = thread_time_ns()
             self.train()
             times.append(thread_time_ns() - begin_ns)
-            SWEPT.fill(0)
 
     def measure_kernels(self) -> None:
         """Time a step's kernels."""
@@ -332,7 +335,7 @@ def costs_that_explain(
 
 
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
-    """Calibrate a profile of this machine, with small programs that run for about half a minute."""
+    """Calibrate a profile of this machine, with small programs that run for about a minute."""
     host = HostCalibration(smoke)
     for _ in range(host.rounds):
         host.measure()

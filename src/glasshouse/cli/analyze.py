@@ -213,7 +213,7 @@ def analyze(
 @click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
 def calibrate_command(path: Path, smoke: Any) -> None:
-    """Measure this machine for about half a minute, and write its profile to PATH."""
+    """Measure this machine for about a minute, and write its profile to PATH."""
     with progress("measuring this machine"):
         machine_profile: MachineProfile = calibrate(path.stem, smoke)
     machine_profile.save(path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.analyze import MachineProfile, step
+from glasshouse.analyze import MachineProfile, calibration, step
 from glasshouse.analyze.calibration import HostCalibration, costs_that_explain
 from glasshouse.analyze.host import CallCounter, HostWork
 from glasshouse.analyze.machine import HOST_COSTS, KERNEL_COSTS, SWEPT_BYTES
@@ -225,3 +225,20 @@ def test_nested_profilers_go_on_after_the_count():
     finally:
         sys.setprofile(None)
     assert counter.calls >= 1 and len(events) > before
+
+
+def test_timed_steps_follow_others_of_their_kind(monkeypatch):
+    """On a clock of its own, on which a step takes 100 ns less each time, and 7 more if swept."""
+    own = calibration.synthetic_steps(smoke=True)[0]
+    clock, runs, swept = [0], [0], np.zeros(1, np.uint8)
+
+    def train():
+        clock[0] += max(0, 100 * (calibration.IN_A_ROW - runs[0])) + 7 * (swept[0] == 0)
+        runs[0], swept[0] = runs[0] + 1, 1
+
+    swept[0] = 1
+    monkeypatch.setattr(calibration, "thread_time_ns", lambda: clock[0])
+    monkeypatch.setattr(calibration, "SWEPT", swept)
+    monkeypatch.setattr(own, "train", train)
+    own.measure()
+    assert (own.warm_times, own.times) == ([0], [7])
