@@ -320,6 +320,33 @@ def test_layers_of_8_bits_are_onnx_own_words(scheme, options, words, tmp_path):
     np.testing.assert_allclose(theirs, wanted, rtol=0, atol=step)
 
 
+class Block(nn.Module):
+    """Layers as a transformer has them, with a sum that other layers read."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.norm, self.rise = nn.LayerNorm(size), nn.Linear(size, 2 * size)
+        self.fall = nn.Linear(2 * size, size, bias=False)
+
+    def forward(self, x):
+        return x + self.fall(nn.functional.gelu(self.rise(self.norm(x))))
+
+
+@pytest.mark.parametrize("axes", [None, {"input": {0: "n"}}])
+@pytest.mark.parametrize("shape", [(4, 8), (2, 4, 8), (2, 3, 4, 8)])
+def test_blocks_of_8_bits_load_in_onnxruntime(shape, axes, tmp_path):
+    """Its optimizers join products of more than two axes with their sums, and move the codes."""
+    onnxruntime, x = pytest.importorskip("onnxruntime"), normal(*shape)
+    model = nn.Sequential(Block(8), Block(8)).eval()
+    gh.quantize(model, "int8_static", calibrate=[gh.asarray(x)])
+    path = gh.onnx.export(model, x, tmp_path / "m.onnx", dynamic_axes=axes)
+    assert_same(path, model, (x,))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (theirs,) = session.run(None, {"input": x})
+    wanted = model(gh.asarray(x)).numpy()
+    np.testing.assert_allclose(theirs, wanted, rtol=0, atol=float(np.ptp(wanted)) / 255)
+
+
 def test_one_image_has_one_scale(tmp_path):
     model = gh.quantize(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1)).eval(), "int8_dynamic")
     path = gh.onnx.export(model, normal(1, 3, 4, 4), tmp_path / "m.onnx")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.dtype import float32, int8
+from glasshouse.base.dtype import float32, int32, uint8
 from glasshouse.onnx.writing.layers import operands_of, transposed
 from glasshouse.onnx.writing.wholes import whole
 from glasshouse.onnx.writing.writer import GraphWriter, WrittenValue
@@ -34,9 +34,13 @@ def convolution_fits(*, input: Any, scale: Any, widths: Any, options: Any, **_: 
 
 
 def around(w: GraphWriter, x: WrittenValue, scale: WrittenValue, zero: WrittenValue) -> str:
-    """Inputs as the numbers that their codes stand for."""
+    """Inputs as the numbers that their codes stand for. The codes are uint8, ours and 128: an
+    optimizer of onnxruntime changes int8 to uint8, and breaks the nodes that another one added."""
     array = w.array_of(zero.name)
-    at = w.cast(zero.name, int8) if array is None else w.constant(array.astype(np.int8))
+    if array is None:
+        at = w.cast(w.node("Add", [w.cast(zero.name, int32), w.constant(np.int32(128))]), uint8)
+    else:
+        at = w.constant((array.astype(np.int32) + 128).astype(np.uint8))
     codes = w.node("QuantizeLinear", [w.whole(x), scale.name, at])
     return w.node("DequantizeLinear", [codes, scale.name, at])
 
