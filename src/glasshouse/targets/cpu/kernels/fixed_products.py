@@ -68,7 +68,7 @@ def product_text(node: Node, views: Any, is_along: bool) -> str:
     elif is_along:
         inner = rows_text(rows, ALONG, lambda n: (
             f"gh_some_rows(x + i * {depth}, y, {b.strides[-1]}, {depth}, first, last, {n}, "
-            f"{COLUMNS[n]}, out + i * {columns}, {columns});"))  # fmt: skip
+            f"{COLUMNS[n]}, out + i * {columns}, {columns}, 0);"))  # fmt: skip
     else:
         inner = rows_text(rows, DOWN, lambda n: (
             f"gh_down_rows(x + i * {depth}, y, {b.strides[-2]}, {depth}, first, last, {n}, "
