@@ -163,12 +163,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON record")
     parser.add_argument("--peer", action="append", default=[], help="another Python, for packages")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help="some of them, with commas")
+    parser.add_argument("--sides", default=",".join(PACKAGES), help="some of them, with commas")
     parser.add_argument("--before", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
         options.networks, options.dtypes = ["BERT"], "float32,int8"
     rows, lines = {}, []
-    packages = {k: v for k, v in PACKAGES.items() if not options.smoke or v != "transformers"}
+    packages = {k: v for k, v in PACKAGES.items() if k in options.sides.split(",")}
+    if options.smoke:
+        packages = {k: v for k, v in packages.items() if v != "transformers"}
     if not has(sys.executable, "onnx"):
         packages = {k: v for k, v in packages.items() if v not in ("onnxruntime", "openvino")}
     for network in options.networks or NETWORKS:
