@@ -2,10 +2,11 @@
 
 Glasshouse runs its own networks, captured. onnxruntime and OpenVINO run the files that
 `gh.onnx.export` writes of them, PyTorch the networks of torchvision and transformers with the same
-sizes, eager and under torch.compile. bfloat16 is autocast here and in PyTorch, a hint in OpenVINO.
-int8 is `gh.quantize(..., "int8_static")`, and the file with its scales. Each side is a process of
-its own with two threads and, while it is timed, real-time priority; they compute in turn.
-The ratio is the best other side's time over ours.
+sizes, eager and under torch.compile. bfloat16 is the dtype of weights and inputs here and in
+PyTorch, a hint in OpenVINO. int8 is `gh.quantize(..., "int8_static")`, and the file with its
+scales, in which codes stand around products alone. Each side is a process of its own with two
+threads and, while it is timed, real-time priority; they compute in turn. The ratio is the best
+other side's time over ours.
 
 A side runs in the first Python that has its package: this one, or those that `--peer` names.
 """
@@ -16,7 +17,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def make_call(side: str, folder: str, case: str) -> Callable[[], Any] | None:
     import torch
 
     model = torch_network(network).eval()
+    if dtype == "bfloat16":
+        model = model.bfloat16()
     if side == "torch.compile":
         model = torch.compile(model)
     return sides.torch_network(model, x, dtype=dtype)
@@ -125,14 +128,11 @@ def our_call(network: Any, x: Any, dtype: str) -> Callable[[], Any]:
 
     if dtype == "int8":
         quantized(network, x)
-    call = sides.glasshouse_network(network, x)
-    context = gh.autocast if dtype == "bfloat16" else nullcontext
-
-    def under_autocast() -> None:
-        with context():
-            call()
-
-    return under_autocast
+    x = gh.asarray(x)
+    if dtype == "bfloat16":
+        network.to(dtype="bfloat16")
+        x = x.to("bfloat16") if x.dtype is gh.float32 else x
+    return sides.glasshouse_network(network, x)
 
 
 def case_times(found: dict[str, Side], case: str, rounds: int) -> dict[str, float]:

@@ -61,14 +61,16 @@ def openvino_file(path: str, x: Any, precision: str = "f32") -> Callable[[], Any
 
 
 def torch_network(network: Any, x: Any, *, dtype: str = "float32") -> Callable[[], Any]:
-    """A module of PyTorch, in eval mode; under autocast unless the dtype is float32."""
+    """A module of PyTorch, in eval mode, and inputs of a dtype unless they are integers."""
     import torch
 
     torch.set_num_threads(THREADS)
     network, inputs = network.eval(), torch.from_numpy(x)
+    if inputs.is_floating_point():
+        inputs = inputs.to(getattr(torch, dtype))
 
     def call() -> None:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype != "float32"):
+        with torch.no_grad():
             network(inputs)
 
     return call
