@@ -267,6 +267,39 @@ def beam_search(results: dict) -> list[str]:
     return [table(rows)]
 
 
+def networks(results: dict) -> list[str]:
+    """A row for each network, batch and dtype: the time of each side."""
+    rows = []
+    for name, row in results["rows"].items():
+        network, batch, dtype = name.split(", ")
+        times = {side: seconds(value) for side, value in row["seconds"].items()}
+        rows.append({"network": network, "batch": batch, "dtype": dtype, **times,
+                     "ratio": f"{row['ratio']:.2f}"})  # fmt: skip
+    return [table(rows)]
+
+
+def generation(results: dict) -> list[str]:
+    """Times of a token and of a prompt, and the ratios of them."""
+    times = {name: seconds(value) for name, value in results["seconds"].items()}
+    ratios = {name.replace("_", " "): f"{value:.2f}" for name, value in results.items()
+              if isinstance(value, float)}  # fmt: skip
+    return [
+        table([{"": name, "time": time} for name, time in times.items()]),
+        table([{"": name, "ratio": ratio} for name, ratio in ratios.items()]),
+    ]
+
+
+def packed(results: dict) -> list[str]:
+    """A row for each format of weights."""
+    return [table([{
+        "weights": name,
+        "bytes": size(row["bytes"]),
+        "time": seconds(row["median_s"]),
+        "of the rate of reading": f"{row['of_reading']:.0%}",
+        "times float32": f"{row['ratio']:.2f}",
+    } for name, row in results.items() if "of_reading" in row])]  # fmt: skip
+
+
 def fits(results: dict) -> list[str]:
     """Predicted and measured peaks, without their parts."""
     rows = [{k: v for k, v in row.items() if k != "by_kind"} for row in results["models"]]
@@ -395,6 +428,25 @@ GROUPS = {
                     "those of others who used the machine, too. The slowdown is the median beside "
                     "them by that alone, the ratio "
                     "that slowdown by OpenVINO's."),
+    ]),
+    "inference": ("Inference", [
+        Measurement("networks", "Networks beside other programs",
+                    "Two threads. onnxruntime and OpenVINO run the ONNX files that we write of our "
+                    "networks, PyTorch its own of the same sizes. The ratio is the best other "
+                    "time over ours.", render=networks),
+        Measurement("generation", "A token of a Llama",
+                    "SmolLM2-135M's sizes in float32. `limit` reads all weights once by NumPy's "
+                    "products.", render=generation),
+        Measurement("generation_gguf", "A token beside llama.cpp",
+                    "SmolLM2-135M with weights of 4 bits (Q4_1), from its GGUF file; `first token` "
+                    "is a cold start with a warm disk cache.",
+                    "python benchmarks/generation.py --gguf MODEL.gguf --llama PYTHON",
+                    render=generation),
+        Measurement("packed_products", "Products of small weights",
+                    "All products of one token, beside adding up as many bytes.", render=packed),
+        Measurement("quantized", "Networks of 8 bits",
+                    "Times of Linear layers and of convolutions; the ratio is the time in float32 "
+                    "over that of a row."),
     ]),
     "capture": ("Capture", [
         Measurement("capture", "Cost of capture", "Capture, a captured call, and a training loop."),

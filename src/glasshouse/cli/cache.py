@@ -34,7 +34,7 @@ class ByteCountType(click.ParamType):
             self.fail(f"{error}.", param, ctx)
 
 
-@click.command(cls=Command, name="cache")
+@click.command(cls=Command, name="cache", short_help="Manage the folder of compiled code.")
 @click.option("--to", "most_bytes", type=ByteCountType(), help="Prune to this size, e.g. 200MB.")
 @click.option("--clear", is_flag=True, help="Remove all compiled code.")
 @click.option("--export", "target", type=FILE, help="Write all of it to FILE.")
