@@ -67,21 +67,21 @@ def serve_side(name: str, folder: str) -> None:
     sides.serve(lambda case: call)
 
 
-def run_rounds(found: dict[str, Side], rounds: int, counts: tuple[int, int]) -> dict[str, Any]:
+def run_rounds(running: dict[str, Side], rounds: int, counts: tuple[int, int]) -> dict[str, Any]:
     """Seconds of all calls of each side, alone and beside neighbours."""
-    alone: dict[str, list[float]] = {name: [] for name in found}
-    beside: dict[str, list[float]] = {name: [] for name in found}
+    alone: dict[str, list[float]] = {name: [] for name in running}
+    beside: dict[str, list[float]] = {name: [] for name in running}
     for _ in range(rounds):
-        for name, side in found.items():
+        for name, side in running.items():
             with side.first():
                 alone[name] += side.run("", counts[0])
         with ExitStack() as stack:
             for _ in range(BUSY):
                 stack.enter_context(child([sys.executable, "-c", BUSY_LOOP]))
             time.sleep(0.1)
-            for name, side in found.items():
+            for name, side in running.items():
                 beside[name] += side.run("", counts[1])
-    return {name: (alone[name], beside[name]) for name in found}
+    return {name: (alone[name], beside[name]) for name in running}
 
 
 def export(path: Path) -> None:
@@ -111,8 +111,8 @@ def main() -> int:
             export(Path(folder) / "network.onnx")
         else:
             packages = {k: v for k, v in packages.items() if v not in ("onnxruntime", "openvino")}
-        found = sides.start_sides(stack, __file__, folder, packages, options)
-        times = run_rounds(found, *((1, (2, 2)) if options.smoke else (ROUNDS, (20, 4))))
+        running = sides.start_sides(stack, __file__, folder, packages, options)
+        times = run_rounds(running, *((1, (2, 2)) if options.smoke else (ROUNDS, (20, 4))))
     rows, results = [], {}
     for name, both in times.items():
         alone, beside = map(statistics.median, both)

@@ -135,18 +135,18 @@ def our_call(network: Any, x: Any, dtype: str) -> Callable[[], Any]:
     return sides.glasshouse_network(network, x)
 
 
-def case_times(found: dict[str, Side], case: str, rounds: int) -> dict[str, float]:
+def case_times(running: dict[str, Side], case: str, rounds: int) -> dict[str, float]:
     """The median seconds of a call of each side that has the case."""
     counts: dict[str, int] = {}
     times: dict[str, list[float]] = {}
-    for name, side in found.items():
+    for name, side in running.items():
         if first := side.run(case, WARMUP):
             counts[name] = max(1, math.ceil(SECONDS / first[-1])) if rounds > 1 else 1
             times[name] = []
     for _ in range(rounds):
         for name, count in counts.items():
-            with found[name].first():
-                times[name] += found[name].run(case, count)
+            with running[name].first():
+                times[name] += running[name].run(case, count)
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -176,13 +176,13 @@ def main() -> int:
         packages = {k: v for k, v in packages.items() if v not in ("onnxruntime", "openvino")}
     for network in options.networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            found = sides.start_sides(stack, __file__, folder, packages, options)
+            running = sides.start_sides(stack, __file__, folder, packages, options)
             for dtype in options.dtypes.split(","):
                 for batch in BATCHES[: 1 if options.smoke else None]:
-                    if {"onnxruntime", "OpenVINO"} & found.keys():
+                    if {"onnxruntime", "OpenVINO"} & running.keys():
                         export(folder, network, batch, dtype, options.smoke)
                     case = f"{network}|{batch}|{dtype}|{'smoke' if options.smoke else ''}"
-                    times = case_times(found, case, 1 if options.smoke else ROUNDS)
+                    times = case_times(running, case, 1 if options.smoke else ROUNDS)
                     others = [t for name, t in times.items() if name != "glasshouse"]
                     ratio = min(others) / times["glasshouse"] if others else None
                     rows[f"{network}, {batch}, {dtype}"] = {"seconds": times, "ratio": ratio}
