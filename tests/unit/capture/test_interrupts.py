@@ -327,25 +327,3 @@ def test_at_any_moment_of_a_hold():
     for trial in range(20 * TRIALS):
         assert interrupted(work, 1e-5 + 1e-7 * trial)
         check_library()
-
-
-def test_signals_wait_only_for_runs_that_change_something(monkeypatch):
-    count, x = gh.zeros(()), gh.ones(3)
-
-    @gh.optimize
-    def pure(x):
-        return gh.tanh(x) + 1
-
-    @gh.optimize
-    def counting(x):
-        count.add_(1)
-        return gh.tanh(x) + 1
-
-    for _ in range(2):
-        pure(x), counting(x)
-    holds, begin = [], interrupts.Held.begin
-    monkeypatch.setattr(interrupts.Held, "begin", lambda own: (holds.append(1), begin(own)))
-    pure(x)
-    assert not holds
-    counting(x)
-    assert holds

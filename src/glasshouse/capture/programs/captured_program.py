@@ -3,7 +3,6 @@
 import gc
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import getweakrefcount
 
@@ -20,7 +19,6 @@ from glasshouse.capture.programs.run_payloads import (
 )
 from glasshouse.capture.programs.tape_nodes import SpentNode
 from glasshouse.compile.programs.binding import ResultKind, Source, SourceKind
-from glasshouse.compile.programs.executable import Program
 from glasshouse.dispatch.bind import box
 from glasshouse.graph.node import Node
 from glasshouse.graph.record import is_unshared
@@ -71,15 +69,6 @@ class CapturedProgram:
         self.donors: list[Donor] = []
         self.is_first: bool = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run that stays within the budget
-
-    @cached_property
-    def is_pure(self) -> bool:
-        """Whether a later run may stop halfway: it changes nothing, and has a small Program."""
-        changes = self.updates or self.gradients or self.dropped_gradients or self.keys
-        if changes or self.forward is None or self.forward.is_collective or self.budget is not None:
-            return False
-        program = self.forward.program
-        return isinstance(program, Program) and program.memory.is_small
 
     def tensors(self, inputs: list[Any]) -> list[Tensor]:
         """All tensors that the graph may read or write, by number."""

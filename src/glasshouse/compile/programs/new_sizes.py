@@ -19,11 +19,13 @@ class NewSizes:
         self.at_once = at_once
         self.compiled: int = 0
         self.met: Counter[Hashable] = Counter()
+        self.latest: Hashable = None  # sizes that were met without a Program
 
     def is_due(self, sizes: Hashable) -> bool:
         """Note a meeting with sizes that have no Program yet; whether to compile them now, which
         counts as a compilation. Under GH_COMPILE=always that is so each time."""
         self.met[sizes] += 1
+        self.latest = sizes
         is_asked = flags.compile == "always" or flags.deterministic
         if not is_asked and self.met[sizes] < meetings(self.compiled - self.at_once):
             if len(self.met) > MOST_MET:

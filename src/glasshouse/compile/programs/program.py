@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
 # A large recording waits to be met again where so many of the same kinds of calls, with a backward
 # pass or without, ran only once, as in a loop whose tensors grow, if its references take less.
-RAN_ONCE, WAIT_S, FLOP_S, MATMUL_S = {True: 4, False: 1}, 1.0, 1e-9, 3e-11
+RAN_ONCE, WAIT_S, FLOP_S, MATMUL_S = {True: 8, False: 1}, 1.0, 1e-9, 3e-11
 HUGE_NODES = 1000
 COMPILE_NODE_S = 5e-4  # to compile one of their nodes: 0.3 to 0.7 ms for ResNet, Llama and a loop
 MOST_KINDS = 512  # sets of kinds of calls that are counted
@@ -98,7 +98,6 @@ class ProgramEntry:
 programs: dict[tuple[Any, ...], ProgramEntry] = {}
 uses: "count[int]" = count()  # numbers the runs
 structures: dict[int | str, CommonSizes] = {}
-# Large recordings: whether they have a backward pass, and their kinds of calls.
 large: dict[tuple[bool, frozenset[str]], NewSizes] = {}
 stored: WeakValueDictionary[tuple[Any, ...], Program] = (
     WeakValueDictionary()
@@ -263,6 +262,8 @@ def program_for(
         return None
     if entry.unused is not None and entry.program is not None:
         entry.unused.compiled -= 1
+        if entry.unused.latest is entry:  # twice in a row: a loop over one size
+            large.clear()
         entry.unused = None
     if lacks_program(entry) and not entry.failed and is_worth_compiling(entry, recording):
         if not is_due(entry, recording):
@@ -357,13 +358,11 @@ def is_due(entry: ProgramEntry, recording: Recording) -> bool:
     if is_loop or entry.spent_s > limit_s:
         return entry.spent_s > limit_s
     kinds = trains, frozenset(node.op for node in nodes)
-    if kinds not in large and len(large) >= MOST_KINDS:
+    if len(large) >= MOST_KINDS:
         large.clear()
     counts = large.setdefault(kinds, NewSizes(RAN_ONCE[trains]))
-    if not counts.is_due(entry):
-        return False
-    entry.unused = counts
-    return True
+    entry.unused = counts if counts.is_due(entry) else None
+    return entry.unused is not None
 
 
 def work_s(call: Call) -> float:
