@@ -444,6 +444,9 @@ GROUPS = {
                     render=generation),
         Measurement("packed_products", "Products of small weights",
                     "All products of one token, beside adding up as many bytes.", render=packed),
+        Measurement("folders_of_c", "Steps as folders of C",
+                    "A step of a convolutional network and of a transformer's block: with plain "
+                    "kernels, with oneDNN, and in Python."),
         Measurement("quantized", "Networks of 8 bits",
                     "Times of Linear layers and of convolutions; the ratio is the time in float32 "
                     "over that of a row."),
