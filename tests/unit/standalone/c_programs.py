@@ -6,6 +6,7 @@ import subprocess
 
 import numpy as np
 
+import glasshouse as gh
 from glasshouse.base.flags import flags
 from glasshouse.compile.building import toolchain
 from glasshouse.standalone.folder import OPTIONS
@@ -58,3 +59,26 @@ def state_of(program, name, shape, dtype=np.float32):
     count = int(np.prod(shape, dtype=int))
     kind = ctypes.c_char * (count * np.dtype(dtype).itemsize)
     return np.frombuffer(bytes(kind.from_address(data.value)), dtype).reshape(shape)
+
+
+def check_a_hundred_steps(folder, trained, batches, program):
+    """Whether `trained`, (step, model, optimizer), and a program of its folder, which is closed,
+    compute the same bits: losses and then the state. On the way the learning rate changes, and the
+    program's state goes through a file."""
+    step, model, optimizer = trained
+    for i, batch in zip(range(100), batches, strict=False):
+        if i == 40:
+            optimizer.param_groups[0]["lr"] = 0.003
+            program.set("lr", 0.003)
+        if i == 60:
+            program.save(folder / "later.safetensors")
+            program.close()
+            program = loaded(folder, "train", folder / "libprograms.so")
+            program.load(folder / "later.safetensors")
+        loss = step(*map(gh.asarray, batch))
+        assert loss.item() == program.run(*batch)[0]
+    for key, value in model.state_dict().items():
+        if value.dtype is gh.float32:
+            result = state_of(program, f"model.{key}", value.shape)
+            np.testing.assert_array_equal(result, value.numpy())
+    program.close()

@@ -66,24 +66,9 @@ OPTIMIZERS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, name", [(kind, name) for kind in SIZES for name in OPTIMIZERS])
 def test_a_hundred_training_steps_give_the_bits_of_the_program(tmp_path, kind, name):
-    step, model, optimizer, program = exported_training(tmp_path, kind, OPTIMIZERS[name])
+    *trained, program = exported_training(tmp_path, kind, OPTIMIZERS[name])
     with c_programs.plainly(), c_programs.always():
-        for i, batch in zip(range(100), batches(kind), strict=False):
-            if i == 40:
-                optimizer.param_groups[0]["lr"] = 0.003
-                program.set("lr", 0.003)
-            if i == 60:  # the state goes through a file
-                program.save(tmp_path / "later.safetensors")
-                program.close()
-                program = c_programs.loaded(tmp_path, "train", tmp_path / "libprograms.so")
-                program.load(tmp_path / "later.safetensors")
-            loss = step(*map(gh.asarray, batch))
-            assert loss.item() == program.run(*batch)[0]
-    for key, value in model.state_dict().items():
-        if value.dtype is gh.float32:
-            result = c_programs.state_of(program, f"model.{key}", value.shape)
-            np.testing.assert_array_equal(result, value.numpy())
-    program.close()
+        c_programs.check_a_hundred_steps(tmp_path, trained, batches(kind), program)
 
 
 @pytest.mark.slow
