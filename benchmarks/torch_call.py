@@ -65,7 +65,7 @@ def parts_of(count: int, rows: int) -> dict:
         "steps": lambda: (kept, variant.run_steps(0, args, [])),
         "fill": lambda: variant.call.fill(args),
         "allocate": lambda: variant.allocate(variant.specs_out, args),
-        "results": lambda: variant.call.results([None] * len(variant.large)),
+        "results": lambda: variant.call.results([None] * len(variant.specs_out)),
     }
 
 
