@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -61,7 +62,12 @@ class MetaProgram(PlannedProgram):
         self.reference_runs = reference_runs
 
     def run(
-        self, arrays: list[Any], scalars: Any, donated: Any = (), ends_ns: Any = None
+        self,
+        arrays: list[Any],
+        scalars: Any,
+        donated: Any = (),
+        ends_ns: Any = None,
+        parameters: Any = (),
     ) -> list[MetaArray]:
         """The results, without contents."""
         return self.backend.planned_results(self, arrays, donated, self.reference_runs)
@@ -88,6 +94,7 @@ class MetaBackend(RecordingBackend):
         self.entries: dict[tuple[Any, ...], program.ProgramEntry] = {}
         self.captured: dict[Any, Any] = {}  # Programs of captured graphs, by the graph
         self.runs: list[PlannedRun] = []
+        self.constants: Any = WeakKeyDictionary()  # memory of results of parameters, by Program
 
     def execute(self, recording: Recording) -> None:
         """Plan the recording; the results have their specs, and memory in the simulation."""
@@ -135,7 +142,11 @@ class MetaBackend(RecordingBackend):
         plan = planned_run.plan
         arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         buffers = {n: getattr(values[n], "buffer", None) for n in donated}
-        outputs = allocate(planned_run.output_specs, self.manager, buffers)
+        specs = planned_run.output_specs
+        count = len(specs) - planned_run.kept
+        outputs = allocate(specs[:count], self.manager, buffers)
+        if planned_run.kept and planned_run not in self.constants:
+            self.constants[planned_run] = allocate(specs[count:], self.manager, {})
         self.note(plan, donated, reference_runs)
         del arena
         if self.counted is not None:

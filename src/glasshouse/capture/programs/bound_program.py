@@ -9,6 +9,7 @@ from glasshouse.capture.programs.recording_interpreter import RecordingInterpret
 from glasshouse.capture.programs.split import GraphHalf
 from glasshouse.compile.building.toolchain import CompileError
 from glasshouse.compile.lowering.source_map import counts_of
+from glasshouse.compile.lowering.target import with_stable_inputs
 from glasshouse.compile.programs import anomalies
 from glasshouse.compile.programs.binding import (
     Source,
@@ -33,7 +34,8 @@ class NotCompilable(Exception):
 
 class BoundProgram:
     """The Program of a recording, or of a half of it, and the sources of its inputs. `interpreter`
-    made the recording."""
+    made the recording. Results of `stable` sources alone, such as parameters that the graph does
+    not change, stay from run to run."""
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class BoundProgram:
         source_of: Sources,
         interpreter: "RecordingInterpreter",
         half: GraphHalf | None = None,
+        stable: frozenset[Source] = frozenset(),
     ) -> None:
         sources: list[Source | None] = [source_of.get(id(leaf)) for leaf in recorded.leaves]
         if half is not None:
@@ -65,7 +68,10 @@ class BoundProgram:
         try:
             backend = backends.current()
             assert isinstance(backend, RecordingBackend)  # only these keep Programs
-            self.program: Any = backend.compiled(recorded, graph)
+            numbers = frozenset(i for i, x in enumerate(self.sources) if x in stable)
+            with with_stable_inputs(numbers):
+                self.program: Any = backend.compiled(recorded, graph)
+            self.parameters: list[int] = sorted(numbers) if self.program.kept_steps else []
             self.program.lines = interpreter.lines.of(recorded)
             if flags.detect_anomaly:
                 anomalies.graphs[self.program] = graph_of(recorded) if graph is None else graph
@@ -89,7 +95,10 @@ class BoundProgram:
         if not first:
             self.tally.runs[get_ident()] += 1
         program, arrays = self.program, arrays_of(payloads)
+        parameters = [payloads[i] for i in self.parameters]
         if timers:
-            run = partial(program.run, arrays, scalars, donated)
-            return payloads_of(run_timed(program, self.events, run), self.specs, program.owns)
-        return payloads_of(program.run(arrays, scalars, donated), self.specs, program.owns)
+            run = partial(program.run, arrays, scalars, donated, parameters=parameters)
+            results = run_timed(program, self.events, run)
+        else:
+            results = program.run(arrays, scalars, donated, parameters=parameters)
+        return payloads_of(results, self.specs, program.owns)

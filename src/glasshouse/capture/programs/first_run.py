@@ -169,10 +169,22 @@ class FirstRun:
 
     def make_forward(self, recorded: Recording, half: GraphHalf | None = None) -> None:
         """Make the forward Program of a recording, or of its first half."""
-        forward = BoundProgram(recorded, self.sources, self.interpreter, half)
+        forward = BoundProgram(recorded, self.sources, self.interpreter, half, self.stable())
         self.captured.forward = forward
         outputs = recorded.outputs[: self.count]
         self.sources.number(SourceKind.OUTPUT, [recorded.nodes[at] for at in outputs])
+
+    def stable(self) -> frozenset[Source]:
+        """The sources of the tensors that the graph owns and does not change: parameters, in
+        inference. Where their gradients are computed, an update of them follows."""
+        captured = self.captured
+        if captured.backward is not None or captured.budget is not None or self.regraded:
+            return frozenset()
+        return frozenset(
+            source
+            for source in (Source(SourceKind.INPUT, i) for i in range(len(captured.owned)))
+            if not self.is_replaced(source)
+        )
 
     def compile_within_budget(self, gradients: Any, early: Any, late: Any) -> Recording | None:
         """Make the Program, or those of both passes, within the budget; the recording to run now.

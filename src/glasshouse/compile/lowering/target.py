@@ -7,7 +7,7 @@ separate by target, in the process and on disk. `docs/how_to/write_a_target.md` 
 import copy
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter_ns
 from typing import Any
 
@@ -141,6 +141,15 @@ class DefaultTarget:
 def current_target() -> Target:
     """Return the target for which this thread compiles Programs."""
     return state.compile_target or DefaultTarget.target
+
+
+def with_stable_inputs(numbers: frozenset[int]) -> Any:
+    """Inside, Programs keep the results of steps that read these inputs alone; not for a target
+    that was chosen, which may write Programs down."""
+    if not numbers or state.compile_target is not None:
+        return nullcontext()
+    target = current_target().extension(("stable", numbers), stable_inputs=numbers)
+    return having(state, compile_target=target)
 
 
 def target_for(threads: int) -> Any:

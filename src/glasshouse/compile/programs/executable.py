@@ -4,7 +4,7 @@ import ctypes
 import pickle
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from time import perf_counter_ns
 from typing import Any
@@ -34,6 +34,7 @@ from glasshouse.compile.steps.emitted import (
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
+from glasshouse.graph.node import Node
 
 STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 SPECIALISE_NS = 600_000_000  # of runs for each general kernel: compiling one takes a 20th of that
@@ -236,11 +237,13 @@ class Program:
         scalars: list[bytes],
         donated: Any = (),
         ends_ns: np.ndarray | None = None,
+        parameters: Sequence[Node] = (),
     ) -> list[np.ndarray]:
         """Run on these inputs and packed scalars; returns the outputs as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
         array) gets the time at which each step ended, and in the last place when the first began.
+        Results of `parameters` alone stay for the next run; without these, all steps run.
 
         Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
@@ -254,8 +257,14 @@ class Program:
             if self.collectives is not None:
                 self.collectives.bind(self.steps)
             try:
-                outputs = self.memory.take(self.target.memory(), arrays, donated)
-                self.execute(arrays, outputs, scalars, ends_ns, looks)
+                manager, constants, begin = self.target.memory(), self.memory.constants, 0
+                outputs = self.memory.take(manager, arrays, donated)
+                if constants is not None:
+                    begin = constants.first_step(() if looks else parameters, manager)
+                    outputs += constants.arrays
+                self.execute(arrays, outputs, scalars, ends_ns, looks, begin)
+                if constants is not None and not begin:
+                    constants.fill(parameters)
             except BaseException:
                 if self.collectives is not None:
                     self.collectives.end_failed()
@@ -271,10 +280,11 @@ class Program:
         scalars: list[bytes],
         ends_ns: np.ndarray | None = None,
         looks: anomalies.Looks | None = None,
+        begin: int = 0,
     ) -> None:
-        """Run all steps, the host's among them; `looks` are at their results."""
+        """Run the steps from `begin` on, the host's among them; `looks` are at their results."""
         table, places = self.filled(arrays, outputs, scalars)
-        self.run_steps(table, places, arrays, outputs, ends_ns, looks=looks)
+        self.run_steps(table, places, arrays, outputs, ends_ns, begin=begin, looks=looks)
 
     def run_steps(
         self,

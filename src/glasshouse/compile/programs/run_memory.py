@@ -8,6 +8,7 @@ import numpy as np
 
 from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.code import OutputSpec, output_specs_of, outputs_of, uses_of
+from glasshouse.compile.programs.constant_results import ConstantResults
 from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
 from glasshouse.compile.steps.view import strides_of
 from glasshouse.memory import Tag
@@ -63,7 +64,11 @@ class RunMemory:
 
     def __init__(self, program: Any, small_bytes: int) -> None:
         self.arena_bytes = arena_bytes = program.arena_bytes
-        self.specs = specs = program.output_specs
+        count = len(program.output_specs) - program.kept
+        self.specs = specs = program.output_specs[:count]
+        self.constants: ConstantResults | None = None  # the other outputs
+        if program.kept:
+            self.constants = ConstantResults(program.output_specs[count:], program.kept_steps)
         self.arena: Any = None
         stays = arena_bytes <= max(OWN_ARENA_BYTES, small_bytes)
         self.nbytes: int = arena_bytes if stays else 0  # that stay

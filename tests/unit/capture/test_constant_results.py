@@ -1,0 +1,216 @@
+"""Results of parameters alone stay from run to run in inference, while the parameters stay."""
+
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.base.flags import flags
+from glasshouse.compile.programs.constant_results import ConstantResults
+from glasshouse.compile.programs.executable import Program
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    monkeypatch.setattr(flags, "compile", "always")
+
+
+@pytest.fixture
+def first_steps(monkeypatch):
+    """The steps with which runs began that have such results."""
+    steps, original = [], ConstantResults.first_step
+
+    def noted(self, *args):
+        steps.append(original(self, *args))
+        return steps[-1]
+
+    monkeypatch.setattr(ConstantResults, "first_step", noted)
+    return steps
+
+
+def convolutions():
+    head = [nn.Conv2d(3, 24, 3), nn.BatchNorm2d(24), nn.ReLU()]
+    return nn.Sequential(*head, nn.Conv2d(24, 40, 3, stride=2), nn.Flatten(), nn.Linear(1440, 5))
+
+
+MODELS = {
+    "convolutions": (convolutions, (2, 3, 16, 16)),
+    "one axis": (lambda: nn.Sequential(nn.Conv1d(8, 24, 3), nn.ReLU()), (2, 8, 9)),
+    "transposed": (lambda: nn.Sequential(nn.ConvTranspose2d(8, 24, 3)), (1, 8, 5, 5)),
+    "linear": (lambda: nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 9)), (40, 64)),
+}
+
+
+def prepared(name, dtype="float32"):
+    """(a model, an input, the captured call, the plain call)."""
+    make, shape = MODELS[name]
+    gh.random.seed(0)
+    model, x = make().eval(), gh.random.normal(shape)
+    model.shape = shape
+    if dtype == "bfloat16":
+        model, x = model.to(dtype=dtype), x.to(dtype)
+    step = gh.optimize(lambda x: model(x))
+
+    def computed(fn):
+        with gh.no_grad(), gh.autocast(enabled=dtype == "autocast"):
+            return fn(x).astype("float32").numpy().copy()
+
+    def captured():
+        return computed(step)
+
+    def plain():
+        return computed(model)
+
+    return model, captured, plain
+
+
+def train(model, optimize):
+    """A training step, which may overwrite the memory of parameters."""
+    optimizer = gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    run = gh.optimize(step) if optimize else step
+    for _ in range(4):
+        run(gh.ones(model.shape, dtype=next(model.parameters()).dtype))
+
+
+def assign(model):
+    with gh.no_grad():
+        for p in model.parameters():
+            p.copy_(p * 0.5)
+
+
+def fill(model):
+    with gh.no_grad():
+        for p in model.parameters():
+            p.zero_()
+
+
+def load(model):
+    model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})
+
+
+def replace_one(model):
+    module = next(m for m in model.modules() if hasattr(m, "weight"))
+    module.weight = nn.Parameter(module.weight.detach() * 3)
+
+
+CHANGES = {
+    "nothing": lambda model: None,
+    "assigned": assign,
+    "loaded": load,
+    "one replaced": replace_one,
+    "trained": lambda model: train(model, False),
+    "trained by a captured step": lambda model: train(model, True),
+    "filled": fill,
+}
+
+
+@pytest.mark.sample(36)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast"])
+@pytest.mark.parametrize("name", MODELS)
+def test_results_follow_the_parameters(name, dtype, change):
+    model, captured, plain = prepared(name, dtype)
+    for _ in range(2):
+        for _ in range(4):
+            np.testing.assert_array_equal(captured(), plain())
+        CHANGES[change](model)
+
+
+def test_steps_of_parameters_run_once(first_steps):
+    _, captured, plain = prepared("convolutions")
+    for _ in range(6):
+        result = captured()
+    assert first_steps[0] == 0 and len(set(first_steps[1:])) == 1 and first_steps[-1] > 0
+    np.testing.assert_array_equal(result, plain())
+
+
+def test_two_models_of_one_program_do_not_read_each_others(first_steps):
+    one, two = prepared("convolutions"), prepared("convolutions")
+    assign(two[0])
+    for _ in range(4):
+        for _, captured, plain in (one, two, two):
+            np.testing.assert_array_equal(captured(), plain())
+    assert not np.array_equal(one[1](), two[1]())
+    assert max(first_steps) > 0
+
+
+def test_arrays_are_freed_with_the_parameters(monkeypatch):
+    used, original = set(), ConstantResults.first_step
+    monkeypatch.setattr(
+        ConstantResults, "first_step", lambda self, *args: used.add(self) or original(self, *args)
+    )
+    model, captured, _ = prepared("convolutions")
+    for _ in range(3):
+        captured()
+    (results,) = used
+    arrays = [weakref.ref(array) for array in results.arrays]
+    assert arrays and all(array() is not None for array in arrays)
+    replace_one(model)
+    gh.eval(*model.parameters())  # until then the new ones need the old ones
+    gc.collect()
+    assert results.arrays == [] and all(array() is None for array in arrays)
+
+
+def test_a_step_that_trains_keeps_none(first_steps):
+    model = convolutions()
+    model.shape = MODELS["convolutions"][1]
+    train(model, True)
+    assert first_steps == []
+
+
+def test_a_run_that_fails_leaves_no_results(monkeypatch, first_steps):
+    model, captured, plain = prepared("convolutions")
+    captured()
+    captured()
+    original = Program.run_steps
+    monkeypatch.setattr(Program, "run_steps", lambda *args, **more: 1 / 0)
+    assign(model)
+    with pytest.raises(ZeroDivisionError):
+        captured()
+    monkeypatch.setattr(Program, "run_steps", original)
+    for _ in range(2):
+        np.testing.assert_array_equal(captured(), plain())
+
+
+def test_threads_share_a_program(first_steps):
+    one, two = prepared("convolutions"), prepared("convolutions")
+    load(two[0])
+    expected = [plain() for *_, plain in (one, two)]
+    for _, captured, _ in (one, two):
+        captured()
+        captured()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda i: (i % 2, (one, two)[i % 2][1]()), range(40)))
+    for which, result in results:
+        np.testing.assert_array_equal(result, expected[which])
+
+
+def test_looks_for_the_first_nan_run_all_steps(first_steps):
+    _, captured, plain = prepared("convolutions")
+    for _ in range(4):
+        captured()
+    with gh.detect_anomaly():
+        for _ in range(4):
+            result = captured()
+    np.testing.assert_array_equal(result, plain())
+
+
+def test_later_runs_take_no_more_memory():
+    _, captured, _ = prepared("convolutions")
+    for _ in range(3):
+        captured()
+    manager = gh.memory.current()
+    gc.collect()
+    before = manager.stats().allocated_bytes
+    captured()
+    assert manager.stats().allocated_bytes == before
