@@ -6,7 +6,7 @@ least of the rounds for NumPy's products of one row by each. `batch 8` writes ei
 its ratio is that of tokens a second over those of one text. `prompt` reads 512 tokens.
 `same bits` are the same under `gh.deterministic("batch")`.
 
-    python benchmarks/generation.py [--gguf MODEL.gguf --llama PYTHON]
+    python benchmarks/generation.py [--compiled] [--gguf MODEL.gguf --llama PYTHON]
 
 With --gguf the weights are a file's, and `first token` is the time from the start of `glasshouse
 generate` until its first token, with a warm disk cache. PYTHON is an interpreter with the package
@@ -14,6 +14,7 @@ xllamacpp, which then writes and reads with the same file and as many threads, i
 """
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
@@ -131,15 +132,30 @@ def same_bits(fn) -> float:
         return fn()
 
 
-def theirs_seconds(torch, model, count: int) -> float:
+def theirs_seconds(torch, model, count: int, **options) -> float:
     """Seconds between tokens of transformers."""
     ticker = Ticker()
     with torch.no_grad():
         model.generate(
             torch.tensor([PROMPT]), max_new_tokens=count, do_sample=False, streamer=ticker,
-            eos_token_id=None, pad_token_id=0,
+            eos_token_id=None, pad_token_id=0, **options,
         )  # fmt: skip
     return token_seconds(ticker.times[1:])
+
+
+def compiled_seconds(torch, model, count: int) -> float:
+    """Seconds between tokens of transformers with a static cache, which compiles its steps."""
+    eager = model.forward
+    model.forward = compiled_forward(torch, model)
+    try:
+        return theirs_seconds(torch, model, count, cache_implementation="static")
+    finally:
+        model.forward = eager
+
+
+@functools.cache
+def compiled_forward(torch, model):
+    return torch.compile(model.forward)
 
 
 def limit_seconds(weights: list[np.ndarray]) -> float:
@@ -156,6 +172,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="a short run that only shows it works")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON record")
     parser.add_argument("--gguf", type=Path, help="a model to take the weights of")
+    parser.add_argument("--compiled", action="store_true", help="transformers compiled, too")
     parser.add_argument("--llama", help="an interpreter with xllamacpp")
     return parser.parse_args()
 
@@ -185,6 +202,8 @@ def main() -> None:
         cases["llama.cpp"] = lambda: llama.seconds(len(PROMPT), count)[1]
     if both is not None:
         cases["transformers"] = lambda: theirs_seconds(*both, count)
+        if options.compiled:
+            cases["transformers, compiled"] = lambda: compiled_seconds(*both, count)
     times: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(-WARMUP, rounds):
         for name, measured in cases.items():
@@ -209,6 +228,8 @@ def main() -> None:
         results["prompt_over_llama"] = medians["llama.cpp prompt"] / medians["prompt"]
     if both is not None:
         results["over_transformers"] = medians["transformers"] / medians["ours"]
+    if "transformers, compiled" in medians:
+        results["over_compiled"] = medians["transformers, compiled"] / medians["ours"]
     rows = [[name, f"{1e3 * seconds:,.1f} ms"] for name, seconds in medians.items()]
     show("a token (a prompt)", ["", "time"], rows)
     for name in results:

@@ -436,7 +436,8 @@ GROUPS = {
                     "time over ours.", render=networks),
         Measurement("generation", "A token of a Llama",
                     "SmolLM2-135M's sizes in float32. `limit` reads all weights once by NumPy's "
-                    "products.", render=generation),
+                    "products.", "python benchmarks/generation.py --compiled",
+                    render=generation),
         Measurement("generation_gguf", "A token beside llama.cpp",
                     "SmolLM2-135M with weights of 4 bits (Q4_1), from its GGUF file; `first token` "
                     "is a cold start with a warm disk cache.",
