@@ -84,7 +84,7 @@ class StreamProgram(Program):
     launches: Launches
     stream: Stream
 
-    def execute(self, arrays, outputs, scalars, ends_ns=None, looks=None):
+    def execute(self, arrays, outputs, scalars, ends_ns=None, looks=None, begin=0):
         _, places = self.filled(arrays, outputs, scalars)
 
         def step(i):
@@ -95,7 +95,7 @@ class StreamProgram(Program):
                 raise RuntimeError(f"step {i} of a Program failed")
 
         self.launches = Launches(self.stream, self.count)
-        for i in range(self.count):
+        for i in range(begin, self.count):
             self.launches.launch(i, partial(step, i))
         self.stream.wait()
 
