@@ -205,6 +205,13 @@ def test_looks_for_the_first_nan_run_all_steps(first_steps):
     np.testing.assert_array_equal(result, plain())
 
 
+def test_runs_that_name_no_parameters_run_all_steps():
+    results = ConstantResults([(None, (2,), np.dtype("float32"), 8, None)], 3)
+    for _ in range(3):
+        assert results.first_step((), None) == 0
+        results.fill(())
+
+
 def test_later_runs_take_no_more_memory():
     _, captured, _ = prepared("convolutions")
     for _ in range(3):

@@ -24,11 +24,10 @@ class ConstantResults:
         self.sources: tuple[weakref.ref[Node], ...] = ()
 
     def first_step(self, payloads: Sequence[Node], manager: Any) -> int:
-        """The step with which a run on these payloads begins; `arrays` are there from now on."""
-        same = len(self.sources) == len(payloads) and all(
-            source() is payload for source, payload in zip(self.sources, payloads, strict=True)
-        )
-        if same and self.arrays:
+        """The step with which a run on these payloads begins; `arrays` are there from now on. The
+        contents of inputs that are no payloads are unknown: all steps run."""
+        known = self.arrays and payloads and len(self.sources) == len(payloads)
+        if known and all(source() is x for source, x in zip(self.sources, payloads, strict=True)):
             return self.step
         self.sources = ()
         if not self.arrays:
