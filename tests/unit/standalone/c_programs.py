@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -82,3 +83,17 @@ def check_a_hundred_steps(folder, trained, batches, program):
             result = state_of(program, f"model.{key}", value.shape)
             np.testing.assert_array_equal(result, value.numpy())
     program.close()
+
+
+def check_threads(folder, library, batch, count):
+    """Whether `count` steps give the same losses alone and in four threads, with a context each."""
+
+    def losses(_=None):
+        program = loaded(folder, "train", library)
+        results = [program.run(*batch)[0].item() for _ in range(count)]
+        program.close()
+        return results
+
+    wanted = losses()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(results == wanted for results in pool.map(losses, range(4)))

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import c_programs
@@ -279,17 +278,7 @@ def test_the_digits_are_learnt_without_python(tmp_path):
 def test_threads_with_a_context_each_give_what_one_gives(tmp_path):
     exported_training(tmp_path, "mlp", OPTIMIZERS["adamw"])[-1].close()
     library = tmp_path / "libprograms.so"
-    x, y = next(batches("mlp"))
-
-    def losses(_=None):
-        program = c_programs.loaded(tmp_path, "train", library)
-        results = [program.run(x, y)[0].item() for _ in range(200)]
-        program.close()
-        return results
-
-    wanted = losses()
-    with ThreadPoolExecutor(4) as pool:
-        assert all(results == wanted for results in pool.map(losses, range(4)))
+    c_programs.check_threads(tmp_path, library, next(batches("mlp")), 200)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import c_programs
@@ -162,18 +161,8 @@ def test_loops_and_sizes_run_in_c(tmp_path):
 @pytest.mark.slow
 def test_threads_with_a_context_each_give_what_one_gives(tmp_path):
     exported_training(tmp_path, "cnn", forms=("onednn",))
-    path = c_programs.library_of(tmp_path, *options())
-    x, y = next(batches("cnn"))
-
-    def losses(_=None):
-        program = loaded(tmp_path, "train", path)
-        results = [program.run(x, y)[0].item() for _ in range(100)]
-        program.close()
-        return results
-
-    wanted = losses()
-    with ThreadPoolExecutor(4) as pool:
-        assert all(results == wanted for results in pool.map(losses, range(4)))
+    library = c_programs.library_of(tmp_path, *options())
+    c_programs.check_threads(tmp_path, library, next(batches("cnn")), 100)
 
 
 @pytest.mark.slow
