@@ -26,8 +26,9 @@ class ConstantResults:
     def first_step(self, payloads: Sequence[Node], manager: Any) -> int:
         """The step with which a run on these payloads begins; `arrays` are there from now on. The
         contents of inputs that are no payloads are unknown: all steps run."""
-        known = self.arrays and payloads and len(self.sources) == len(payloads)
-        if known and all(source() is x for source, x in zip(self.sources, payloads, strict=True)):
+        is_filled = self.arrays and payloads and len(self.sources) == len(payloads)
+        pairs = zip(self.sources, payloads)
+        if is_filled and all(source() is payload for source, payload in pairs):
             return self.step
         self.sources = ()
         if not self.arrays:
