@@ -330,7 +330,7 @@ def ranking(machine, smoke: bool) -> dict:
         model = gh.text.models.BertLike(**sizes)
         opt = gh.optim.SGD(model.parameters(), lr=1e-3)
         tokens, targets = map(gh.asarray, rng.integers(0, sizes["vocab"], (2, batch, length)))
-        arguments = model, Ours.loss_of, opt, [tokens, targets]
+        arguments = model, CASES["bert"].loss, opt, [tokens, targets]
         options = {"autocast": dtype, "machine": machine}
         plain = step(*arguments, **options)
         cut = int((1 - part) * plain.memory_by_kind.get("activations", 0))
@@ -342,7 +342,7 @@ def ranking(machine, smoke: bool) -> dict:
             def train(model=model, opt=opt, tokens=tokens, targets=targets, dtype=dtype):
                 opt.zero_grad()
                 with gh.autocast(dtype) if dtype else contextlib.nullcontext():
-                    loss = Ours.loss_of(model(tokens), targets)
+                    loss = CASES["bert"].loss(model(tokens), targets)
                 loss.backward()
                 opt.step()
                 return loss

@@ -10,6 +10,7 @@ byte."""
 import contextlib
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from analyze import in_new_process, resident
@@ -17,17 +18,8 @@ from harness import parse_arguments, save, show
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import (
-    CASES,
-    Case,
-    Ours,
-    Torch,
-    forget_peak,
-    images,
-    peak_bytes,
-    recordings,
-    tokens,
-)
+from glasshouse.bench.cases import CASES, images, recordings, tokens
+from glasshouse.bench.worker import Ours, Torch, forget_peak, peak_bytes
 
 MIDDLE = {  # options, and a batch
     "alexnet": ({"width": 16, "num_classes": 100}, images(8, 96, 100)),
@@ -81,11 +73,7 @@ def take_middle_sizes() -> None:
     """Have the benchmark's models take small sizes here."""
     for name, (options, batch) in MIDDLE.items():
         case = CASES[name]
-        CASES[name] = Case(case.make, {**case.options, **options}, batch, *small_of(case))
-
-
-def small_of(case: Case) -> tuple:
-    return case.small_options, case.small_batch, case.convolutions
+        CASES[name] = replace(case, options={**case.options, **options}, batch=batch)
 
 
 def row(library: str, name: str, answer, measured: int, growth: int) -> dict:

@@ -9,7 +9,7 @@ import glasshouse as gh
 from glasshouse.analyze import plan
 from glasshouse.analyze.planner.blocks import AppliedBlocks, RematBlock, candidates_of
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import CASES, Ours
+from glasshouse.bench.cases import CASES
 from glasshouse.nn import functional as F
 
 UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
@@ -70,17 +70,18 @@ class Step:
         self.lower = "bfloat16" if dtype == "bfloat16" else None
         options, arrays = CASES[name].sizes(True)
         self.model = CASES[name].make(**options)
+        self.loss_of = CASES[name].loss
         self.data = [gh.asarray(np.concatenate([x] * BATCHES[name])) for x in arrays]
         self.opt = gh.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
 
     def plan(self, budget, solver: str):
-        args = self.model, Ours.loss_of, self.opt, self.data, budget
+        args = self.model, self.loss_of, self.opt, self.data, budget
         return plan(*args, solver=solver, autocast=self.lower)
 
     def run(self) -> list:
         gh.random.seed(7)
         with gh.autocast(self.lower) if self.lower else contextlib.nullcontext():
-            loss = Ours.loss_of(self.model(self.data[0]), self.data[1])
+            loss = self.loss_of(self.model(self.data[0]), self.data[1])
         loss.backward()
         grads = [p.grad for p in self.model.parameters()]
         self.opt.step()

@@ -380,7 +380,7 @@ def bench(file: str, title: str, options: str, machine: str, text: str = "") -> 
 
 def own_models(dtype: str) -> Measurement:
     """A file that `glasshouse bench` saved of our own models."""
-    text = "Our own six models beside the same in PyTorch. The ratio is the time of PyTorch's "
+    text = "Our own models beside the same in PyTorch. The ratio is the time of PyTorch's "
     text += "best mode over ours."
     command = f"glasshouse bench MODEL --dtype {dtype} --against …,captured"
     machine = "two cores of an AMD EPYC with AVX-512, shared with others"

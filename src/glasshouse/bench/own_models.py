@@ -1,4 +1,4 @@
-"""How fast six models train here, and in PyTorch where it is installed.
+"""How fast eleven models train here, and in PyTorch where it is installed.
 
 Each framework and mode has its own process, since two OpenMP runtimes in one would disturb
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
@@ -107,21 +107,21 @@ def show(
 ) -> None:
     """Print the records; of a smoke run no ratios, for its sizes and steps say nothing of speed."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    headings = ["model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit"]
+    headings = ["model", "", "step s", "/ ours", "first s", "peak GiB", "GFLOP/s", "of limit"]
     ratios = ("/ ours", "of limit")
     shown = [heading for heading in headings if not (smoke and heading in ratios)]
     for i, heading in enumerate(shown):
-        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i < 2)
+        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=True)
     ours = our_steps(records)
     for r in records:
         mine = is_ours(r)
         cells = (
             r["model"] if mine else "",
             f"{r['framework']}, {r['mode']}",
-            f"{r['step_s']:.3f} s",
+            f"{r['step_s']:.3f}",
             f"{r['step_s'] / ours[r['model']]:.2f}",
-            f"{r['first_step_s']:.1f} s",
-            f"{r['peak_bytes'] / 2**30:.2f} GiB",
+            f"{r['first_step_s']:.1f}",
+            f"{r['peak_bytes'] / 2**30:.2f}",
             f"{r['gflops_per_s']:.0f}",
             f"{r['fraction_of_limit']:.0%}",
         )

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from glasshouse.bench.torch_cases import import_transformers
 from glasshouse.interop.torch import import_torch
 
 # Channels in units of the width, 0 being a pooling: VGG-16.
@@ -272,6 +273,210 @@ def asr(
     return model
 
 
+def double_conv(channels: int, out: int) -> Any:
+    nn = import_torch().nn
+    parts = []
+    for size in (channels, out):
+        convolution = nn.Conv2d(size, out, 3, padding=1, bias=False)
+        parts += [convolution, nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
+    return nn.Sequential(*parts)
+
+
+def unet(num_classes: int, channels: int = 3, width: int = 64, depth: int = 4) -> Any:
+    torch = import_torch()
+    nn = torch.nn
+    widths = [width << i for i in range(depth + 1)]
+    pairs = list(zip(widths[:0:-1], widths[-2::-1], strict=True))
+    downward = zip([channels, *widths], widths, strict=False)
+
+    def forward(self, images):
+        x, results = images, []
+        for i, layer in enumerate(self.down):
+            x = layer(self.pool(x) if i else x)
+            results.append(x)
+        for beside, reduce, up in zip(results[-2::-1], self.reduce, self.up, strict=True):
+            x = nn.functional.interpolate(reduce(x), size=beside.shape[2:], mode="bilinear")
+            x = up(torch.cat([beside, x], dim=1))
+        return self.head(x)
+
+    return module(
+        forward,
+        down=nn.ModuleList(double_conv(*pair) for pair in downward),
+        reduce=nn.ModuleList(nn.Conv2d(high, low, 1) for high, low in pairs),
+        up=nn.ModuleList(double_conv(2 * low, low) for _, low in pairs),
+        head=nn.Conv2d(width, num_classes, 1),
+        pool=nn.MaxPool2d(2),
+    )
+
+
+def conformer_block(dim: int, heads: int, kernel_size: int, context: int) -> Any:
+    torch = import_torch()
+    nn, functional = torch.nn, torch.nn.functional
+
+    def feed_forward():
+        wide, narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        empty = nn.Identity(), nn.Identity()  # in the places of dropout
+        return nn.Sequential(nn.LayerNorm(dim), wide, nn.SiLU(), empty[0], narrow, empty[1])
+
+    def attention(self, x):
+        n, steps, _ = x.shape
+        x = self.norm_attention(x)
+        parts = (self.query(x), self.key(x), self.value(x))
+        q, k, v = (p.unflatten(-1, (heads, -1)).transpose(1, 2) for p in parts)
+        rows = self.positions[context - steps : context + steps - 1]
+        scores = (q * q.shape[-1] ** -0.5) @ rows.T
+        flat = functional.pad(scores, (0, 1)).flatten(2)[..., steps - 1 :]
+        places = flat[..., : steps * (2 * steps - 1)].reshape(n, heads, steps, -1)[..., :steps]
+        y = functional.scaled_dot_product_attention(q, k, v, attn_mask=places)
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def forward(self, x):
+        x = x + self.ff1(x) * 0.5
+        x = x + attention(self, x)
+        y = functional.glu(self.conv1(self.norm_conv1(x)))
+        y = self.depthwise(y.transpose(1, 2)).transpose(1, 2)
+        x = x + self.conv2(functional.silu(self.norm_conv2(y)))
+        return self.norm(x + self.ff2(x) * 0.5)
+
+    norms = {name: nn.LayerNorm(dim) for name in ("norm_conv1", "norm_conv2", "norm")}
+    maps = {name: nn.Linear(dim, dim) for name in ("query", "key", "value", "out")}
+    return module(
+        forward,
+        positions=nn.Parameter(torch.empty(2 * context - 1, dim // heads).uniform_(-0.1, 0.1)),
+        ff1=feed_forward(),
+        ff2=feed_forward(),
+        norm_attention=nn.LayerNorm(dim),
+        **maps,
+        **norms,
+        conv1=nn.Linear(dim, 2 * dim),
+        depthwise=nn.Conv1d(dim, dim, kernel_size, padding="same", groups=dim),
+        conv2=nn.Linear(dim, dim),
+    )
+
+
+def conformer(
+    features: int = 80,
+    labels: int = 30,
+    layers: int = 16,
+    dim: int = 256,
+    heads: int = 4,
+    kernel_size: int = 31,
+    pos_context: int = 1024,
+    dropout: float = 0.0,
+) -> Any:
+    nn = import_torch().nn
+    convs = (nn.Conv2d(1, dim, 3, stride=2), nn.Conv2d(dim, dim, 3, stride=2))
+    bands = ((features - 1) // 2 - 1) // 2
+    blocks = (conformer_block(dim, heads, kernel_size, pos_context) for _ in range(layers))
+
+    def forward(self, features):
+        x = self.conv(features[:, None]).transpose(1, 2)
+        x = self.input(x.flatten(2))
+        for layer in self.layers:
+            x = layer(x)
+        return self.output(x)
+
+    return module(
+        forward,
+        conv=nn.Sequential(convs[0], nn.ReLU(), convs[1], nn.ReLU()),
+        input=nn.Linear(dim * bands, dim),
+        layers=nn.ModuleList(blocks),
+        output=nn.Linear(dim, labels),
+    )
+
+
+def lstm(vocab: int = 10000, width: int = 512, layers: int = 2, tags: int = 50) -> Any:
+    nn = import_torch().nn
+    return module(
+        lambda self, words: self.scores(self.lstm(self.embedding(words))[0]),
+        embedding=nn.Embedding(vocab, width),
+        lstm=nn.LSTM(width, width, layers, batch_first=True),
+        scores=nn.Linear(width, tags),
+    )
+
+
+def llama(**options: Any) -> Any:
+    """transformers' own."""
+    transformers = import_transformers()
+    config = transformers.LlamaConfig(**options, use_cache=False)
+    model = transformers.LlamaForCausalLM(config)
+    forward = model.forward
+    model.forward = lambda tokens: forward(tokens).logits
+    return model
+
+
+def detr(
+    num_classes: int,
+    backbone: str = "resnet50",
+    *,
+    dim: int = 256,
+    heads: int = 8,
+    hidden: int = 2048,
+    layers: int = 6,
+    queries: int = 100,
+    dropout: float = 0.1,
+) -> Any:
+    """transformers' own, which trains all of its backbone."""
+    transformers = import_transformers()
+    sizes = {"d_model": dim, "num_queries": queries, "num_labels": num_classes, "dropout": dropout}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": layers, f"{part}_attention_heads": heads}
+        sizes |= {f"{part}_ffn_dim": hidden}
+    config = transformers.DetrConfig(**sizes, use_pretrained_backbone=False, backbone=backbone)
+    model = transformers.DetrForObjectDetection(config).requires_grad_(True)
+    classes, boxes, body = model.class_labels_classifier, model.bbox_predictor, model.model
+
+    def forward(images):
+        outputs = body(images, output_hidden_states=True)
+        before = map(body.decoder.layernorm, outputs.decoder_hidden_states[1:-1])
+        y = import_torch().stack([*before, outputs.last_hidden_state])  # which is normed
+        return classes(y), boxes(y).sigmoid()
+
+    model.forward = forward
+    return model
+
+
+def class_loss(scores: Any, targets: Any) -> Any:
+    return import_torch().nn.functional.cross_entropy(scores.flatten(0, -2), targets.flatten())
+
+
+def pixel_loss(scores: Any, targets: Any) -> Any:
+    return import_torch().nn.functional.cross_entropy(scores, targets)
+
+
+def speech_loss(scores: Any, *targets: Any) -> Any:
+    functional = import_torch().nn.functional
+    log_probs = functional.log_softmax(scores.float(), dim=-1).transpose(0, 1)
+    return functional.ctc_loss(log_probs, *targets)
+
+
+def box_loss(outputs: Any, labels: Any, boxes: Any) -> Any:
+    """Of each layer the weighted cross-entropy, distances of sides, and generalised overlap."""
+    torch = import_torch()
+    total: Any = 0.0
+    for logits, places in zip(*outputs, strict=True):
+        none = logits.shape[-1] - 1
+        weight = logits.new_ones(none + 1)
+        weight[none] = 0.1
+        hits = (labels < none).to(logits.dtype)
+        classes = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, weight)
+        apart = (places - boxes).abs().sum(-1) + 0.4 * (1 - generalized_overlap(places, boxes))
+        total = total + classes + 5 * (apart * hits).sum() / hits.sum().clamp(1)
+    return total
+
+
+def generalized_overlap(first: Any, second: Any) -> Any:
+    """Of boxes as centre and sides: their overlap, less the part of their hull in neither."""
+    torch = import_torch()
+    ends = [(box[..., :2] - box[..., 2:] / 2, box[..., :2] + box[..., 2:] / 2)
+            for box in (first, second)]  # fmt: skip
+    (low, high), (other_low, other_high) = ends
+    inner = (torch.minimum(high, other_high) - torch.maximum(low, other_low)).clamp(0).prod(-1)
+    hull = (torch.maximum(high, other_high) - torch.minimum(low, other_low)).prod(-1)
+    union = first[..., 2:].prod(-1) + second[..., 2:].prod(-1) - inner
+    return inner / (union + 1e-7) - (hull - union) / (hull + 1e-7)  # as torchvision
+
+
 TWINS = {
     "alexnet": alexnet,
     "vgg16": vgg16,
@@ -280,4 +485,10 @@ TWINS = {
     "vit_b_16": vit_b_16,
     "bert": bert,
     "asr": asr,
+    "detr": detr,
+    "unet": unet,
+    "conformer": conformer,
+    "llama": llama,
+    "lstm": lstm,
 }
+LOSSES = {loss.__name__: loss for loss in (class_loss, pixel_loss, speech_loss, box_loss)}

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,112 +17,12 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse.bench import torch_twins
+from glasshouse.bench.cases import CASES
 from glasshouse.bench.torch_cases import TorchModel
-from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
 from glasshouse.optim import SGD
 from glasshouse.profile.machine import count_cores, measure_copy, measure_matrix_flops, read_fields
-from glasshouse.speech.models import AsrTransformer
-from glasshouse.text.models import BertLike
-from glasshouse.vision import models as vision
 
 LEARNING_RATE = 1e-3
-
-
-def images(batch: int, size: int, classes: int) -> Any:
-    return lambda rng: (
-        rng.standard_normal((batch, 3, size, size), dtype=np.float32),
-        rng.integers(0, classes, batch),
-    )
-
-
-def tokens(batch: int, length: int, vocab: int) -> Any:
-    return lambda rng: rng.integers(0, vocab, (2, batch, length))
-
-
-def recordings(batch: int, length: int, features: int, labels: int, spoken: int) -> Any:
-    """Makes features of speech, label sequences, and the numbers of frames and labels."""
-
-    def make(rng):
-        frames = np.full(batch, AsrTransformer.frames(length))
-        targets = rng.integers(1, labels, (batch, spoken))
-        speech = rng.standard_normal((batch, length, features), dtype=np.float32)
-        return speech, targets, frames, spoken - np.arange(batch) * (spoken // 10)
-
-    return make
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model of the benchmark: how to build it and its batch, and both small for a smoke test."""
-
-    make: Callable[..., Any]
-    options: dict[Any, Any]
-    batch: Callable[..., Any]
-    small_options: dict[Any, Any]
-    small_batch: Callable[..., Any]
-    convolutions: bool = True
-
-    def sizes(self, smoke: bool) -> tuple[dict[Any, Any], tuple[Any, ...]]:
-        options = {**self.options, **(self.small_options if smoke else {})}
-        batch = self.small_batch if smoke else self.batch
-        return options, tuple(batch(np.random.default_rng(0)))
-
-
-CASES = {
-    "alexnet": Case(
-        vision.alexnet,
-        {"dropout": 0.0},
-        images(32, 224, 1000),
-        {"width": 4, "num_classes": 10},
-        images(2, 64, 10),
-    ),
-    "vgg16": Case(
-        vision.vgg16,
-        {"dropout": 0.0},
-        images(8, 224, 1000),
-        {"width": 4, "hidden": 16, "num_classes": 10},
-        images(2, 32, 10),
-    ),
-    "resnet50": Case(
-        vision.resnet50,
-        {},
-        images(16, 224, 1000),
-        {"width": 4, "layers": (1, 2, 1, 1), "num_classes": 10},
-        images(4, 48, 10),
-    ),
-    "bert": Case(
-        BertLike,
-        {},
-        tokens(4, 128, 50265),
-        {"vocab": 50, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
-        tokens(2, 12, 50),
-        convolutions=False,
-    ),
-    "asr": Case(
-        AsrTransformer,
-        {},
-        recordings(2, 600, 80, 30, 40),
-        {"features": 8, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
-        recordings(2, 90, 8, 30, 10),
-        convolutions=False,
-    ),
-    "vit_b_16": Case(
-        vision.vit_b_16,
-        {},
-        images(8, 224, 1000),
-        {
-            "image_size": 32,
-            "patch_size": 8,
-            "num_layers": 2,
-            "num_heads": 2,
-            "hidden_dim": 16,
-            "mlp_dim": 32,
-            "num_classes": 10,
-        },
-        images(2, 32, 10),
-        convolutions=False,
-    ),
-}
 
 
 class Trainer:
@@ -149,6 +48,7 @@ class Ours(Trainer):
         options, arrays = CASES[model].sizes(smoke)
         self.autocast: bool = dtype == "bfloat16"
         self.model: Any = CASES[model].make(**options)
+        self.loss_of: Callable[..., Any] = CASES[model].loss
         self.inputs: gh.Tensor
         self.targets: list[gh.Tensor]
         self.inputs, *self.targets = map(gh.asarray, arrays)
@@ -159,13 +59,6 @@ class Ours(Trainer):
     def loss(self) -> Any:
         with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
             return self.loss_of(self.model(self.inputs), *self.targets)
-
-    @staticmethod
-    def loss_of(scores: Any, *targets: Any) -> Any:
-        """Cross-entropy; connectionist temporal classification where lengths are given."""
-        if len(targets) == 1:
-            return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
-        return ctc_loss(log_softmax(scores.float(), dim=-1).transpose(0, 1), *targets)
 
     def compute_weights(self) -> None:
         """Have all weights computed, so that the first step does not pay for them."""
@@ -185,7 +78,6 @@ class Torch(Trainer):
     def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool) -> None:
         import torch
 
-        self.torch = torch
         torch.manual_seed(0)
         options, arrays = CASES[model].sizes(smoke)
         layout = torch.channels_last if mode == "channels_last" else torch.contiguous_format
@@ -197,17 +89,13 @@ class Torch(Trainer):
         self.inputs, *self.targets = map(torch.from_numpy, arrays)
         if mode == "channels_last":
             self.inputs = self.inputs.contiguous(memory_format=layout)
+        self.loss_of: Callable[..., Any] = torch_twins.LOSSES[CASES[model].loss.__name__]
         self.optimizer: Any = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE)
         self.loss: Any = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
 
     def eager_loss(self) -> Any:
-        functions = self.torch.nn.functional
         with self.autocast:
-            scores = self.model(self.inputs)
-            if len(self.targets) == 1:
-                return functions.cross_entropy(scores.flatten(0, -2), self.targets[0].flatten())
-            log_probs = functions.log_softmax(scores.float(), dim=-1).transpose(0, 1)
-            return functions.ctc_loss(log_probs, *self.targets)
+            return self.loss_of(self.model(self.inputs), *self.targets)
 
     def compute_weights(self) -> None:
         """All weights are there already."""

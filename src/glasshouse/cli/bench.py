@@ -61,7 +61,8 @@ def bench(
 ) -> None:
     """Train models here and in PyTorch, and compare time and memory.
     A step is zero_grad, forward, loss, backward and an SGD update. Models: all by default, of
-    alexnet, vgg16, resnet50, bert, asr, vit_b_16; a wrong name with --torch lists its own."""
+    alexnet, vgg16, resnet50, bert, asr, vit_b_16, detr, unet, conformer, llama, lstm; a wrong name
+    with --torch lists its own."""
     console = Console(highlight=False, width=screen_columns())
     if compiled:
         options = {"dtype": dtype, "smoke": smoke, "inference": inference}

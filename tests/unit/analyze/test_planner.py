@@ -22,7 +22,7 @@ from glasshouse.analyze.planner.offload import HostLink
 from glasshouse.analyze.planner.planner import ModelStep, Planner
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import CASES, Ours
+from glasshouse.bench.cases import CASES
 
 
 class Block1(gh.nn.Module):
@@ -44,7 +44,7 @@ def made():
 ROWS = 500  # from 512 on, matrices in a layout of oneDNN's own are part of the peak
 DATA = [((ROWS, 32), "float32")] * 2
 LOSS = gh.nn.functional.mse_loss
-BUDGETS = int(os.environ.get("BUDGETS", "60"))  # on each of the six models
+BUDGETS = int(os.environ.get("BUDGETS", "60"))  # on each model
 
 
 def least_of(error) -> int:
@@ -318,14 +318,14 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
-def test_budgets_of_the_six_models_are_met_or_refused(name):
-    """60 random budgets on each of the six models; BUDGETS=2000 is a long mode."""
+def test_budgets_of_the_models_are_met_or_refused(name):
+    """60 random budgets on each model; BUDGETS=2000 is a long mode."""
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
     with flags.override(compile="always"):
-        training = ModelStep(model, Ours.loss_of, opt, arrays, None)
+        training = ModelStep(model, CASES[name].loss, opt, arrays, None)
         planner = Planner(training, candidates_of(model), MachineProfile.load("cpu2"))
         plain, outcomes, refused = planner.plain.peak_bytes, {}, []
         lowest = planner.least.peak_bytes
@@ -341,7 +341,7 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
             outcomes[key_of(result.blocks)] = result
         for result in outcomes.values():  # each plan once in earnest
             applied = AppliedBlocks(model, result.blocks)
-            again = step(model, Ours.loss_of, opt, arrays).peak_bytes
+            again = step(model, CASES[name].loss, opt, arrays).peak_bytes
             applied.undo()
             assert again == result.peak_bytes
         least = min(choice.peak_bytes for choice in planner.checked.values())

@@ -12,27 +12,25 @@ from glasshouse.analyze import MachineProfile, compare, max_batch, step
 from glasshouse.analyze.engine_source import RUNTIME_BYTES
 from glasshouse.base.errors import BackendError, DTypeError, OptionError
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import CASES
+from glasshouse.bench.cases import CASES
 from glasshouse.compile.planning.plan import SMALL_BYTES
-from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
 
 MODELS = list(CASES)
-
-
-def loss_of(scores, *targets):
-    if len(targets) == 1:
-        return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
-    return ctc_loss(log_softmax(scores.float(), dim=-1).transpose(0, 1), *targets)
 
 
 def built(name, optimizer):
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
-    return model, getattr(gh.optim, optimizer)(model.parameters(), lr=1e-3), arrays
+    return (
+        model,
+        CASES[name].loss,
+        getattr(gh.optim, optimizer)(model.parameters(), lr=1e-3),
+        arrays,
+    )
 
 
-def run(model, optimizer, arrays, autocast, holds_output=False):
+def run(model, loss_of, optimizer, arrays, autocast, holds_output=False):
     """[(peak, bytes moved, FLOPs)] of two real steps."""
     inputs = [gh.asarray(a) for a in arrays]
     gh.eval(*model.parameters(), *model.buffers())
@@ -59,12 +57,12 @@ def run(model, optimizer, arrays, autocast, holds_output=False):
 @pytest.mark.parametrize("name", MODELS)
 def test_planned_peak_is_the_measured_one(name, optimizer, autocast):
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
-        model, opt, arrays = built(name, optimizer)
+        model, loss_of, opt, arrays = built(name, optimizer)
         costs = step(model, loss_of, opt, arrays, autocast=autocast)
         del model, opt
         gc.collect()
-        model, opt, arrays = built(name, optimizer)
-        measured = run(model, opt, arrays, autocast)
+        model, loss_of, opt, arrays = built(name, optimizer)
+        measured = run(model, loss_of, opt, arrays, autocast)
     assert costs.peaks == [peak for peak, *_ in measured]
     assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
     assert costs.counter.total("all", "bytes") == measured[-1][1]
@@ -75,12 +73,12 @@ def test_planned_peak_is_the_measured_one(name, optimizer, autocast):
 @pytest.mark.parametrize("name", MODELS)
 def test_an_output_that_the_loop_holds_is_planned(name):
     with flags.override(compile="always"), gh.memory.use(type(gh.memory.current())()):
-        model, opt, arrays = built(name, "AdamW")
+        model, loss_of, opt, arrays = built(name, "AdamW")
         costs = step(model, loss_of, opt, arrays, holds_output=True)
         del model, opt
         gc.collect()
-        model, opt, arrays = built(name, "AdamW")
-        measured = run(model, opt, arrays, None, holds_output=True)
+        model, loss_of, opt, arrays = built(name, "AdamW")
+        measured = run(model, loss_of, opt, arrays, None, holds_output=True)
     assert costs.peaks == [peak for peak, *_ in measured]
     assert sum(row.nbytes for row in costs.memory) == costs.peaks[-1]
 

@@ -8,7 +8,7 @@ from glasshouse.analyze import max_batch, step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import CASES, Ours
+from glasshouse.bench.cases import CASES
 from glasshouse.nn.functional import blocks
 
 
@@ -91,9 +91,9 @@ def test_models_of_other_batches(name):
         return with_batch([gh.asarray(a) for a in arrays], n)
 
     with flags.override(compile="always"):
-        costs = sweep(model, Ours.loss_of, opt, inputs_of)
+        costs = sweep(model, CASES[name].loss, opt, inputs_of)
         for n in (16, 24, 32, 20, 28, 30, 18):
-            check(costs(n), step(model, Ours.loss_of, opt, inputs_of(n)), name != "vit_b_16")
+            check(costs(n), step(model, CASES[name].loss, opt, inputs_of(n)), name != "vit_b_16")
         assert len(costs.records) < 7
 
 

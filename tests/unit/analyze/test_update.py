@@ -6,7 +6,7 @@ import glasshouse as gh
 from glasshouse.analyze import step, sweep
 from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.flags import flags
-from glasshouse.bench.worker import CASES, Ours
+from glasshouse.bench.cases import CASES
 
 OPTIMIZERS = {
     "SGD": {}, "momentum": {"momentum": 0.9}, "decay": {"momentum": 0.9, "weight_decay": 0.1},
@@ -29,12 +29,12 @@ def check(costs, result):
 @pytest.mark.slow
 @pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", list(CASES))
-def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
+def test_optimizers_of_the_models(name, autocast, monkeypatch):
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
     inputs = [gh.asarray(a) for a in arrays]
-    arguments = model, Ours.loss_of
+    arguments = model, CASES[name].loss
     with flags.override(compile="always"):
         costs = sweep(*arguments, made("SGD", model), lambda n: with_batch(inputs, n))
         n = inputs[0].shape[0]
@@ -102,7 +102,7 @@ def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, mon
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
     inputs = [gh.asarray(a) for a in arrays]
-    arguments, n = (model, Ours.loss_of), inputs[0].shape[0]
+    arguments, n = (model, CASES[name].loss), inputs[0].shape[0]
     with flags.override(compile="always"):
         whole = {
             (kind, autocast): step(*arguments, made(kind, model), inputs, autocast=autocast)

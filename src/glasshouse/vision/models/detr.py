@@ -225,21 +225,7 @@ class DETR(nn.Module):
         Shapes: -> () each.
         Source: Carion et al. 2020, arXiv:2005.12872, eq. 3 and 4.
         """
-        weight = asarray(np.array([1.0] * self.num_classes + [no_object], np.float32))
-        total: dict[str, Any] = dict.fromkeys(WEIGHTS, 0.0)
-        for output, target in zip(layers_of(outputs), goals, strict=True):
-            labels, boxes = asarray(target["labels"]), asarray(target["boxes"])
-            hits = (labels < self.num_classes).astype("float32")
-            count = hits.sum().clip(1, None)
-            first, second = (box_convert(b, "cxcywh", "xyxy") for b in (output["boxes"], boxes))
-            apart = abs(output["boxes"] - boxes).sum(-1)
-            parts = {
-                "loss_ce": cross_entropy(output["logits"].transpose(1, 2), labels, weight),
-                "loss_bbox": (apart * hits).sum() / count,
-                "loss_giou": ((1 - complete_overlap(first, second)) * hits).sum() / count,
-            }
-            total = {name: total[name] + WEIGHTS[name] * part for name, part in parts.items()}
-        return total
+        return set_loss(outputs, goals, no_object)
 
     def detect(
         self, outputs: dict[str, Any], sizes: Any, threshold: float = 0.5
@@ -259,6 +245,28 @@ class DETR(nn.Module):
             box = box[stay] * np.array([width, height, width, height], np.float32)
             results.append({"boxes": box, "scores": scores[stay], "labels": labels[stay]})
         return results
+
+
+def set_loss(
+    outputs: dict[str, Any], goals: list[dict[str, Any]], no_object: float = 0.1
+) -> dict[str, Tensor]:
+    """The parts of DETR's loss, of queries whose targets are assigned; see `DETR.loss`."""
+    num_classes = outputs["logits"].shape[-1] - 1
+    weight = asarray(np.array([1.0] * num_classes + [no_object], np.float32))
+    total: dict[str, Any] = dict.fromkeys(WEIGHTS, 0.0)
+    for output, target in zip(layers_of(outputs), goals, strict=True):
+        labels, boxes = asarray(target["labels"]), asarray(target["boxes"])
+        hits = (labels < num_classes).astype("float32")
+        count = hits.sum().clip(1, None)
+        first, second = (box_convert(b, "cxcywh", "xyxy") for b in (output["boxes"], boxes))
+        apart = abs(output["boxes"] - boxes).sum(-1)
+        parts = {
+            "loss_ce": cross_entropy(output["logits"].transpose(1, 2), labels, weight),
+            "loss_bbox": (apart * hits).sum() / count,
+            "loss_giou": ((1 - complete_overlap(first, second)) * hits).sum() / count,
+        }
+        total = {name: total[name] + WEIGHTS[name] * part for name, part in parts.items()}
+    return total
 
 
 def layers_of(outputs: dict[str, Any]) -> list[dict[str, Tensor]]:
