@@ -208,8 +208,21 @@ def test_looks_for_the_first_nan_run_all_steps(first_steps):
 def test_runs_that_name_no_parameters_run_all_steps():
     results = ConstantResults([(None, (2,), np.dtype("float32"), 8, None)], 3)
     for _ in range(3):
-        assert results.first_step((), None) == 0
-        results.fill(())
+        assert results.first_step((), [], None) == 0
+        results.fill((), [])
+
+
+def test_numbers_of_a_call_beside_parameters_count(first_steps):
+    conv = nn.Conv2d(8, 16, 3)
+
+    def scaled(x, factor):
+        return nn.functional.conv2d(x, conv.weight * factor)
+
+    step, x = gh.optimize(scaled), gh.ones((1, 8, 9, 9))
+    with gh.no_grad():
+        for factor in (1.0, 2.0, 3.0, 3.0, 3.5, 1.0):
+            np.testing.assert_array_equal(step(x, factor).numpy(), scaled(x, factor).numpy())
+    assert max(first_steps) > 0
 
 
 def test_later_runs_take_no_more_memory():

@@ -260,11 +260,11 @@ class Program:
                 manager, constants, begin = self.target.memory(), self.memory.constants, 0
                 outputs = self.memory.take(manager, arrays, donated)
                 if constants is not None:
-                    begin = constants.first_step(() if looks else parameters, manager)
+                    begin = constants.first_step(() if looks else parameters, scalars, manager)
                     outputs += constants.arrays
                 self.execute(arrays, outputs, scalars, ends_ns, looks, begin)
                 if constants is not None and not begin:
-                    constants.fill(parameters)
+                    constants.fill(parameters, scalars)
             except BaseException:
                 if self.collectives is not None:
                     self.collectives.end_failed()
