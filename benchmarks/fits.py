@@ -129,13 +129,11 @@ def torch_row(name: str, smoke: bool) -> dict:
     """The same model in PyTorch eager."""
     take_middle_sizes()
     built = Torch(name, None, "float32", smoke)
-    functions = built.torch.nn.functional
-
-    def loss(scores, *targets):
-        if len(targets) == 1:
-            return functions.cross_entropy(scores.flatten(0, -2), targets[0].flatten())
+    loss = built.loss_of
+    if CASES[name].loss.__name__ == "speech_loss":
         # PyTorch's CTC loss reads the lengths, which no analysis knows.
-        return functions.log_softmax(scores, dim=-1).square().mean()
+        def loss(scores, *targets):
+            return scores.log_softmax(dim=-1).square().mean()
 
     return row("PyTorch", name, *tracked(built.model, loss, [built.inputs, *built.targets]))
 
