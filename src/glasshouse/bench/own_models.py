@@ -106,8 +106,8 @@ def show(
     console: Console, records: list[dict[Any, Any]], limits: dict[Any, Any], smoke: bool
 ) -> None:
     """Print the records; of a smoke run no ratios, for its sizes and steps say nothing of speed."""
-    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    headings = ["model", "", "step s", "/ ours", "first s", "peak GiB", "GFLOP/s", "of limit"]
+    table = Table(box=None, show_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    headings = ["model", "", "step s", "/ ours", "first s", "GiB", "GFLOP/s", "of limit"]
     ratios = ("/ ours", "of limit")
     shown = [heading for heading in headings if not (smoke and heading in ratios)]
     for i, heading in enumerate(shown):

@@ -21,6 +21,8 @@ SHAPES = {  # images, channels, (height, width), kernel, stride, padding, dilati
     "one column": (2, 33, (20, 4), (11, 1), (2, 2), ((5, 5), (0, 0)), (1, 1)),
     "most columns": (1, 130, (5, 30), (2, 8), (1, 3), ((1, 1), (7, 7)), (1, 1)),
     "steps over the kernel": (2, 50, (10, 11), (2, 2), (3, 4), ((1, 0), (2, 1)), (1, 1)),
+    "one axis": (3, 40, (29,), (15,), (1,), ((7, 7),), (1,)),
+    "one axis with steps and gaps": (2, 21, (35,), (4,), (3,), ((2, 5),), (2,)),
     "padding alone": (1, 18, (2, 3), (3, 3), (2, 1), ((5, 5), (4, 4)), (1, 1)),
 }
 
@@ -44,7 +46,9 @@ def results(shape, dtype: str) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     shapes = ((images, channels, *size), (channels, 1, *kernel), (images, channels, *out))
     x, w, g = (gh.tensor(rng.standard_normal(s, np.float32), dtype=dtype) for s in shapes)
-    bias = gh.tensor(rng.standard_normal((1, channels, 1, 1), np.float32), dtype=dtype)
+    bias = gh.tensor(
+        rng.standard_normal((1, channels, *(1 for _ in size)), np.float32), dtype=dtype
+    )
     how = {"stride": stride, "padding": padding, "dilation": dilation, "groups": channels}
     outputs = {
         "conv": conv(x, w, **how),
@@ -93,8 +97,9 @@ def test_it_is_used_where_onednn_is_slow(monkeypatch):
     monkeypatch.setattr(flags, "compile", "always")
     large = (2, 64, (8, 8), (5, 5), (2, 2), ((2, 2), (2, 2)), (1, 1))
     small = (2, 64, (8, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    time = (2, 64, (40,), (3,), (1,), ((1, 1),), (1,))
     ours = {(name, "template") for name in ("conv", "conv_data_grad", "conv_weight_grad")}
-    assert kinds_of(large, "float32") == ours
+    assert kinds_of(large, "float32") == kinds_of(time, "float32") == ours
     assert ("conv_weight_grad", "template") in kinds_of(small, "float32")
     if "bfloat16" in onednn.library().dtypes:
         assert kinds_of(large, "bfloat16") == ours - {("conv", "template")} | {("conv", "onednn")}

@@ -23,6 +23,7 @@ from glasshouse.targets.cpu.writing.handwritten import (
 from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_view
 
 LANES = 16  # of the widest vectors: there are as many channels at least
+MOST_ROWS = 4096  # of an image, which the kernel has a table of
 MOST_COLUMNS = 8  # of a kernel, whose sums are kept in registers
 FEW_WEIGHTS = 9  # of a kernel, up to which oneDNN's convolution of single steps is as fast
 TILE = 8  # results along a row that are computed at once …
@@ -60,33 +61,63 @@ class DepthwiseConvolutions(WrittenKernels):
         return f"{product_of(call)} {self.label} float32"
 
 
-def shapes_of(node: Node) -> tuple[tuple[int, ...], ...]:
-    """The shapes of data, results and weights of a node's convolution."""
+class Convolution(NamedTuple):
+    """The convolution of a node, or the one that it is a gradient of: shapes of data, results and
+    weights, and options, of images. What is along one axis is an image one element wide."""
+
+    op: str
+    data: tuple[int, ...]
+    results: tuple[int, ...]
+    weights: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    is_brief: bool
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The shape of what is read beside the weights."""
+        return self.data if self.op == "conv" else self.results
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        return self.results if self.op == "conv" else self.data
+
+
+def convolution_of(node: Node) -> Convolution:
     first, second = (x.shape for x in node.inputs)
-    if node.op == "conv":
-        return first, node.shape, second
+    shapes = [first, node.shape, second]
     if node.op == "conv_weight_grad":
-        return first, second, node.shape
-    return node.shape, first, second
+        shapes = [first, second, node.shape]
+    elif node.op == "conv_data_grad":
+        shapes = [node.shape, first, second]
+    more = (1,) * (4 - node.spec.ndim)
+    stride, dilation = ((*node.attrs[name], *more) for name in ("stride", "dilation"))
+    padding = (*node.attrs["padding"], *((0, 0) for _ in more))
+    data, results, weights = ((*shape, *more) for shape in shapes)
+    brief = node.dtype is bfloat16
+    return Convolution(node.op, data, results, weights, stride, dilation, padding, brief)
 
 
 def is_supported(node: Node) -> bool:
-    if node.op not in DepthwiseConvolutions.ops or node.spec.ndim != 4:
+    if node.op not in DepthwiseConvolutions.ops or node.spec.ndim not in (3, 4):
         return False
-    x, _, w = shapes_of(node)
+    conv = convolution_of(node)
     specs = [node.spec, *(operand.spec for operand in node.inputs)]
     alike = all(s.dtype is node.dtype and s.size for s in specs)
-    narrow = w[3] <= MOST_COLUMNS and (w[3] - 1) * node.attrs["dilation"][1] < SPAN
-    fits = alike and narrow and node.dtype in (float32, bfloat16) and x[1] >= LANES
-    return fits and is_depthwise(node.call)
+    columns = conv.weights[3]
+    narrow = columns <= MOST_COLUMNS and (columns - 1) * conv.dilation[1] < SPAN
+    fits = alike and node.dtype in (float32, bfloat16) and conv.data[1] >= LANES
+    return fits and narrow and conv.data[2] <= MOST_ROWS and is_depthwise(node.call)
 
 
 def is_faster(node: Node) -> bool:
     """Whether this was measured to be faster than oneDNN's (docs/inside/compiler.md)."""
-    brief, strided = node.dtype is bfloat16, {*node.attrs["stride"]} != {1}
-    if brief and onednn.lacks(bfloat16):
+    conv = convolution_of(node)
+    brief, strided = conv.is_brief, {*conv.stride} != {1}
+    if brief and onednn.lacks(bfloat16) or node.spec.ndim == 3:
         return True
-    large = prod(shapes_of(node)[2][2:]) > FEW_WEIGHTS
+    large = prod(conv.weights[2:]) > FEW_WEIGHTS
     if node.op == "conv":
         return not brief and (large or strided)
     if node.op == "conv_data_grad":
@@ -94,9 +125,9 @@ def is_faster(node: Node) -> bool:
     return large or not brief
 
 
-def constants_of(node: Node) -> str:
+def constants_of(conv: Convolution) -> str:
     """The sizes as `gh_depthwise` has them, and `plane`: the channels, rounded up to vectors."""
-    (_, channels, height, width), (_, _, *out), (_, _, *kernel) = shapes_of(node)
+    (_, channels, height, width), (_, _, *out), (_, _, *kernel) = conv[1:4]
     sizes = {
         "height": height,
         "width": width,
@@ -105,11 +136,11 @@ def constants_of(node: Node) -> str:
         "out_width": out[1],
         "rows": kernel[0],
         "columns": kernel[1],
-        "top": node.attrs["padding"][0][0],
-        "left": node.attrs["padding"][1][0],
-        "brief": int(node.dtype is bfloat16),
+        "top": conv.padding[0][0],
+        "left": conv.padding[1][0],
+        "brief": int(conv.is_brief),
     }
-    for name, pair in (("step", node.attrs["stride"]), ("gap", node.attrs["dilation"])):
+    for name, pair in (("step", conv.stride), ("gap", conv.dilation)):
         sizes |= {f"row_{name}": pair[0], f"column_{name}": pair[1]}
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
     return f"""\
@@ -118,23 +149,24 @@ const int64_t plane = (s.channels + GH_LANES - 1) / GH_LANES * GH_LANES;
 """
 
 
-def scratch_of(lowering: Any, node: Node, parts: int) -> Any:
+def scratch_of(lowering: Any, conv: Convolution, parts: int) -> Any:
     """Memory for a kernel of float32 in each of several parts, with its channels rounded up, and
     for a bias."""
-    _, _, (channels, _, *kernel) = shapes_of(node)
+    channels, _, *kernel = conv.weights
     floats = (parts * prod(kernel) + 1) * (channels + LANES)
     return lowering.buffer(Spec((floats,), float32))
 
 
 def plan_weights(lowering: Any, node: Node) -> tuple[Any, ...]:
     """Each part sums some rows of an image; then the parts are added in order."""
-    (images, *_), (_, _, out_height, _), (*_, columns) = shapes_of(node)
+    conv = convolution_of(node)
+    (images, *_), (_, _, out_height, _), (*_, columns) = conv[1:4]
     pieces = min(out_height, -(-PARTS // images))
     vectors = max(1, min(4, REGISTERS // columns))
     reads = [channels_last_view(lowering, x) for x in node.inputs]
     target = lowering.buffer(node.spec, node=node)
     text = f"""\
-{constants_of(node)}\
+{constants_of(conv)}\
 const int64_t weights = s.rows * s.columns * plane;
 float *work = a[3];
 #pragma omp parallel
@@ -153,7 +185,7 @@ float *work = a[3];
     gh_depthwise_results(&s, work, a[2], v, {images * pieces}, weights, plane);
 }}
 """
-    return text, reads, target, scratch_of(lowering, node, images * pieces)
+    return text, reads, target, scratch_of(lowering, conv, images * pieces)
 
 
 class AxisSteps(NamedTuple):
@@ -167,29 +199,29 @@ class AxisSteps(NamedTuple):
     element: int
 
 
-def steps_of(node: Node, axis: int) -> AxisSteps:
-    step, gap = node.attrs["stride"][axis], node.attrs["dilation"][axis]
-    if node.op == "conv":
+def steps_of(conv: Convolution, axis: int) -> AxisSteps:
+    step, gap = conv.stride[axis], conv.dilation[axis]
+    if conv.op == "conv":
         return AxisSteps(1, step, 1, gap)
     taps = step // gcd(step, gap)
     return AxisSteps(step, 1, taps, -(taps * gap // step))
 
 
-def taps_of(node: Node, axis: int, place: int) -> list[tuple[int, int]]:
+def taps_of(conv: Convolution, axis: int, place: int) -> list[tuple[int, int]]:
     """(element, tap) that a result reads along an axis, those outside of the data too."""
-    attrs, taps = node.attrs, range(shapes_of(node)[2][2 + axis])
-    step, gap, low = attrs["stride"][axis], attrs["dilation"][axis], attrs["padding"][axis][0]
-    if node.op == "conv":
+    taps, low = range(conv.weights[2 + axis]), conv.padding[axis][0]
+    step, gap = conv.stride[axis], conv.dilation[axis]
+    if conv.op == "conv":
         return [(place * step - low + t * gap, t) for t in taps]
     reads = [(place + low - t * gap, t) for t in taps]
     return [(at // step, t) for at, t in reads if at % step == 0]
 
 
-def rows_of(node: Node) -> list[tuple[int, int, int]]:
+def rows_of(conv: Convolution) -> list[tuple[int, int, int]]:
     """For each row of results the first row of data and of the kernel, and how many there are."""
-    rows, height = [], node.inputs[0].shape[2]
-    for place in range(node.shape[2]):
-        inside = [read for read in taps_of(node, 0, place) if 0 <= read[0] < height]
+    rows, height = [], conv.read[2]
+    for place in range(conv.written[2]):
+        inside = [read for read in taps_of(conv, 0, place) if 0 <= read[0] < height]
         rows.append((*inside[0], len(inside)) if inside else (0, 0, 0))
     return rows
 
@@ -209,12 +241,12 @@ class Phase(NamedTuple):
     vectors: int
 
 
-def phases_of(node: Node) -> list[Phase]:
+def phases_of(conv: Convolution) -> list[Phase]:
     """The results along a row by the columns of the kernel that they use."""
-    along, phases = steps_of(node, 1), []
-    for first in range(min(along.spacing, node.shape[3])):
-        places = len(range(first, node.shape[3], along.spacing))
-        taps = taps_of(node, 1, first)
+    along, width, phases = steps_of(conv, 1), conv.written[3], []
+    for first in range(min(along.spacing, width)):
+        places = len(range(first, width, along.spacing))
+        taps = taps_of(conv, 1, first)
         start, tap = taps[0] if taps else (0, 0)
         reach = max(0, len(taps) - 1) * abs(along.element)
         most = max(1, min(TILE if along.apart == 1 else TILE // 2, (SPAN - reach) // along.apart))
@@ -228,13 +260,13 @@ def phases_of(node: Node) -> list[Phase]:
 def plan_data(lowering: Any, node: Node, bias: View | None) -> tuple[Any, ...]:
     """A convolution, or the gradient of its data: weights are turned to have channels innermost;
     then each core takes rows of results."""
-    first, w = node.inputs
+    conv, (first, w) = convolution_of(node), node.inputs
     views = [lowering.row_major(w)] if bias is None else [lowering.row_major(w), bias]
     reads = [channels_last_view(lowering, first), *views]
-    target = lowering.buffer(node.spec, channels_last(4), node)
+    target = lowering.buffer(node.spec, channels_last(node.spec.ndim), node)
     text = f"""\
-{constants_of(node)}\
-{taps_text(node)}\
+{constants_of(conv)}\
+{taps_text(conv)}\
 float *w = a[3], *bias = w + s.rows * s.columns * plane;
 #pragma omp parallel
 {{
@@ -242,20 +274,20 @@ float *w = a[3], *bias = w + s.rows * s.columns * plane;
   for (int64_t v = 0; v < plane / GH_LANES; v++)
     gh_depthwise_weights(&s, a[1], {"0" if bias is None else "a[4]"}, w, v, plane);
   #pragma omp for schedule(static)
-  for (int64_t r = 0; r < {prod(node.shape[::2])}; r++) {{
-{line_text(node)}\
+  for (int64_t r = 0; r < {prod(conv.written[::2])}; r++) {{
+{line_text(conv)}\
   }}
 }}
 """
-    return text, reads, target, scratch_of(lowering, node, 1)
+    return text, reads, target, scratch_of(lowering, conv, 1)
 
 
-def taps_text(node: Node) -> str:
+def taps_text(conv: Convolution) -> str:
     """C constants for the inputs and weights that a row of results reads."""
-    down, along = (steps_of(node, axis) for axis in (0, 1))
-    width, (*_, height, columns) = node.inputs[0].shape[3], shapes_of(node)[2]
-    ahead = (height - 1) * down.element + 1 if node.op == "conv" else 1
-    rows = ", ".join(f"{{{at}, {tap}, {count}}}" for at, tap, count in rows_of(node))
+    down, along = (steps_of(conv, axis) for axis in (0, 1))
+    width, (*_, height, columns) = conv.read[3], conv.weights
+    ahead = (height - 1) * down.element + 1 if conv.op == "conv" else 1
+    rows = ", ".join(f"{{{at}, {tap}, {count}}}" for at, tap, count in rows_of(conv))
     return f"""\
 static const int32_t rows[][3] = {{{rows}}};
 const gh_taps t = {{
@@ -265,15 +297,15 @@ const gh_taps t = {{
 """
 
 
-def line_text(node: Node) -> str:
+def line_text(conv: Convolution) -> str:
     """The results of row `r` of all images."""
-    _, _, height, width = node.shape
-    rows, columns = node.inputs[0].shape[2:]
-    size = node.dtype.itemsize
+    _, _, height, width = conv.written
+    rows, columns = conv.read[2:]
+    size = 2 if conv.is_brief else 4
     calls = "".join(
         f"    gh_depthwise_line(&t, (gh_phase){{{', '.join(map(str, phase[:-1]))}}}, x, own, bias,"
         f" y, row[2], s.channels, s.brief, GH_LANES == 16 ? {phase.vectors} : 1);\n"
-        for phase in phases_of(node)
+        for phase in phases_of(conv)
     )
     return f"""\
     const int32_t *row = rows[r % {height}];
