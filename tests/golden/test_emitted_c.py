@@ -47,6 +47,7 @@ GRAPHS = {
     "broadcast": lambda: (draw(30, 40) * draw(40) + draw(30, 1),),
     "transpose": lambda: (gh.permute_dims(draw(20, 30), (1, 0)) + draw(30, 20),),
     "row_sum": lambda: (draw(300, 200).sum(axis=1),),
+    "masked_sum": lambda: (gh.where(draw(64, 100, dtype="bool"), draw(64, 100), 0).sum(axis=1),),
     "column_sum": lambda: (draw(3000, 20).sum(axis=0),),
     "full_sum": lambda: (draw(100_000).sum(),),
     "softmax": lambda: (F.softmax(draw(64, 100), dim=-1),),

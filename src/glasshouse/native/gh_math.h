@@ -351,27 +351,30 @@ GH_FN double gh_remainder_f64(double x, double y) {
 
 GH_FN float gh_bf16_to_f32(uint16_t h) { return gh_from_bits_f32((uint32_t)h << 16); }
 
-/* To nearest, ties to even; NaN stays NaN. */
-GH_FN uint16_t gh_f32_to_bf16(float x) {
-    uint32_t u = gh_bits_f32(x);
-    uint32_t nearest = u + 0x7fffu + (u >> 16 & 1u), quiet = u | 0x00400000u;
-    return (uint16_t)((x != x ? quiet : nearest) >> 16);
-}
-
 /* Of a float that is a bfloat16 already. */
 GH_FN uint16_t gh_bits_bf16(float x) { return (uint16_t)(gh_bits_f32(x) >> 16); }
 
-GH_FN float gh_f16_to_f32(uint16_t h) {
-    uint32_t u = ((uint32_t)h & 0x7fffu) << 13;
+/* To nearest, ties to even, as a float: a type of 16 bits would halve the vectors of a loop. NaN
+ * stays NaN. */
+GH_FN float gh_round_bf16(float x) {
+    uint32_t u = gh_bits_f32(x);
+    uint32_t nearest = u + 0x7fffu + (u >> 16 & 1u), quiet = u | 0x00400000u;
+    return gh_from_bits_f32((x != x ? quiet : nearest) & 0xffff0000u);
+}
+
+GH_FN uint16_t gh_f32_to_bf16(float x) { return gh_bits_bf16(gh_round_bf16(x)); }
+
+GH_FN float gh_f16_to_f32(uint32_t h) {
+    uint32_t u = (h & 0x7fffu) << 13;
     uint32_t normal = u + (112u << 23), ends = u | 0x7f800000u;
     /* a subnormal half: its bits after those of 2^-14, less 2^-14 */
     float subnormal = gh_from_bits_f32(u | 113u << 23) - 6.10351562e-5f;
     float wide = gh_from_bits_f32(u >= 0x0f800000u ? ends : normal);
-    return gh_flip_f32(u < 0x00800000u ? subnormal : wide, (uint32_t)h << 16);
+    return gh_flip_f32(u < 0x00800000u ? subnormal : wide, h << 16);
 }
 
 /* To nearest, ties to even; 65520 and more become infinite; NaN stays NaN. */
-GH_FN uint16_t gh_f32_to_f16(float x) {
+GH_FN uint32_t gh_f32_to_f16(float x) {
     uint32_t u = gh_bits_f32(x), a = u & 0x7fffffffu;
     uint32_t top = a < 0x47800000u ? a : 0x47800000u; /* 65536, which is infinite as a half */
     uint32_t normal = (top - (112u << 23) + 0xfffu + (top >> 13 & 1u)) >> 13;
@@ -379,8 +382,10 @@ GH_FN uint16_t gh_f32_to_f16(float x) {
     uint32_t subnormal = gh_bits_f32(gh_from_bits_f32(a) + 0.5f) - 0x3f000000u;
     uint32_t h = a < 0x38800000u ? subnormal : normal;
     h = a > 0x7f800000u ? 0x7e00u | (a >> 13 & 0x1ffu) : h;
-    return (uint16_t)(h | (u >> 16 & 0x8000u));
+    return h | (u >> 16 & 0x8000u);
 }
+
+GH_FN float gh_round_f16(float x) { return gh_f16_to_f32(gh_f32_to_f16(x)); }
 
 /* ---- integers ---------------------------------------------------------------------------- */
 

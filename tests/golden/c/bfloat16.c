@@ -5,15 +5,15 @@
 void kernel0(void **a) {
   const int64_t n_i = (int64_t)a[3];
   uint16_t *b0 = a[0];
-  const float b1 = gh_bf16_to_f32(gh_f32_to_bf16((float)*(double *)a[1]));
+  const float b1 = gh_round_bf16((float)*(double *)a[1]);
   float *b2 = a[2];
    {
     #pragma omp simd
     for (int64_t i = 0; i < n_i; i++) {
       const float v0 = b2[i];
-      const float v1 = gh_bf16_to_f32(gh_f32_to_bf16((float)v0));
-      const float v2 = gh_bf16_to_f32(gh_f32_to_bf16(v1 * b1));
-      const float v3 = gh_bf16_to_f32(gh_f32_to_bf16(v2 + ((float)0x1.0000000000000p+0)));
+      const float v1 = gh_round_bf16((float)v0);
+      const float v2 = gh_round_bf16(v1 * b1);
+      const float v3 = gh_round_bf16(v2 + ((float)0x1.0000000000000p+0));
       b0[i] = gh_bits_bf16(v3);
     }
   }

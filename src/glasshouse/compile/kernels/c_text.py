@@ -77,7 +77,8 @@ def stored_exactly(value: str, dtype: DType) -> str:
 
 def rounded(value: str, dtype: DType) -> str:
     """Round a result to its dtype: narrow floats are computed in float32, and rounded at once."""
-    return loaded(stored(value, dtype), dtype)
+    short = SHORT.get(dtype.name)
+    return f"gh_round_{short}({value})" if short else value
 
 
 def bitcast_text(value: str, source: DType, target: DType) -> str:

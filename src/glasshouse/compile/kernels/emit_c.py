@@ -256,9 +256,11 @@ class KernelEmitter(ExprWriter):
             with self.block(f"for (int64_t at = {lo}; at < {hi}; at += {lanes})"):
                 if fresh:
                     self.put(f"const int met = at + {lanes} <= {hi} ? 0 : at + {lanes} - {hi};")
+                position = f"const int64_t i = at {'- met ' if fresh else ''}+ k;"
+                widen(self, exprs, each := f"for (int k = 0; k < {lanes}; k++)", position)
                 self.put("#pragma omp simd")
-                with self.block(f"for (int k = 0; k < {lanes}; k++)"):
-                    self.put(f"const int64_t i = at {'- met ' if fresh else ''}+ k;")
+                with self.block(each):
+                    self.put(position)
                     self.take_in(sweep, exprs, "[k]", fresh)
             for root in reductions:
                 t, s = f"t{root.number}", f"s{root.number}"
@@ -394,6 +396,20 @@ class KernelEmitter(ExprWriter):
                     self.add(root, f"t{root.number}[i]", f"s{root.number}[i]")
         for root in reductions:
             self.put(f"free(s{root.number});")
+
+
+def widen(writer: KernelEmitter, exprs: "list[Expr]", each: str, position: str) -> None:
+    """Read narrow elements of a part of a row before its loop, as float32 or int32: gcc takes
+    shorter vectors for all of a loop in which one of `LANES` narrow elements is short."""
+    is_wide = any(x.dtype.itemsize >= 4 or x.dtype.is_floating for x in exprs)
+    for expr in walk(exprs, lambda e: e.number in writer.names or e.number in writer.filled):
+        is_narrow = expr.op == "load" and expr.dtype.itemsize < 4
+        if is_wide and is_narrow and writer.is_inner(expr):
+            name = f"wide{expr.number}"
+            writer.put(f"{'float' if expr.dtype.is_floating else 'int32_t'} {name}[{LANES}];")
+            writer.put(f"{each} {{ {position} {name}[k] = {writer.text_of(expr)}; }}")
+            writer.names[expr.number] = f"{name}[k]"
+            writer.scopes[-1].append(expr.number)
 
 
 def is_copy(root: Root) -> bool:

@@ -97,4 +97,4 @@ def canonical(text: str) -> str:
     def rename(match):
         return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
-    return re.sub(r"\b(v|t|s|r|part|kept|room|words|row)\d+\b(?!\()", rename, text)
+    return re.sub(r"\b(v|t|s|r|part|kept|room|words|row|wide)\d+\b(?!\()", rename, text)

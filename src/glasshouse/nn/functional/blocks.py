@@ -16,7 +16,7 @@ from glasshouse.tensor import Tensor, arange, concat, permute_dims
 from glasshouse.transforms.scan import scan
 
 WHOLE = 1 << 20  # scores up to which all is done at once: 4 MiB of float32
-BLOCK = 1 << 19  # scores of a block, about: with their results they fit a core's cache
+BLOCK = 1 << 17  # scores of a block, about: with all results of them they fit a core's cache
 FEWEST_ROWS = 32  # of a block
 
 
