@@ -13,7 +13,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base.errors import Explained, OptionError
 from glasshouse.dispatch.hooks import hooks
 from glasshouse.nn.generation import Prefix, SlotCache, TokenSampler, Writer
-from glasshouse.nn.generation.rows import checked_rows
+from glasshouse.nn.generation.rows import checked_rows, checked_stops
 from glasshouse.nn.generation.sampling import allowed_scores
 from glasshouse.nn.generation.writer import computing
 from glasshouse.ops.index import scatter_set
@@ -93,7 +93,11 @@ class Engine:
         self.context: int = min(model.context or capacity, capacity - 1)
         model.eval()
         evaluate(*model.parameters(), *model.buffers())  # once, before several threads read them
-        self.ends: set[Any] = {model.end_token, getattr(tokenizer, "eos_id", None)} - {None}
+        stops = [
+            *checked_stops(model.end_token),
+            *checked_stops(getattr(tokenizer, "eos_id", None)),
+        ]
+        self.ends: set[int] = {stop[0] for stop in stops}
         self.writer: Writer = Writer(model, slots, capacity, self.context)
         self.reader: Writer = Writer(model, 1, capacity, self.context)
         self.rows: list[TextRequest | None] = [None] * slots

@@ -1,5 +1,6 @@
 """`gh.load` of GGUF files and folders: the same weights, tokens and scores as others read."""
 
+import dataclasses
 import json
 import struct
 from functools import partial
@@ -243,6 +244,23 @@ def test_a_folder_is_loaded_with_its_tokenizer(tmp_path, tokenizer):
     assert model.tokenizer.encode(TEXTS).tokens.shape == tokenizer.encode(TEXTS).tokens.shape
     assert model.tokenizer.chat_template == "{{ x }}"
     assert model.tokenizer.eos_id == tokenizer.token_id("</s>")
+
+
+def test_a_text_ends_with_the_token_that_the_file_names(tmp_path):
+    def written(**more):
+        draws = np.random.default_rng(0)
+        matrix = lambda shape: files.plain(draws.normal(0, 0.2, shape))  # noqa: E731
+        return gh.load(llama_file(tmp_path / "m.gguf", matrix, more, draws=draws))
+
+    whole = written().generate([3, 1, 4], 12)
+    end = whole[5]
+    model = written(**{"tokenizer.ggml.eos_token_id": end})
+    assert model.end_token == end
+    assert model.generate([3, 1, 4], 12) == whole[: whole.index(end) + 1]
+    config = {**dataclasses.asdict(model.config), "eos_token_id": [299, end]}
+    several = models.LlamaForCausalLM(models.LlamaConfig.from_dict(config))
+    several.load_state_dict(model.state_dict())
+    assert several.generate([3, 1, 4], 12) == whole[: whole.index(end) + 1]
 
 
 def test_what_gh_save_wrote_is_still_loaded(tmp_path):

@@ -49,7 +49,7 @@ class Generation:
     context: int | None = None
     vocabulary: int | None = None
     start_token: int | None = None
-    end_token: int | None = None
+    end_token: int | list[int] | None = None
     __call__: Callable[..., Any]  # of the module
 
     def make_slots(self, slots: int, capacity: int) -> SlotCache | None:

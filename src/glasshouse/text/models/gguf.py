@@ -126,6 +126,7 @@ def options_of(file: GgufFile, family: str, names: Mapping[str, str]) -> dict[st
         raise fault(file, expected, got)
     values["vocab_size"] = table.shape[0]
     values["tie_word_embeddings"] = "output.weight" not in file.places
+    values["eos_token_id"] = file.metadata.get("tokenizer.ggml.eos_token_id")
     return values
 
 
@@ -175,8 +176,7 @@ def t5_config(file: GgufFile, family: str) -> T5Config:
     values["num_decoder_layers"] = count_layers(file, ("dec.",)) or None
     if "enc.blk.0.ffn_gate.weight" in file.places:
         values["feed_forward_proj"] = "gated-gelu"
-    for new, old in (("eos_token_id", "eos"), ("pad_token_id", "padding")):
-        values[new] = file.metadata.get(f"tokenizer.ggml.{old}_token_id")
+    values["pad_token_id"] = file.metadata.get("tokenizer.ggml.padding_token_id")
     return T5Config.from_dict(values)
 
 

@@ -33,6 +33,7 @@ class GPT2Config(parts.Configuration):
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
     tie_word_embeddings: bool = True
+    eos_token_id: int | list[int] | None = None
 
 
 class GPT2Attention(parts.Attention):

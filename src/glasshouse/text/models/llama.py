@@ -49,6 +49,7 @@ class LlamaConfig(parts.Configuration):
     use_sliding_window: bool = False
     max_window_layers: int | None = None
     layer_types: list[str] | None = None
+    eos_token_id: int | list[int] | None = None
     rope_theta: float = 10000.0
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None

@@ -132,8 +132,8 @@ class CachedModel(nn.Generation, TextModel):
         return self.config.vocab_size
 
     @property
-    def end_token(self) -> int | None:  # type: ignore[override]
-        """The token that ends a text, if the configuration names it."""
+    def end_token(self) -> int | list[int] | None:  # type: ignore[override]
+        """The token, or each of several, that ends a text, if the configuration names it."""
         return getattr(self.config, "eos_token_id", None)
 
 
