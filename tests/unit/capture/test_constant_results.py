@@ -10,8 +10,10 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
+from glasshouse.capture.programs import first_run
 from glasshouse.compile.programs.constant_results import ConstantResults
 from glasshouse.compile.programs.executable import Program
+from glasshouse.targets.cpu.onednn.byte_products import has_exact_sums
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +161,57 @@ def test_arrays_are_freed_with_the_parameters(monkeypatch):
     gh.eval(*model.parameters())  # until then the new ones need the old ones
     gc.collect()
     assert results.arrays == [] and all(array() is None for array in arrays)
+
+
+class Codes(nn.Module):
+    """A product by a buffer of bytes that lies row by row, traced as Python."""
+
+    def __init__(self, rows):
+        super().__init__()
+        rng = np.random.default_rng(0)
+        self.register_buffer("codes", gh.asarray(rng.integers(-99, 99, (256, 192)).astype("int8")))
+        self.x = rng.integers(-99, 99, (rows, 256)).astype("int8")
+
+    def product(self, x):
+        return gh.matmul(x.astype("int32"), self.codes.astype("int32"))
+
+    def expected(self):
+        return self.x.astype("int32") @ self.codes.numpy().astype("int32")
+
+
+@pytest.mark.skipif(not has_exact_sums(), reason="oneDNN has no exact sums here")
+@pytest.mark.parametrize("rows", [1, 8, 200])
+def test_bytes_of_a_buffer_stay_as_the_product_wants_them(first_steps, rows):
+    model = Codes(rows)
+    step, x = gh.optimize(lambda x: model.product(x)), gh.asarray(model.x)
+    for change in (1, -2):
+        with gh.no_grad():
+            for _ in range(4):
+                np.testing.assert_array_equal(step(x).numpy(), model.expected())
+            model.codes = model.codes * change
+    assert first_steps[-1] > 0
+
+
+@pytest.mark.parametrize("rows", [8, 40])
+def test_products_of_bfloat16_by_weights_in_a_kept_layout(rows):
+    gh.random.seed(0)
+    model = nn.Linear(96, 80).to(dtype="bfloat16")
+    x = gh.random.normal((rows, 96)).to("bfloat16")
+    step = gh.optimize(lambda x: model(x))
+    for change in (assign, load):
+        with gh.no_grad():
+            for _ in range(4):
+                y, same = step(x), model(x)
+                np.testing.assert_allclose(*(t.astype("float32").numpy() for t in (y, same)), 1e-2)
+        change(model)
+
+
+def test_large_parameters_get_no_second_copy(monkeypatch, first_steps):
+    _, captured, plain = prepared("convolutions")
+    monkeypatch.setattr(first_run, "MOST_STABLE_BYTES", 10_000)
+    for _ in range(4):
+        np.testing.assert_array_equal(captured(), plain())
+    assert first_steps == []
 
 
 def test_a_step_that_trains_keeps_none(first_steps):

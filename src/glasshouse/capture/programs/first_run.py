@@ -30,6 +30,8 @@ from glasshouse.graph.node import Node
 from glasshouse.graph.record import Recording, describe, donated_leaves, is_unshared
 from glasshouse.tensor import Tensor
 
+MOST_STABLE_BYTES = 1 << 30  # of parameters and buffers of which results stay
+
 
 class TensorBefore(NamedTuple):
     """The state of a tensor before the run."""
@@ -67,10 +69,10 @@ class FirstRun:
         ]
         self.sources: Sources = self.sources_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
-        captured.replaced = {
-            len(captured.owned) + sum(is_tensor[:i]): holders
-            for i, holders in captured.replaced_inputs.items()
-        }
+        count = len(captured.owned)
+        numbers = [count + sum(is_tensor[:i]) for i in range(len(inputs))]
+        captured.replaced = {numbers[i]: x for i, x in captured.replaced_inputs.items()}
+        self.stable_inputs: list[int] = [*range(count), *(numbers[i] for i in captured.buffers)]
         self.interpreter: RecordingInterpreter = RecordingInterpreter(
             captured.module, self.recorder
         )
@@ -175,16 +177,16 @@ class FirstRun:
         self.sources.number(SourceKind.OUTPUT, [recorded.nodes[at] for at in outputs])
 
     def stable(self) -> frozenset[Source]:
-        """The sources of the tensors that the graph owns and does not change: parameters, in
-        inference. Where their gradients are computed, an update of them follows."""
+        """The sources of parameters and buffers that the graph does not change, in inference,
+        unless a second copy of them would take much memory. Where gradients of parameters are
+        computed, an update of them follows."""
         captured = self.captured
         if captured.backward is not None or captured.budget is not None or self.regraded:
             return frozenset()
-        return frozenset(
-            source
-            for source in (Source(SourceKind.INPUT, i) for i in range(len(captured.owned)))
-            if not self.is_replaced(source)
-        )
+        sources = [Source(SourceKind.INPUT, i) for i in self.stable_inputs]
+        stable = frozenset(source for source in sources if not self.is_replaced(source))
+        nbytes = sum(self.tensors[source.what].nbytes for source in stable)
+        return stable if nbytes <= MOST_STABLE_BYTES else frozenset()
 
     def compile_within_budget(self, gradients: Any, early: Any, late: Any) -> Recording | None:
         """Make the Program, or those of both passes, within the budget; the recording to run now.

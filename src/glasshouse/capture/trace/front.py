@@ -44,6 +44,12 @@ OWN_NAMES = ("run", "code", "graph", "training", "forward")  # of a graph's modu
 WRITING = set("setitem delitem setattr backward held_gradients rebind __enter__ __exit__".split())
 
 
+def is_buffer(source: Any) -> bool:
+    """Whether a source is an entry of a module's dict of buffers."""
+    table = source.base if isinstance(source, ValueSource) and source.kind == "get" else None
+    return table is not None and table.kind == "get" and table.key == "_buffers"
+
+
 def converted_input(tracer: "CaptureTracer", var: Var, tensor: Any, convert: Any) -> IRNode:
     """The node of an input of the graph: a tensor, made of one of NumPy's values in each call."""
     tracer.typed(var)
@@ -252,6 +258,8 @@ class FrontEnd(ValueQueries):
             node = tracer.graph.placeholder(text.replace("__dict__", ""))
             tracer.operands.inputs.append((node, var))
             node.meta["varies"] = not is_tensor or self.size_varies(tracer, var)
+            if is_tensor and is_buffer(var.origin):
+                node.meta["buffer"] = True
             if not is_tensor:
                 node.meta["number"] = True
                 tracer.typed(var)

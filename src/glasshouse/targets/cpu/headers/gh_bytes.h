@@ -5,8 +5,8 @@
 #endif
 #define GH_UNROLL _Pragma("GCC unroll 36")
 enum {
-  GH_BYTE_OUT = 4,  /* rows of weights at a time, which share what is read of x */
-  GH_BYTE_IN = 4    /* rows of x at a time, which share what is read of the weights */
+  GH_BYTE_OUT = 4,  /* rows of weights at a time, at most: they share what is read of x */
+  GH_BYTE_IN = 8    /* rows of x at a time, at most: they share what is read of the weights */
 };
 
 /* Where rows of bytes lie: x in `is_signed` or unsigned ones, sums in rows of `columns`. */
@@ -63,18 +63,18 @@ GH_FN void gh_byte_tile(const gh_byte_product *s, int64_t row, int64_t column, c
 }
 #endif
 
-/* All rows of x by the rows of weights from `column` on, at most GH_BYTE_OUT of them. */
-GH_FN void gh_byte_rows(const gh_byte_product *s, int64_t rows, int64_t column, int32_t *y) {
-  const int64_t outs = s->columns - column < GH_BYTE_OUT ? s->columns - column : GH_BYTE_OUT;
-  for (int64_t row = 0; row < rows; row += GH_BYTE_IN) {
-    const int64_t ins = rows - row < GH_BYTE_IN ? rows - row : GH_BYTE_IN;
+/* All rows of x, `ins` at a time, by `outs` rows of weights from `column` on, or those that are left. */
+GH_FN void gh_byte_rows(const gh_byte_product *s, int64_t rows, const int outs, const int ins, int64_t column,
+                        int32_t *y) {
+  const int64_t left = s->columns - column < outs ? s->columns - column : outs;
+  for (int64_t row = 0; row < rows; row += ins) {
     int32_t *to = y + row * s->columns + column;
-    if (outs == GH_BYTE_OUT && ins == GH_BYTE_IN) gh_byte_tile(s, row, column, GH_BYTE_OUT, GH_BYTE_IN, to);
-    else if (outs == GH_BYTE_OUT && ins == 1) gh_byte_tile(s, row, column, GH_BYTE_OUT, 1, to);
-    else
-      for (int64_t i = 0; i < ins; i++)
-        for (int64_t o = 0; o < outs; o++)
-          gh_byte_tile(s, row + i, column + o, 1, 1, to + i * s->columns + o);
+    if (left == outs && rows - row >= ins) {
+      gh_byte_tile(s, row, column, outs, ins, to);
+      continue;
+    }
+    for (int64_t i = 0; i < ins && row + i < rows; i++)
+      for (int64_t o = 0; o < left; o++) gh_byte_tile(s, row + i, column + o, 1, 1, to + i * s->columns + o);
   }
 }
 

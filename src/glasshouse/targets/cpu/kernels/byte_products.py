@@ -13,14 +13,19 @@ from glasshouse.compile.kernels.loops import PARALLEL_WORK
 from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
 from glasshouse.compile.steps.view import View
 from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.onednn import library as onednn
 from glasshouse.targets.cpu.onednn.byte_products import byte_operands, has_exact_sums, is_signed
+from glasshouse.targets.cpu.onednn.products import is_constant
 from glasshouse.targets.cpu.writing.handwritten import (
     HEADERS,
     PlannedKernel,
     ReadingKernels,
 )
 
-MOST_ROWS = 16  # of the other operand: with more, oneDNN is faster
+MOST_ROWS = 16  # of the other operand: with more, oneDNN is faster …
+MOST_LAID_OUT = 6  # … and with more than these, where weights stay in oneDNN's layout
+COLUMNS = {1: 4, 2: 4, 3: 4, 4: 4, 5: 3, 6: 3, 7: 2, 8: 2}  # by rows at a time: sums in registers
+USUAL_ROWS = 4  # at a time, of more than 8
 VECTOR = 64  # multiplications and additions in a cycle
 MOST_AXES = 3  # of a convolution
 
@@ -53,8 +58,8 @@ class ByteProducts(ReadingKernels):
         x, w = claim.reads or ()
         is_product = node.op == "matmul"
         leaves_some = is_product and not self.takes_all()
-        if leaves_some and not has_whole_columns(lowering.operand_view(w)):
-            return False  # oneDNN takes it as it lies
+        if leaves_some and not self.is_faster(node.shape[-2], lowering.operand_view(w)):
+            return False
         views = [
             lowering.row_major(x),
             columns_view(lowering, w) if is_product else lowering.row_major(w),
@@ -66,6 +71,13 @@ class ByteProducts(ReadingKernels):
             text = windows_text(views[0], views[1], node)
         planned = PlannedKernel(text, [*views, target.view()])
         return self.add_kernel(lowering, node, views, target, planned)
+
+    def is_faster(self, rows: int, w: View) -> bool:
+        """Whether oneDNN, which takes weights as they lie, or as they were laid out before, is
+        slower."""
+        dnnl = onednn.library()
+        stays = dnnl is not None and dnnl.chooses_panels and is_constant(w)
+        return has_whole_columns(w) and (rows <= MOST_LAID_OUT or not stays)
 
 
 def has_whole_columns(view: View) -> bool:
@@ -91,6 +103,8 @@ def product_text(x: View, w: View) -> str:
     columns = w.shape[-1]
     along = w.strides[-1] if columns > 1 else depth
     work = rows * depth * columns // VECTOR
+    ins = rows if rows in COLUMNS else USUAL_ROWS
+    outs = COLUMNS[ins]
     at = " + ".join(["0", *(f"l{i} * {step}" for i, step in enumerate(w.strides[:-2]))])
     loops = [f"for (int64_t l{i} = 0; l{i} < {size}; l{i}++)" for i, size in enumerate(lead)]
     pointers = "x, (const int8_t *)a[1] + w_at"
@@ -102,8 +116,8 @@ int32_t *y = a[2];
   const int64_t w_at = {at};
   const gh_byte_product s = {{{fields}}};
 #pragma omp parallel for schedule(static) if({work} > {PARALLEL_WORK})
-  for (int64_t j = 0; j < {columns}; j += GH_BYTE_OUT)
-    gh_byte_rows(&s, {rows}, j, y);
+  for (int64_t j = 0; j < {columns}; j += {outs})
+    gh_byte_rows(&s, {rows}, {outs}, {ins}, j, y);
   x += {rows * depth};
   y += {rows * columns};
 }}

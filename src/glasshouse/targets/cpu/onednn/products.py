@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MANY_ROWS, FEW_ROWS = 512, 128
 COLLIDING_BYTES = 2048
 REORDERED_ELEMENTS = 1 << 24
+NARROW_BYTES = 2
 ROWS_ACROSS = 1024  # of the result, for each of which a copied b saves time
 COLUMNS_ACROSS = 768  # of the result, for each of which a copied a saves time …
 TERMS_ACROSS = 1024  # … where its sums have so many terms …
@@ -79,9 +80,12 @@ def add_matmul(
 
 
 def is_constant(b: View) -> bool:
-    """Whether a matrix is the same in every step of a loop: it is then reordered once."""
+    """Whether a matrix is the same in every step of a loop, or from run to run: it is then
+    reordered once. Of one that stays from run to run the elements are narrow: both layouts together
+    take no more memory than one of float32."""
     target, base = current_target(), b.base
-    return target.keeps_inputs and base.place == "input" and base.at in target.stable_inputs
+    is_stable = base.place == "input" and base.at in target.stable_inputs
+    return is_stable and (target.keeps_inputs or base.spec.dtype.itemsize <= NARROW_BYTES)
 
 
 def in_rows(planner: PrimitivePlanner, node: Node, a: View) -> Any:
