@@ -64,7 +64,7 @@ def serve_side(name: str, folder: str) -> None:
     call = CALLS[name](str(Path(folder) / "network.onnx"), x)
     for _ in range(10):
         call()
-    sides.serve(lambda case: call)
+    sides.serve(lambda: call)
 
 
 def run_rounds(running: dict[str, Side], rounds: int, counts: tuple[int, int]) -> dict[str, Any]:
@@ -74,13 +74,13 @@ def run_rounds(running: dict[str, Side], rounds: int, counts: tuple[int, int]) -
     for _ in range(rounds):
         for name, side in running.items():
             with side.first():
-                alone[name] += side.run("", counts[0])
+                alone[name] += side.run((), counts[0])
         with ExitStack() as stack:
             for _ in range(BUSY):
                 stack.enter_context(child([sys.executable, "-c", BUSY_LOOP]))
             time.sleep(0.1)
             for name, side in running.items():
-                beside[name] += side.run("", counts[1])
+                beside[name] += side.run((), counts[1])
     return {name: (alone[name], beside[name]) for name in running}
 
 
@@ -109,9 +109,8 @@ def main() -> int:
         packages = {k: v for k, v in PACKAGES.items() if "before" not in k or options.before}
         if has(sys.executable, "onnx"):
             export(Path(folder) / "network.onnx")
-        else:
-            packages = {k: v for k, v in packages.items() if v not in ("onnxruntime", "openvino")}
-        running = sides.start_sides(stack, __file__, folder, packages, options)
+        packages = sides.with_files(packages)
+        running = sides.start_sides(stack, __file__, folder, packages, options.peer, options.before)
         times = run_rounds(running, *((1, (2, 2)) if options.smoke else (ROUNDS, (20, 4))))
     rows, results = [], {}
     for name, both in times.items():

@@ -2,21 +2,26 @@
 
 Glasshouse runs its own networks, captured. onnxruntime and OpenVINO run the files that
 `gh.onnx.export` writes of them, PyTorch the networks of torchvision and transformers with the same
-sizes, eager and under torch.compile. bfloat16 is the dtype of weights and inputs here and in
-PyTorch, a hint in OpenVINO. int8 is `gh.quantize(..., "int8_static")`, and the file with its
-scales, in which codes stand around products alone. Each side is a process of its own with two
-threads and, while it is timed, real-time priority; they compute in turn. The ratio is the best
-other side's time over ours.
+sizes, eager and under torch.compile with its weights frozen, where that compiles soon enough.
+bfloat16 is the dtype of weights and inputs here and in PyTorch, a hint in OpenVINO.
+
+int8 is what a user of each has: `gh.quantize(..., "int8_static")`; of the float file onnxruntime's
+`quantize_static`, or `quantize_dynamic` for transformers, as its manual says; OpenVINO's `nncf`, or
+without it the file of `quantize_static`; PyTorch's eager modules for x86, of transformers the
+Linear layers alone. Each side is a process of its own with two threads and, while it is timed,
+real-time priority; they compute in turn. The ratio is the best other side's time over ours.
 
 A side runs in the first Python that has its package: this one, or those that `--peer` names.
 """
 
 import argparse
+import functools
 import math
+import signal
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ NETWORKS = {
     "ViT-B/16": "vit_b_16",
     "BERT": "",
 }
+TRANSFORMERS = ("ViT-B/16", "BERT")
 IMAGE, TOKENS = (3, 224, 224), 128
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 1,
@@ -47,6 +53,7 @@ PACKAGES = {
     "torch.compile": "transformers",
 }
 ROUNDS, SECONDS, WARMUP = 7, 0.15, 4
+COMPILE_SECONDS = 150
 
 
 def inputs_of(network: str, batch: int) -> Any:
@@ -79,63 +86,137 @@ def torch_network(network: str) -> Any:
     return transformers.BertModel(transformers.BertConfig())
 
 
-def quantized(network: Any, x: Any) -> Any:
-    import glasshouse as gh
+def quantized_torch_network(network: str, x: Any) -> Any:
+    """PyTorch's network with int8 kernels for x86."""
+    import torch
+    from torch.ao import quantization
 
-    gh.quantize(network, "int8_static", calibrate=[gh.asarray(x)])
-    return network
+    from glasshouse.bench.torch_cases import import_torchvision
+
+    torch.backends.quantized.engine = "x86"
+    if network in TRANSFORMERS:
+        model = torch_network(network).eval()
+        return quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    make = getattr(import_torchvision().models.quantization, NETWORKS[network])
+    model = make(weights=None, quantize=False).eval()
+    model.fuse_model(is_qat=False)
+    model.qconfig = quantization.get_default_qconfig("x86")
+    model = quantization.prepare(model)
+    with torch.no_grad():
+        model(torch.from_numpy(x))
+    return quantization.convert(model)
 
 
-def file_of(folder: str, network: str, batch: int, dtype: str) -> Path:
-    kind = "int8" if dtype == "int8" else "float"
+def file_of(folder: str, network: str, batch: int, kind: str) -> Path:
+    """The file of a kind: float, static or dynamic."""
     return Path(folder) / f"{network.replace('/', '_')}_{batch}_{kind}.onnx"
 
 
 def export(folder: str, network: str, batch: int, dtype: str, smoke: bool) -> None:
+    """Write the network's file, and for int8 those that onnxruntime quantises."""
     import glasshouse as gh
 
     model, x = our_network(network, smoke), inputs_of(network, batch)
-    if dtype == "int8":
-        quantized(model, x)
-    gh.onnx.export(model, gh.asarray(x), file_of(folder, network, batch, dtype))
+    paths = [file_of(folder, network, batch, kind) for kind in ("float", "static", "dynamic")]
+    gh.onnx.export(model, gh.asarray(x), paths[0])
+    if dtype != "int8" or not has(sys.executable, "onnxruntime"):
+        return
+    import onnxruntime
+    from onnxruntime import quantization
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class OneBatch(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            session = onnxruntime.InferenceSession(paths[0])
+            self.batches = iter([{session.get_inputs()[0].name: x}])
+
+        def get_next(self) -> Any:
+            return next(self.batches, None)
+
+    ready = file_of(folder, network, batch, "ready")
+    quant_pre_process(paths[0], ready, skip_symbolic_shape=True)
+    quantization.quantize_static(ready, paths[1], OneBatch(), per_channel=True)
+    if network in TRANSFORMERS:
+        quantization.quantize_dynamic(ready, paths[2], per_channel=True)
 
 
-def make_call(side: str, folder: str, case: str) -> Callable[[], Any] | None:
+def make_call(
+    side: str, folder: str, network: str, batch: int, dtype: str, smoke: bool
+) -> Callable[[], Any] | None:
     """The call of a case, or None where the side does not have it."""
-    network, batch, dtype, smoke = case.split("|")
-    x = inputs_of(network, int(batch))
-    path = str(file_of(folder, network, int(batch), dtype))
+    x, is_int8 = inputs_of(network, batch), dtype == "int8"
+    path = file_of(folder, network, batch, "float")
     if side == "glasshouse":
-        return our_call(our_network(network, smoke == "smoke"), x, dtype)
+        return our_call(our_network(network, smoke), x, dtype)
     if side == "onnxruntime":
-        return None if dtype == "bfloat16" else sides.onnxruntime_file(path, x)
+        kind = "dynamic" if network in TRANSFORMERS else "static"
+        path = file_of(folder, network, batch, kind) if is_int8 else path
+        has_case = dtype != "bfloat16" and path.exists()
+        return sides.onnxruntime_file(str(path), x) if has_case else None
     if side == "OpenVINO":
-        return sides.openvino_file(path, x, "bf16" if dtype == "bfloat16" else "f32")
-    if dtype == "int8":
-        return None
+        return openvino_call(path, network, x, dtype)
+    if is_int8:
+        is_eager = side == "PyTorch"
+        return sides.torch_network(quantized_torch_network(network, x), x) if is_eager else None
+    model = torch_network(network).eval()
+    model = model.bfloat16() if dtype == "bfloat16" else model
+    call = sides.torch_network(model, x, dtype=dtype)
+    return call if side == "PyTorch" else compiled_call(model, x, dtype)
+
+
+def openvino_call(path: Path, network: str, x: Any, dtype: str) -> Callable[[], Any] | None:
+    precision = "bf16" if dtype == "bfloat16" else "f32"
+    if dtype != "int8":
+        return sides.openvino_file(str(path), x, precision)
+    if not has(sys.executable, "nncf"):
+        path = Path(str(path).replace("_float.", "_static."))
+        return sides.openvino_file(str(path), x) if path.exists() else None
+
+    def quantize(model: Any, x: Any) -> Any:
+        import nncf
+
+        kind = nncf.ModelType.TRANSFORMER if network in TRANSFORMERS else None
+        return nncf.quantize(model, nncf.Dataset([x]), model_type=kind, subset_size=1)
+
+    return sides.openvino_file(str(path), x, quantize=quantize)
+
+
+def compiled_call(model: Any, x: Any, dtype: str) -> Callable[[], Any] | None:
+    """The call of a network under torch.compile; None where that takes too long to compile."""
     import torch
 
-    model = torch_network(network).eval()
-    if dtype == "bfloat16":
-        model = model.bfloat16()
-    if side == "torch.compile":
-        model = torch.compile(model)
-    return sides.torch_network(model, x, dtype=dtype)
+    torch._inductor.config.freezing = True
+    call = sides.torch_network(torch.compile(model), x, dtype=dtype)
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(COMPILE_SECONDS)
+    try:
+        call()
+    except Exception as error:  # compilers wrap it
+        print(f"torch.compile: {type(error).__name__} within {COMPILE_SECONDS} s")
+        return None
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return call
 
 
 def our_call(network: Any, x: Any, dtype: str) -> Callable[[], Any]:
     import glasshouse as gh
 
-    if dtype == "int8":
-        quantized(network, x)
     x = gh.asarray(x)
+    if dtype == "int8":
+        gh.quantize(network, "int8_static", calibrate=[x])
     if dtype == "bfloat16":
         network.to(dtype="bfloat16")
         x = x.to("bfloat16") if x.dtype is gh.float32 else x
     return sides.glasshouse_network(network, x)
 
 
-def case_times(running: dict[str, Side], case: str, rounds: int) -> dict[str, float]:
+def case_times(running: dict[str, Side], case: Sequence[Any], rounds: int) -> dict[str, float]:
     """The median seconds of a call of each side that has the case."""
     counts: dict[str, int] = {}
     times: dict[str, list[float]] = {}
@@ -153,7 +234,7 @@ def case_times(running: dict[str, Side], case: str, rounds: int) -> dict[str, fl
 def main() -> int:
     if sys.argv[1:2] == ["--serve"]:
         side, folder = sys.argv[2:]
-        sides.serve(lambda case: make_call(side, folder, case))
+        sides.serve(functools.partial(make_call, side, folder))
         return 0
     from harness import RESULTS, save_rows, show
 
@@ -164,7 +245,6 @@ def main() -> int:
     parser.add_argument("--peer", action="append", default=[], help="another Python, for packages")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help="some of them, with commas")
     parser.add_argument("--sides", default=",".join(PACKAGES), help="some of them, with commas")
-    parser.add_argument("--before", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
         options.networks, options.dtypes = ["BERT"], "float32,int8"
@@ -172,16 +252,15 @@ def main() -> int:
     packages = {k: v for k, v in PACKAGES.items() if k in options.sides.split(",")}
     if options.smoke:
         packages = {k: v for k, v in packages.items() if v != "transformers"}
-    if not has(sys.executable, "onnx"):
-        packages = {k: v for k, v in packages.items() if v not in ("onnxruntime", "openvino")}
+    packages = sides.with_files(packages)
     for network in options.networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            running = sides.start_sides(stack, __file__, folder, packages, options)
+            running = sides.start_sides(stack, __file__, folder, packages, options.peer)
             for dtype in options.dtypes.split(","):
                 for batch in BATCHES[: 1 if options.smoke else None]:
                     if {"onnxruntime", "OpenVINO"} & running.keys():
                         export(folder, network, batch, dtype, options.smoke)
-                    case = f"{network}|{batch}|{dtype}|{'smoke' if options.smoke else ''}"
+                    case = network, batch, dtype, options.smoke
                     times = case_times(running, case, 1 if options.smoke else ROUNDS)
                     others = [t for name, t in times.items() if name != "glasshouse"]
                     ratio = min(others) / times["glasshouse"] if others else None

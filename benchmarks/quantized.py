@@ -5,6 +5,7 @@ installed. Each library is a process of its own with two threads; they compute i
 Inputs and weights are random. "dynamic" measures the scale of inputs in each call, "static" has
 measured it before. Of a convolution PyTorch and onnxruntime have no dynamic form."""
 
+import functools
 import importlib.util
 import math
 import sys
@@ -153,11 +154,12 @@ def file_of(folder: str, kind: str, batch: int, name: str) -> Path:
     return Path(folder) / f"{kind}_{batch}_{name}.onnx"
 
 
-def make_call(side: str, folder: str, case: str) -> Callable[[], Any] | None:
+def make_call(
+    side: str, folder: str, kind: str, batch: int, how: str, smoke: bool
+) -> Callable[[], Any] | None:
     """The call of a case, or None where the side does not have it."""
-    kind, batch, how, size = case.split("|")
-    x, smoke = inputs_of(kind, int(batch)), size == "smoke"
-    path = file_of(folder, kind, int(batch), how.rpartition(" ")[-1])
+    x = inputs_of(kind, batch)
+    path = file_of(folder, kind, batch, how.rpartition(" ")[-1])
     if side == "PyTorch":
         with warnings.catch_warnings(action="ignore"):
             return torch_calls(kind, layers_of(kind, smoke), x).get(how)
@@ -174,7 +176,7 @@ def measure_cases(running: dict[str, sides.Side], kind: str, batch: int, smoke: 
     counts, times = {}, {}
     for side, process in running.items():
         for how in CASES[side]:
-            case = f"{kind}|{batch}|{how}|{'smoke' if smoke else ''}"
+            case = kind, batch, how, smoke
             if first := process.run(case, WARMUP):  # captured from the third call on
                 count = 1 if smoke else math.ceil(SECONDS / first[-1])
                 counts[side, how, case] = count
@@ -189,16 +191,16 @@ def measure_cases(running: dict[str, sides.Side], kind: str, batch: int, smoke: 
 def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         side, folder = sys.argv[2:]
-        sides.serve(lambda case: make_call(side, folder, case))
+        sides.serve(functools.partial(make_call, side, folder))
         return
     from harness import parse_arguments, save, show, summarize
 
     options = parse_arguments(__doc__, tuple(BATCHES))
-    options.peer, results, smoke = [], {}, options.smoke
+    results, smoke = {}, options.smoke
     has_files = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime"))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         packages = {k: v for k, v in PACKAGES.items() if has_files or k != "onnxruntime"}
-        running = sides.start_sides(stack, __file__, folder, packages, options)
+        running = sides.start_sides(stack, __file__, folder, packages)
         for kind in options.parts or BATCHES:
             for batch in BATCHES[kind][: 1 if smoke else None]:
                 x = inputs_of(kind, batch)

@@ -1,8 +1,9 @@
 """Sides of a benchmark in processes of their own, so that their pools of threads do not meet.
 
 `start_sides` starts `python BENCHMARK --serve SIDE FOLDER` for each side whose package some Python
-has; there `serve` answers. A request is a line of JSON, [case, count]; the answer is the seconds of
-so many calls of the case. A side need not have the packages that the harness imports.
+has; there `serve` answers. A request is a line of JSON, [case, count]; a case is a list of what the
+benchmark makes its call of, and the answer is the seconds of so many calls. A side need not have
+the packages that the harness imports.
 """
 
 import importlib.util
@@ -11,13 +12,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 THREADS = 2
 # oneDNN, BLAS and OpenMP read them; each side is told its threads, or counts the cores.
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+FILE_READERS = ("onnxruntime", "openvino")  # packages that run the ONNX files that onnx writes
 
 
 def glasshouse_file(path: str, x: Any) -> Callable[[], Any]:
@@ -51,12 +54,17 @@ def onnxruntime_file(path: str, x: Any) -> Callable[[], Any]:
     return lambda: session.run(None, {name: x})
 
 
-def openvino_file(path: str, x: Any, precision: str = "f32") -> Callable[[], Any]:
+def openvino_file(
+    path: str, x: Any, precision: str = "f32", quantize: Callable[[Any, Any], Any] | None = None
+) -> Callable[[], Any]:
     import openvino
 
+    model = openvino.Core().read_model(path)
+    if quantize is not None:
+        model = quantize(model, x)
     hints = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": THREADS}
     hints["PERFORMANCE_HINT"] = "LATENCY"
-    compiled = openvino.Core().compile_model(path, "CPU", hints)
+    compiled = openvino.Core().compile_model(model, "CPU", hints)
     return lambda: compiled([x])
 
 
@@ -76,16 +84,17 @@ def torch_network(network: Any, x: Any, *, dtype: str = "float32") -> Callable[[
     return call
 
 
-def serve(make_call: Callable[[str], Callable[[], Any] | None]) -> None:
-    """Answer requests until the input ends. `make_call` builds a case's call when it is first
-    requested, or returns None where the side does not have it."""
-    calls: dict[str, Callable[[], Any] | None] = {}
+def serve(make_call: Callable[..., Callable[[], Any] | None]) -> None:
+    """Answer requests until the input ends. `make_call` builds a case's call, of its parts, when it
+    is first requested, or returns None where the side does not have it."""
+    calls: dict[tuple[Any, ...], Callable[[], Any] | None] = {}
     answers, sys.stdout = sys.stdout, sys.stderr  # libraries may print
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        case, count = json.loads(line)
+        parts, count = json.loads(line)
+        case = tuple(parts)
         if case not in calls:
-            calls[case] = make_call(case)
+            calls[case] = make_call(*case)
         call, seconds = calls[case], []
         for _ in range(count if call else 0):
             begin = time.perf_counter()
@@ -113,6 +122,13 @@ def has(python: str, package: str) -> bool:
     return subprocess.run([python, "-c", code], check=False).returncode == 0
 
 
+def with_files(packages: dict[str, str]) -> dict[str, str]:
+    """The sides of `packages` (side: package) that have what they run: files need onnx here."""
+    if has(sys.executable, "onnx"):
+        return packages
+    return {side: name for side, name in packages.items() if name not in FILE_READERS}
+
+
 class Side:
     """A process that computes the calls of one side."""
 
@@ -126,7 +142,7 @@ class Side:
             raise SystemExit(f"{self.name} has ended")
         return line
 
-    def run(self, case: str, count: int) -> list[float]:
+    def run(self, case: Sequence[Any], count: int) -> list[float]:
         """The seconds of so many calls of a case; none where the side does not have it."""
         assert self.process.stdin is not None
         print(json.dumps([case, count]), file=self.process.stdin, flush=True)
@@ -152,18 +168,19 @@ def start_sides(
     benchmark: str,
     folder: str,
     packages: dict[str, str],
-    options: Any,
+    peers: Sequence[str] = (),
+    before: Path | None = None,
 ) -> dict[str, Side]:
     """The sides of `packages` (side: package), each in the first Python that has its package: this
-    one, or one of `options.peer`."""
+    one, or one of `peers`. Sides named "before" have the older source in that folder."""
     environ = {k: v for k, v in os.environ.items() if k not in VARIABLES}
     environ["OMP_NUM_THREADS"] = str(THREADS)
     sides = {}
     for name, package in packages.items():
-        python = next((p for p in (sys.executable, *options.peer) if has(p, package)), None)
+        python = next((p for p in (sys.executable, *peers) if has(p, package)), None)
         if python is None:
             continue
-        own = {**environ, "PYTHONPATH": str(options.before)} if "before" in name else environ
+        own = {**environ, "PYTHONPATH": str(before)} if "before" in name else environ
         command = [python, benchmark, "--serve", name, folder]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         sides[name] = Side(name, stack.enter_context(child(command, env=own, **pipes)))
