@@ -11,8 +11,8 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
 from glasshouse.capture.programs import first_run
-from glasshouse.compile.programs.constant_results import ConstantResults
 from glasshouse.compile.programs.executable import Program
+from glasshouse.compile.programs.run_memory import ConstantResults
 from glasshouse.targets.cpu.onednn.byte_products import has_exact_sums
 
 

@@ -57,9 +57,6 @@ class CapturedProgram:
             for i, node in enumerate(module.graph.find("placeholder"))
             if "replaced" in node.meta and "number" not in node.meta
         }
-        self.buffers: list[int] = [
-            i for i, x in enumerate(module.graph.find("placeholder")) if x.meta.get("buffer")
-        ]  # inputs that are buffers of modules
         self.replaced: dict[int, tuple[int, ...]] = {}
         self.fixed: dict[int, object] = {}  # inputs that are numbers and became part of the Program
         self.forward: BoundProgram | None = None

@@ -69,10 +69,10 @@ class FirstRun:
         ]
         self.sources: Sources = self.sources_of_inputs()
         is_tensor = [isinstance(x, Tensor) for x in inputs]
-        count = len(captured.owned)
-        numbers = [count + sum(is_tensor[:i]) for i in range(len(inputs))]
-        captured.replaced = {numbers[i]: x for i, x in captured.replaced_inputs.items()}
-        self.stable_inputs: list[int] = [*range(count), *(numbers[i] for i in captured.buffers)]
+        captured.replaced = {
+            len(captured.owned) + sum(is_tensor[:i]): holders
+            for i, holders in captured.replaced_inputs.items()
+        }
         self.interpreter: RecordingInterpreter = RecordingInterpreter(
             captured.module, self.recorder
         )
@@ -183,7 +183,9 @@ class FirstRun:
         captured = self.captured
         if captured.backward is not None or captured.budget is not None or self.regraded:
             return frozenset()
-        sources = [Source(SourceKind.INPUT, i) for i in self.stable_inputs]
+        inputs = (x for x in captured.module.graph.find("placeholder") if "number" not in x.meta)
+        is_fixed = [True] * len(captured.owned) + [x.meta.get("buffer", False) for x in inputs]
+        sources = [Source(SourceKind.INPUT, i) for i, fixed in enumerate(is_fixed) if fixed]
         stable = frozenset(source for source in sources if not self.is_replaced(source))
         nbytes = sum(self.tensors[source.what].nbytes for source in stable)
         return stable if nbytes <= MOST_STABLE_BYTES else frozenset()

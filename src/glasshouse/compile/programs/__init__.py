@@ -1,7 +1,7 @@
 """Programs: found by the structure of a recording, compiled if need be, stored, and run.
 
 `recording` is the base of backends that record; `program` finds a Program, `code` and `store` keep
-its data, `executable` runs it in its `run_memory`, `between_ranks` its collectives;
-`constant_results` stay from run to run; `binding` says where callers have inputs and results;
+its data, `executable` runs it in its `run_memory`, where results of parameters stay from run to
+run, `between_ranks` its collectives; `binding` says where callers have inputs and results;
 `replay` makes calls again in C. A recording and payloads enter, payloads leave. Read `program`,
 then `executable`, then `binding`."""

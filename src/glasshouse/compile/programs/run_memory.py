@@ -1,16 +1,17 @@
 """The memory of a Program's runs: arena and outputs, also where the Program is planned only."""
 
 import functools
-from collections.abc import Mapping
+import weakref
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from glasshouse.compile.planning.plan import ARENA_TAG, SMALL_BYTES, ProgramPlan
 from glasshouse.compile.programs.code import OutputSpec, output_specs_of, outputs_of, uses_of
-from glasshouse.compile.programs.constant_results import ConstantResults
 from glasshouse.compile.steps.steps import FusedKernel, LoweredStep
 from glasshouse.compile.steps.view import strides_of
+from glasshouse.graph.node import Node
 from glasshouse.memory import Tag
 
 MOST_OUTPUTS = 1 << 12  # whose descriptions are kept for reuse
@@ -57,6 +58,56 @@ def allocate(
     ]
 
 
+def allocate_arrays(
+    specs: list[tuple[Any, ...]], manager: Any, donated: Mapping[int, np.ndarray]
+) -> list[np.ndarray]:
+    """An array for each output of a run: that of the donated input whose place it takes, or a new
+    one."""
+    memory = allocate(specs, manager, donated)
+    return [
+        x if source in donated else np.empty(shape, dtype) if x is None else x.numpy(dtype, shape)
+        for x, (source, shape, dtype, *_) in zip(memory, specs, strict=True)
+    ]
+
+
+class ConstantResults:
+    """The arrays that the first steps of a Program fill, which read parameters alone: weights in
+    the layout of a convolution, for example. They serve while the steps' inputs are the same
+    payloads, whose contents do not change: an update replaces them, and while the run's numbers are
+    the same, which the steps may read too. When a payload is freed, the arrays are too.
+
+    specs  of the arrays, as a run allocates outputs
+    step   the first step after those that fill the arrays"""
+
+    def __init__(self, specs: list[tuple[Any, ...]], step: int) -> None:
+        self.specs, self.step = specs, step
+        self.arrays: list[np.ndarray] = []
+        self.sources: tuple[weakref.ref[Node], ...] = ()
+        self.scalars: list[bytes] = []
+
+    def first_step(self, payloads: Sequence[Node], scalars: list[bytes], manager: Any) -> int:
+        """The step with which a run on these payloads and numbers begins; `arrays` are there from
+        now on. The contents of inputs that are no payloads are unknown: all steps run."""
+        is_filled = self.arrays and payloads and len(self.sources) == len(payloads)
+        is_filled = is_filled and self.scalars == scalars
+        pairs = zip(self.sources, payloads)
+        if is_filled and all(source() is payload for source, payload in pairs):
+            return self.step
+        self.sources = ()
+        if not self.arrays:
+            self.arrays = allocate_arrays(self.specs, manager, {})
+        return 0
+
+    def fill(self, payloads: Sequence[Node], scalars: list[bytes]) -> None:
+        """Note that the arrays are results of these payloads and numbers."""
+        self.scalars = list(scalars)
+        self.sources = tuple([weakref.ref(payload, self.free) for payload in payloads])
+
+    def free(self, source: Any = None) -> None:
+        """Free the arrays; a run has its own references to them."""
+        self.sources, self.arrays = (), []
+
+
 class RunMemory:
     """The memory of a Program's runs: its `arena` while one runs, and arrays for its outputs. A
     small arena stays here. A run without users' functions and collectives, whose outputs all have
@@ -89,13 +140,7 @@ class RunMemory:
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
         if not self.has_large:
             return [np.empty(shape, dtype) for _, shape, dtype, _, _ in self.specs]
-        places = {number: arrays[number] for number in donated}
-        outputs = allocate(self.specs, manager, places)
-        for at, (source, shape, dtype, *_) in enumerate(self.specs):
-            if source not in places:
-                x = outputs[at]
-                outputs[at] = np.empty(shape, dtype) if x is None else x.numpy(dtype, shape)
-        return outputs
+        return allocate_arrays(self.specs, manager, {number: arrays[number] for number in donated})
 
     def results(self, outputs: list[np.ndarray]) -> list[np.ndarray]:
         """The results that lie in these outputs."""
