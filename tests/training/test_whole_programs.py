@@ -39,6 +39,14 @@ def test_lines_of_import_alone_are_rewritten(programs):
         assert changed and all(line.startswith(("import ", "from ")) for line in changed)
 
 
+def test_losses_in_float64_are_those_of_the_same_program(programs):
+    """Equal but for rounding, of which they have none of float32's."""
+    pytest.importorskip("torch")
+    (step,) = programs.steps_of("policy_gradient", 2, ["original"]).values()
+    losses, exact = programs.losses_of(step, 2), programs.exact_losses("policy_gradient", 2)
+    assert 0 < programs.difference(losses, exact) < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", ["ours", "gh.optimize"])

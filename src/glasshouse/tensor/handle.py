@@ -285,13 +285,17 @@ class Tensor(AttachedMethods):
 
         Raises: TransformError inside vmap, where there is no single value.
         """
+        array = self.contents().view()
+        array.flags.writeable = False
+        return array
+
+    def contents(self) -> np.ndarray:
+        """The array that the backend computed, which nobody may write to."""
         check_visible()
         value = self
         while value.mode is not None:
             value = value.mode.concrete(value)
-        array = value.backend.to_numpy(value.payload).view()
-        array.flags.writeable = False
-        return array
+        return value.backend.to_numpy(value.payload)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         array = self.numpy()
@@ -315,10 +319,10 @@ class Tensor(AttachedMethods):
 
     def one(self, where: str) -> float:
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
-        if self.size != 1:
+        if self.spec.size != 1:
             fix = "Use gh.any or gh.all, or index it."
             raise ShapeError(where, "one element", f"shape {self.shape}", fix)
-        return self.numpy().item()
+        return self.contents().item()
 
     __bool__: ClassVar[Callable[..., bool]] = converted(bool)
     __int__: ClassVar[Callable[..., int]] = converted(int)

@@ -56,6 +56,9 @@ class BoundProgram:
             for node in recorded.nodes
             if node.scalar is not None
         ]
+        self.constants: list[bytes] | None = None  # the numbers of each call, where none varies
+        if all(number is None for number, _, _ in self.scalars):
+            self.constants = [packed for _, packed, _ in self.scalars]
         counts = counts_of(recorded)
         if half is not None:
             counts = [count for count in counts if half.is_first == (count[1].phase == "forward")]
@@ -81,7 +84,7 @@ class BoundProgram:
 
     def pack_scalars(self, inputs: list[Any]) -> list[bytes]:
         """The numbers of a call as the kernels read them."""
-        return [
+        return self.constants or [
             packed if number is None else pack(inputs[number], kind)
             for number, packed, kind in self.scalars
         ]

@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import getweakrefcount
 
@@ -72,7 +73,12 @@ class CapturedProgram:
 
     def tensors(self, inputs: list[Any]) -> list[Tensor]:
         """All tensors that the graph may read or write, by number."""
-        return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
+        return self.owned + [x for x in inputs if isinstance(x, Tensor)]
+
+    @cached_property
+    def overwrites(self) -> bool:
+        """Whether a run writes to what others refer to, beside its outputs."""
+        return bool(self.updates or self.gradients or self.dropped_gradients or self.donors)
 
     def fits(self, inputs: list[Any]) -> bool:
         """Whether the numbers in the Program are the same now, and a budget will be met."""

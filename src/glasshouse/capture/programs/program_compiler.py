@@ -49,10 +49,13 @@ class CompiledGraph:
         inputs that are replaced after the run, as the inputs' meta["replaced"] says."""
         key = self.sizes_of(inputs)
         programs = self.programs.get(key, ())
-        with held:  # signals wait while a run overwrites memory
-            for program in programs:
-                if program is not None and program.fits(inputs):
+        for program in programs:
+            if program is not None and program.fits(inputs):
+                if not program.overwrites:
                     return program.run(inputs, holders)
+                with held:  # signals wait
+                    return program.run(inputs, holders)
+        with held:
             if None not in programs and self.may_compile() and self.is_due(key):
                 return self.make_program(key, inputs)
         return self.run_uncompiled(inputs)

@@ -12,6 +12,7 @@ from glasshouse.targets.cpu.kernels.bf16x6 import SplitProducts
 from glasshouse.targets.cpu.kernels.bf16x6_convolutions import SplitConvolutions
 from glasshouse.targets.cpu.kernels.byte_products import ByteProducts
 from glasshouse.targets.cpu.kernels.depthwise import DepthwiseConvolutions
+from glasshouse.targets.cpu.kernels.double_products import DoubleProducts
 from glasshouse.targets.cpu.kernels.few_rows import FewRowProducts
 from glasshouse.targets.cpu.kernels.fixed_products import FixedProducts
 from glasshouse.targets.cpu.kernels.fourier import FourierKernels
@@ -54,6 +55,7 @@ CPU = CpuTarget(
         WinogradConvolutions(),
         PackedProducts(),
         FixedProducts(),
+        DoubleProducts(),
         SmallProducts(),
         SymmetricProducts(),
         ByteProducts(),

@@ -17,12 +17,15 @@ from glasshouse.targets.cpu.writing.handwritten import (
     PlannedKernel,
     parallel,
     pointers,
+    vector_functions,
 )
 
 # Multiplications that oneDNN does in the time of a call, and NumPy in that of a call from Python.
 MOST_WORK = {float32: 1 << 14, float64: 1 << 18}
+FOUR = 4  # rows by one vector at a time, and elements of their sums
 NARROW = 4  # columns: fewer fill no vector
 CACHED = 1 << 11  # elements of the result, which stay in a core's nearest cache
+DOUBLES = vector_functions("gh_double.h")
 
 
 class SmallProducts(HandwrittenKernels):
@@ -31,6 +34,7 @@ class SmallProducts(HandwrittenKernels):
 
     ops: tuple[str, ...] = ("matmul",)
     label = "small_product"
+    header = DOUBLES
 
     def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
         dtype, specs = node.dtype, [node.spec, *(x.spec for x in node.inputs)]
@@ -59,6 +63,8 @@ def product_text(node: Node, a: Any, b: Any) -> str:
     memory: rows of b are added up, or columns of a, or each element is a sum of its own."""
     (rows, depth), columns = node.inputs[0].shape, node.shape[1]
     (over_a, along_a), (over_b, along_b) = a, b
+    if columns == over_b == along_a == 1 and node.dtype is float64:
+        return dots_text(rows, depth, over_a)
     number = C_TYPES[node.dtype.name]
     split = "\n".join(parallel(rows * depth * columns))
     clear = f"for (int64_t i = 0; i < {rows * columns}; ++i) b2[i] = 0;"
@@ -100,3 +106,15 @@ for (int64_t i = 0; i < {rows}; ++i)
     for (int64_t k = 0; k < {depth}; ++k) sum += {left} * {right};
     b2[i * {columns} + j] = sum;
   }}"""
+
+
+def dots_text(rows: int, depth: int, over: int) -> str:
+    """Rows by one vector, some at a time."""
+    call = f"gh_dots(b0 + i * {over}, {over}, b1, {depth}, b2 + i, "
+    whole = rows // FOUR * FOUR
+    lines = [
+        *parallel(rows * depth // FOUR),
+        f"for (int64_t i = 0; i < {whole}; i += {FOUR}) {call}{FOUR});",
+        f"for (int64_t i = {whole}; i < {rows}; ++i) {call}1);",
+    ]
+    return "\n".join(lines[0 if whole else -1 :])
