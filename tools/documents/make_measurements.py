@@ -532,8 +532,9 @@ GROUPS = {
                     "Programs of `benchmarks/programs` with other imports alone, one thread. "
                     "`ours` is plain, `gh.optimize` around the step. The ratio is the better of "
                     "the original's times over the better of ours; `loss` is the last of 100 "
-                    "steps, and `difference` the largest of all of them. Other programs used "
-                    "the machine at the time."),
+                    "steps, and `difference` the largest of all of them; where it is above 0.01, "
+                    "`from float64` compares each with the original in float64. Other programs "
+                    "used the machine at the time."),
     ]),
     "optimizers": ("Optimizers", [
         Measurement("optimizers", "Update of ViT-B/16",
