@@ -3,7 +3,6 @@
 import gc
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import getweakrefcount
 
@@ -74,11 +73,6 @@ class CapturedProgram:
     def tensors(self, inputs: list[Any]) -> list[Tensor]:
         """All tensors that the graph may read or write, by number."""
         return self.owned + [x for x in inputs if isinstance(x, Tensor)]
-
-    @cached_property
-    def overwrites(self) -> bool:
-        """Whether a run writes to what others refer to, beside its outputs."""
-        return bool(self.updates or self.gradients or self.dropped_gradients or self.donors)
 
     def fits(self, inputs: list[Any]) -> bool:
         """Whether the numbers in the Program are the same now, and a budget will be met."""
@@ -172,6 +166,11 @@ class CapturedProgram:
             payload = run.tensors[number]
             count = NAMED + 2  # the tensor, `run.tensors`, the name
         return payload.owned and sys.getrefcount(payload) <= count and is_unshared(payload)
+
+
+def overwrites(program: CapturedProgram) -> bool:
+    """Whether a run writes to what others refer to, beside its outputs."""
+    return bool(program.updates or program.gradients or program.dropped_gradients or program.donors)
 
 
 def computed_payloads(tensors: list[Tensor], backend: Any) -> list[Node]:

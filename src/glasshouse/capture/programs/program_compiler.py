@@ -10,7 +10,7 @@ from typing import Any
 
 from glasshouse.base.interrupts import held
 from glasshouse.capture.programs.bound_program import NotCompilable
-from glasshouse.capture.programs.captured_program import CapturedProgram
+from glasshouse.capture.programs.captured_program import CapturedProgram, overwrites
 from glasshouse.capture.programs.first_run import FirstRun
 from glasshouse.compile.programs.new_sizes import NewSizes
 from glasshouse.compile.programs.recording import RecordingBackend
@@ -51,7 +51,7 @@ class CompiledGraph:
         programs = self.programs.get(key, ())
         for program in programs:
             if program is not None and program.fits(inputs):
-                if not program.overwrites:
+                if not overwrites(program):
                     return program.run(inputs, holders)
                 with held:  # signals wait
                     return program.run(inputs, holders)

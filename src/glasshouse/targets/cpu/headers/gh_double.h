@@ -10,7 +10,7 @@ enum { GH_TILE_ROWS = GH_DOUBLES == 8 ? 8 : 4, GH_TILE_VECTORS = GH_DOUBLES == 2
 
 typedef double gh_doubles __attribute__((vector_size(8 * GH_DOUBLES), aligned(8), may_alias));
 typedef double gh_four __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t gh_places __attribute__((vector_size(32)));
+typedef int64_t gh_picked __attribute__((vector_size(32)));
 
 /* A tile of `rows` rows and `vectors` vectors of columns: each element is a sum in the order of k. */
 GH_FN void gh_tile(const double *a, int64_t over, int64_t along, const double *b, int64_t below,
@@ -69,7 +69,7 @@ GH_FN void gh_mirror(double *out, int64_t size) {
 #ifdef __clang__
 #define GH_PICK __builtin_shufflevector
 #else
-#define GH_PICK(x, y, ...) __builtin_shuffle(x, y, (gh_places){__VA_ARGS__})
+#define GH_PICK(x, y, ...) __builtin_shuffle(x, y, (gh_picked){__VA_ARGS__})
 #endif
 
 /* Rows, at most four, by one vector. Each sum is in an order of its own, whatever the rows beside it. */
