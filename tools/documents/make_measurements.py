@@ -433,7 +433,9 @@ GROUPS = {
         Measurement("networks", "Networks beside other programs",
                     "Two threads. onnxruntime and OpenVINO run the ONNX files that we write of our "
                     "networks, PyTorch its own of the same sizes. The ratio is the best other "
-                    "time over ours.", render=networks),
+                    "time over ours. The rows of int8 were measured with files of ours, in which "
+                    "codes stand around products alone; the benchmark has each program's own "
+                    "tools quantise now.", render=networks),
         Measurement("generation", "A token of a Llama",
                     "SmolLM2-135M's sizes in float32. `limit` reads all weights once by NumPy's "
                     "products.", "python benchmarks/generation.py --compiled",
