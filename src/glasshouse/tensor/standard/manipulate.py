@@ -292,8 +292,12 @@ def stack(arrays: Sequence[Any], /, axis: int = 0) -> "Tensor":
     """
     arrays = sequence("stack", arrays, axis)
     check_equal("stack", [x.shape for x in arrays], arrays)
-    axis = check_axis("stack", axis, arrays[0].ndim + 1)
-    return movement.concatenate(*(expand_dims(x, axis) for x in arrays), axis=axis)
+    shape = arrays[0].shape
+    axis = check_axis("stack", axis, len(shape) + 1)
+    if axis == len(shape):
+        return movement.concatenate(*(expand_dims(x, axis) for x in arrays), axis=axis)
+    side_by_side = movement.concatenate(*arrays, axis=axis)  # one reshape, instead of one of each
+    return values.reshape(side_by_side, (*shape[:axis], len(arrays), *shape[axis:]))
 
 
 def check_equal(where: str, shapes: list[tuple[int, ...]], arrays: "list[Tensor]") -> None:
