@@ -70,6 +70,15 @@ def prepared(name, dtype="float32"):
     return model, captured, plain
 
 
+def assert_follows(result, expected, name="convolutions", dtype="float32"):
+    """The bits of the plain call; where a norm went into weights, its numbers but for rounding."""
+    if name == "convolutions":
+        close = 1e-6 if dtype == "float32" else 2e-2
+        np.testing.assert_allclose(result, expected, 1e-5, close * np.abs(expected).max())
+    else:
+        np.testing.assert_array_equal(result, expected)
+
+
 def train(model, optimize):
     """A training step, which may overwrite the memory of parameters."""
     optimizer = gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -124,7 +133,7 @@ def test_results_follow_the_parameters(name, dtype, change):
     model, captured, plain = prepared(name, dtype)
     for _ in range(2):
         for _ in range(4):
-            np.testing.assert_array_equal(captured(), plain())
+            assert_follows(captured(), plain(), name, dtype)
         CHANGES[change](model)
 
 
@@ -133,7 +142,7 @@ def test_steps_of_parameters_run_once(first_steps):
     for _ in range(6):
         result = captured()
     assert first_steps[0] == 0 and len(set(first_steps[1:])) == 1 and first_steps[-1] > 0
-    np.testing.assert_array_equal(result, plain())
+    assert_follows(result, plain())
 
 
 def test_two_models_of_one_program_do_not_read_each_others(first_steps):
@@ -141,7 +150,7 @@ def test_two_models_of_one_program_do_not_read_each_others(first_steps):
     assign(two[0])
     for _ in range(4):
         for _, captured, plain in (one, two, two):
-            np.testing.assert_array_equal(captured(), plain())
+            assert_follows(captured(), plain())
     assert not np.array_equal(one[1](), two[1]())
     assert max(first_steps) > 0
 
@@ -232,7 +241,7 @@ def test_a_run_that_fails_leaves_no_results(monkeypatch, first_steps):
         captured()
     monkeypatch.setattr(Program, "run_steps", original)
     for _ in range(2):
-        np.testing.assert_array_equal(captured(), plain())
+        assert_follows(captured(), plain())
 
 
 def test_threads_share_a_program(first_steps):
@@ -245,7 +254,7 @@ def test_threads_share_a_program(first_steps):
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda i: (i % 2, (one, two)[i % 2][1]()), range(40)))
     for which, result in results:
-        np.testing.assert_array_equal(result, expected[which])
+        assert_follows(result, expected[which])
 
 
 def test_looks_for_the_first_nan_run_all_steps(first_steps):
@@ -255,7 +264,7 @@ def test_looks_for_the_first_nan_run_all_steps(first_steps):
     with gh.detect_anomaly():
         for _ in range(4):
             result = captured()
-    np.testing.assert_array_equal(result, plain())
+    assert_follows(result, plain())
 
 
 def test_runs_that_name_no_parameters_run_all_steps():

@@ -20,6 +20,7 @@ from glasshouse.targets.cpu.kernels.loop_products import LoopProducts
 from glasshouse.targets.cpu.kernels.packed_products import PackedProducts
 from glasshouse.targets.cpu.kernels.scatter import ScatterKernels
 from glasshouse.targets.cpu.kernels.small_products import SmallProducts
+from glasshouse.targets.cpu.kernels.weight_factors import factors_into_weights
 from glasshouse.targets.cpu.kernels.weight_gradients import WeightGradients
 from glasshouse.targets.cpu.kernels.widened_products import widened_products
 from glasshouse.targets.cpu.kernels.windows import WindowKernels
@@ -80,6 +81,6 @@ CPU = CpuTarget(
     ],
     fused=FusedLowerer(),
     host=HostLowerer(),
-    passes=(widened_products,),
+    passes=(factors_into_weights, widened_products),
 )
 DefaultTarget.target = CPU

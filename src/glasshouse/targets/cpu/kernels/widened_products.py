@@ -14,7 +14,7 @@ from glasshouse.targets.cpu.kernels.winograd import is_supported
 from glasshouse.targets.cpu.onednn import library as onednn
 from glasshouse.targets.cpu.onednn.convolutions import OnednnConvolutions
 from glasshouse.targets.cpu.onednn.products import OnednnProducts
-from glasshouse.targets.cpu.writing.epilogues import bias_of
+from glasshouse.targets.cpu.writing.epilogues import bias_of, channels_axis
 
 MOVED = ("permute", "reshape", "expand")
 PRODUCTS = (*OnednnProducts.ops, *OnednnConvolutions.ops)
@@ -66,7 +66,11 @@ def biases_of(graph: Graph, products: list[Node]) -> dict[int, Node]:
     users = GraphUsers(graph)
     alone = [node for node in products if len(users.users_of(node)) == 1]
     pairs = [(users.users_of(node)[0], node) for node in alone if not users.is_output(node)]
-    return {user.number: node for user, node in pairs if bias_of(user, node) is not None}
+    return {
+        user.number: node
+        for user, node in pairs
+        if bias_of(user, node, channels_axis(node)) is not None
+    }
 
 
 def widened_for(product: Node, graph: Graph, x: Node) -> Node:

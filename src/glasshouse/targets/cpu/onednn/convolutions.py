@@ -8,21 +8,29 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from glasshouse.base import float32
+from glasshouse.compile.lowering.lowerer import Claim, GraphUsers
+from glasshouse.compile.lowering.target import current_target
 from glasshouse.compile.steps.view import View, strides_of
 from glasshouse.graph.graph import Node
 from glasshouse.targets.cpu.onednn.library import (
+    BINARY_ADD,
     CONVOLUTION_DIRECT,
     DIFF_DST,
     DIFF_SRC,
     DIFF_WEIGHTS,
     DST,
+    ELTWISE_HARDSWISH,
+    ELTWISE_LINEAR,
     FORWARD_TRAINING,
+    POST_OPERAND,
     QUERY_DIFF_WEIGHTS,
     QUERY_WEIGHTS,
     SRC,
+    SRC_1,
     WEIGHTS,
 )
 from glasshouse.targets.cpu.onednn.lowerer import OnednnLowerer, PrimitivePlanner, weight_shape
+from glasshouse.targets.cpu.writing.activations import with_activations
 from glasshouse.targets.cpu.writing.layouts import channels_last, channels_last_view
 
 if TYPE_CHECKING:
@@ -38,6 +46,12 @@ class OnednnConvolutions(OnednnLowerer):
 
     ops: tuple[str, ...] = ("conv", "conv_data_grad", "conv_weight_grad")
     moves_first = True
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        claim = super().claims(graph, node)
+        if claim is None or node.op != "conv" or not current_target().stable_inputs:
+            return claim
+        return with_activations(graph, node)
 
     def is_unusual(self, node: Node) -> bool:
         return len(node.spec.shape) > 5
@@ -83,12 +97,30 @@ def forward_desc(
     weight: Node,
     dy: "OnednnObject",
     bias: "OnednnObject | None" = None,
+    after: Any = (),
 ) -> "OnednnObject":
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     attrs = planner.node.attrs
     dw = planner.dnnl.desc(weight_shape(weight.shape, attrs["groups"]), weight.dtype)
     how = (FORWARD_TRAINING, CONVOLUTION_DIRECT, dx, dw, bias, dy)
-    return planner.dnnl.primitive("convolution_forward", *how, *conv_options(attrs))
+    return planner.dnnl.primitive("convolution_forward", *how, *conv_options(attrs), after=after)
+
+
+def operations_after(planner: PrimitivePlanner) -> tuple[list[tuple[Any, ...]], list[Any]]:
+    """(the operations after a convolution, their arguments). A relu is x · min(max(2¹²⁷ x, 0), 1):
+    oneDNN's own makes 0 of a NaN. Of -inf this one makes NaN."""
+    operations: list[tuple[Any, ...]] = []
+    args: list[Any] = []
+    for what, other in planner.after:
+        if what == "relu":
+            operations += [(ELTWISE_HARDSWISH, 2.0**127, 0.0), (ELTWISE_LINEAR, 1.0, 0.0)]
+        elif what == "hardswish":
+            operations.append((ELTWISE_HARDSWISH, 1 / 6, 0.5))
+        else:
+            desc, view = data_operand(planner, other)
+            operations.append((BINARY_ADD, desc))
+            args.append((POST_OPERAND * len(operations) | SRC_1, desc, view))
+    return operations, args
 
 
 def plan_conv(
@@ -99,9 +131,10 @@ def plan_conv(
     dx, view = data_operand(planner, x)
     dy, target = planner.result(channels_last(len(node.shape)))
     bias_desc, read = planner.bias(bias, (node.shape[1],))
-    desc = forward_desc(planner, dx, w, dy, bias_desc)
+    after, operands_after = operations_after(planner)
+    desc = forward_desc(planner, dx, w, dy, bias_desc, after)
     dw, packed = packed_weights(planner, w, node.attrs["groups"], desc)
-    reads = [(SRC, dx, view), (WEIGHTS, dw, packed), *read]
+    reads = [(SRC, dx, view), (WEIGHTS, dw, packed), *read, *operands_after]
     planner.add_step(desc, reads, [(DST, dy, target.view())], LABEL[node.op])
     planner.hand_out(target)
 

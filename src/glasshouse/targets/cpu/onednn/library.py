@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +26,10 @@ from glasshouse.compile.steps.emitted import LoadedCall, NativeCall, StaleCode
 
 DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
 KINDS = {**DTYPES, "int32": 4, "int8": 5, "uint8": 6}  # integers in products of bytes alone
+ELTWISE_LINEAR, ELTWISE_HARDSWISH, BINARY_ADD = 0x26, 0x34, 0x1FFF0  # operations after a primitive
+POST_OPERAND = 1 << 15  # the argument of the first of these, for `SRC_1`
 FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
-SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
+SRC, SRC_1, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 2, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
 # Queries of a memory descriptor.
@@ -143,7 +145,8 @@ class OnednnLibrary:
 
     def object(self, *call: Any) -> OnednnObject:
         """The cached object of a call: the name of a create function (without "dnnl_") with its
-        arguments, "attributes", or "query" with a primitive's descriptor and the query."""
+        arguments, "attributes" with the operations after a primitive, or "query" with a
+        primitive's descriptor and the query."""
         key = call
         if "primitive" in call[0]:  # shares its work out to so many threads, and keeps to that
             key = (*call, toolchain.count_threads())
@@ -175,9 +178,25 @@ class OnednnLibrary:
         if name == "attributes":
             self.call("dnnl_primitive_attr_create", byref(pointer))
             self.call("dnnl_primitive_attr_set_scratchpad_mode", pointer, c_int(1))
+            if args:
+                self.set_post_operations(pointer, args)
         else:
             self.call(f"dnnl_{name}", byref(pointer), *map(self.converted, args))
         return pointer
+
+    def set_post_operations(self, attributes: c_void_p, operations: tuple[Any, ...]) -> None:
+        """What a primitive computes after its result: (an elementwise function's number, alpha and
+        beta), or (a binary one's number, the other operand's descriptor)."""
+        chain = c_void_p()
+        self.call("dnnl_post_ops_create", byref(chain))
+        for number, *rest in operations:
+            if len(rest) == 1:
+                how = ("binary", c_int(number), rest[0].pointer)
+            else:
+                how = ("eltwise", c_int(number), *map(c_float, rest))
+            self.call(f"dnnl_post_ops_append_{how[0]}", chain, *how[1:])
+        self.call("dnnl_primitive_attr_set_post_ops", attributes, chain)
+        self.call("dnnl_post_ops_destroy", chain)
 
     def converted(self, arg: Any) -> Any:
         """An argument as C takes it: a tuple is sizes, "engine" the engine, None no object."""
@@ -238,9 +257,11 @@ class OnednnLibrary:
     def equal(self, a: OnednnObject, b: OnednnObject) -> bool:
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
-    def primitive(self, kind: str, *args: Any) -> OnednnObject:
-        """The descriptor of a primitive, whose scratch memory is ours."""
-        return self.object(f"{kind}_primitive_desc_create", "engine", *args, self.attr)
+    def primitive(self, kind: str, *args: Any, after: Any = ()) -> OnednnObject:
+        """The descriptor of a primitive, whose scratch memory is ours, and of what comes `after`
+        it."""
+        attr = self.object("attributes", *after) if after else self.attr
+        return self.object(f"{kind}_primitive_desc_create", "engine", *args, attr)
 
     @functools.cached_property
     def dtypes(self) -> frozenset[str]:

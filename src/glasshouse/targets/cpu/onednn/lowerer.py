@@ -70,13 +70,15 @@ class OnednnLowerer(Lowerer):
         return False
 
     def plan(self, lowering: Lowering, claim: Claim) -> bool:
-        node, (bias, _) = claim.nodes[0], claim.plan
+        node, (bias, after) = claim.nodes[0], claim.plan
         view = None if bias is None else lowering.row_major(bias)
-        if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes), view):
+        if self.has_planned(PrimitivePlanner(self, lowering, claim.nodes, after or []), view):
             return True
-        if bias is None or not self.has_planned(PrimitivePlanner(self, lowering, [node]), None):
+        if len(claim.nodes) == 1 or not self.has_planned(
+            PrimitivePlanner(self, lowering, [node]), None
+        ):
             return False
-        for after in claim.nodes[1:]:  # it takes no bias in this case
+        for after in claim.nodes[1:]:  # it takes nothing after it in this case
             lowering.plan_without(self, after)
         return True
 
@@ -107,12 +109,15 @@ class OnednnLowerer(Lowerer):
 
 
 class PrimitivePlanner:
-    """Adds the steps of one node to a lowering: `nodes` are those that its primitive computes."""
+    """Adds the steps of one node to a lowering: `nodes` are those that its primitive computes,
+    `after` what it does after the first and its bias: (what, the other operand or None)."""
 
-    def __init__(self, lowerer: OnednnLowerer, lowering: Lowering, nodes: list[Node]) -> None:
+    def __init__(
+        self, lowerer: OnednnLowerer, lowering: Lowering, nodes: list[Node], after: Any = ()
+    ) -> None:
         self.lowerer = lowerer
         self.lowering = lowering
-        self.nodes = nodes
+        self.nodes, self.after = nodes, after
         self.node: Node = nodes[0]
         dnnl = onednn.library()
         assert dnnl is not None

@@ -12,19 +12,23 @@ def with_epilogue(graph: GraphUsers, node: Node, takes_relu: bool) -> Claim:
         return Claim([node], reads, plan=(None, False))
     last, bias, nodes = node, None, [node]
     for user in graph.users_of(node):
-        vector = bias_of(user, node)
+        vector = bias_of(user, node, channels_axis(node))
         if vector is not None and len(graph.users_of(node)) == 1:
             last, bias, nodes = user, vector, [node, user]
     relu = relu_after(last, graph) if takes_relu else None
     return Claim(nodes + (relu or []), reads, plan=(bias, relu is not None))
 
 
-def bias_of(user: Node, node: Node) -> Node | None:
-    """The vector that `user` adds to the channels of `node`; None for another call."""
+def channels_axis(node: Node) -> int:
+    return 1 if node.op == "conv" else node.spec.ndim - 1
+
+
+def bias_of(user: Node, node: Node, channels: int) -> Node | None:
+    """The vector that `user` adds to the channels of `node`, along an axis; None for another
+    call."""
     if user.op != "add" or user.host or user.inputs[0] is user.inputs[1]:
         return None
     other = user.inputs[1] if user.inputs[0] is node else user.inputs[0]
-    channels = 1 if node.op == "conv" else node.spec.ndim - 1
     size = node.shape[channels]
     if other.op != "expand":
         return None
