@@ -1,8 +1,9 @@
 """`glasshouse train asr`: a recogniser of speech, letter by letter, trained with CTC.
 
 The data are telephone prompts with their texts, 8 kHz. Prompts that share a sentence are in one
-half. The held-out ones are read twice: the likeliest letter of each frame, and a beam search with a
-language model of the training texts, which is kept beside the checkpoint."""
+part: for training, for choices (the best epoch, the weights of the beam search), or held out. The
+held-out ones are read twice: the likeliest letter of each frame, and a beam search with a language
+model of the training texts, which is kept beside the checkpoint."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,14 @@ import numpy as np
 import glasshouse as gh
 from glasshouse import nn, optim, speech
 from glasshouse.apps.app import App, AppRecipe, Training
-from glasshouse.apps.letters import LetterErrorRate, read_scores
+from glasshouse.apps.letters import (
+    LANGUAGE,
+    LetterErrorRate,
+    make_decoder,
+    read_scores,
+    read_weights,
+    tune_weights,
+)
 from glasshouse.apps.pictures import save_alignment
 from glasshouse.apps.prompts import (
     BANDS,
@@ -32,7 +40,6 @@ from glasshouse.nn.functional import ctc_loss, log_softmax, silu
 
 SIZES = [3 * round(16 * 1.3**n) for n in range(24)]  # frames that batches are padded to
 STRIDE = 3  # frames for each row of scores
-LANGUAGE = "words.arpa"
 NEVER = -1e4  # ln p of a letter in the padding
 
 
@@ -50,9 +57,6 @@ class SpeechRecipe(AppRecipe):
     dropout: float = 0.15
     masks: int = 2  # of bands, and of frames
     speeds: str = "0.9 1 1.1"
-    lm_weight: float = 0.8  # these three: of a coarse grid on the held-out prompts: a flat optimum
-    word_score: float = 3.0
-    unknown_score: float = -10.0
     errors: str = "skip"
 
 
@@ -119,8 +123,9 @@ class SpeechRecognition(App):
 
     def prepare(self, recipe: SpeechRecipe, folder: Path) -> Training:
         prompts, skipped = read_prompts(folder, recipe.errors, recipe.dataset)
-        halves = split_prompts(prompts)
-        train, held_out = ([(x, " ".join(said)) for x, said in half] for half in halves)
+        rest, held_out = split_prompts(prompts)
+        parts = (*split_prompts(rest, 8), held_out)
+        train, choices, held_out = ([(x, " ".join(said)) for x, said in part] for part in parts)
         speeds = [float(speed) for speed in recipe.speeds.split()]
         copies = [(speech.features.speed(x, RATE, s).numpy() if s != 1 else x, text)
                   for s in speeds for x, text in train]  # fmt: skip
@@ -128,20 +133,21 @@ class SpeechRecognition(App):
         assets = {"mean": frames.mean(0).tolist(), "std": frames.std(0).tolist(),
                   "skipped": skipped}  # fmt: skip
         data = loader(copies, assets, recipe, True)
-        validation = loader(held_out, assets, recipe, False)
+        validation = loader(choices, assets, recipe, False)
         model = self.make_model(recipe, assets)
         optimizer = optim.AdamW(model.parameters(), lr=recipe.lr, weight_decay=0.02)
         return Training(
             model, data, letters_loss, optimizer, metrics={"letters": LetterErrorRate()},
             validation=validation, clip_norm=5.0, assets=assets, monitor="val_letters",
             schedule=optim.OneCycleLR(optimizer, recipe.lr, recipe.epochs * len(data)),
-            held_out=(held_out, sorted({text for _, text in train})),
+            held_out=(held_out, choices, sorted({text for _, text in train})),
         )  # fmt: skip
 
     def report(self, recipe: SpeechRecipe, training: Training, out: Path) -> dict[str, Any]:
-        prompts, texts = training.held_out
+        prompts, choices, texts = training.held_out
         speech.train_ngrams(texts, 3).save_arpa(out / LANGUAGE)
-        ways = {"greedy": None, "beam": make_decoder(recipe, out)}
+        scored = [(self.scores(x, training.assets, training.model), y) for x, y in choices]
+        ways = {"greedy": None, "beam": make_decoder(out, tune_weights(out, scored))}
         meters = {key: (CharErrorRate(), WordErrorRate()) for key in ways}
         lines = []
         for x, text in prompts:
@@ -175,8 +181,8 @@ class SpeechRecognition(App):
 
         Raises: CheckpointError for a file that cannot be read, or a run that has no language model.
         """
-        recipe, assets, model = run
-        decoder = None if greedy else make_decoder(recipe, out)
+        _, assets, model = run
+        decoder = None if greedy else make_decoder(out, read_weights(out))
         waveform, rate = speech.read_sound(path)
         waveform = waveform if rate == RATE else speech.features.resample(waveform, rate, RATE)
         return read_scores(self.scores(np.asarray(waveform), assets, model), decoder)
@@ -216,14 +222,3 @@ def loader(prompts: Any, assets: dict[str, Any], recipe: Any, shuffle: bool) -> 
 def tensors(samples: list[Any]) -> tuple[gh.Tensor, ...]:
     """A batch, padded."""
     return tuple(map(gh.asarray, padded(samples)))
-
-
-def make_decoder(recipe: Any, out: Path) -> speech.BeamDecoder:
-    """The beam search with the language model of the run in a folder.
-
-    Raises: CheckpointError where it has none.
-    """
-    return speech.BeamDecoder(
-        TOKENS, speech.load_language_model(out / LANGUAGE), lm_weight=recipe.lm_weight,
-        word_score=recipe.word_score, unknown_score=recipe.unknown_score,
-    )  # fmt: skip

@@ -115,7 +115,8 @@ def write_prompts(folder):
     """Words of tones, in folders, and their texts as Asterisk has them."""
     (folder / "digits").mkdir()
     lines = ["; Prompts", "", "beep: [a tone]"]
-    words = "aha gab dad fed egg cab bag hag had bed fad gad head beg jag fig".split()
+    words = """aha gab dad fed egg cab bag hag had bed fad gad head beg jag fig bade cafe dice edge
+        face gage hide idea jade bead chad deaf each feed aide heed""".split()
     for number, word in enumerate(words):
         name = f"digits/{number}" if number % 2 else word
         write_sound(folder / f"{name}.wav", spoken(f" {word} "))

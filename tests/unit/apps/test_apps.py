@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,22 @@ def test_a_missing_or_damaged_file_is_named(app_data, tmp_path):
             else:  # a text that ends early is a shorter text
                 assert damaged or damaged is None and path.name in OPTIONAL.get(name, ())
             path.write_bytes(whole)
+
+
+def test_a_full_disk_leaves_the_checkpoint_of_the_epoch_before(app_data, tmp_path, monkeypatch):
+    name, data, settings = app_data
+    out = tmp_path / "run"
+    train(name, data, out, **{**settings, "epochs": 1})
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=r"safetensors.*No space left"):
+            train(name, data, out, resume=True, epochs=2)
+    train(name, data, out, resume=True, epochs=2)
+    assert [float(row[0]) for row in rows(out)] == [1, 2]
 
 
 def test_the_command_trains_and_says_what_is_wrong(app_data, tmp_path):

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,15 @@ def test_no_sentence_is_in_both_halves():
     assert not {x for _, said in train for x in said} & {x for _, said in held_out for x in said}
 
 
+def test_held_out_prompts_choose_nothing(tmp_path):
+    app = find_app("asr")
+    training = app.prepare(replace(app.recipe, **write_prompts(tmp_path)), tmp_path)
+    held_out, choices, texts = training.held_out
+    sets = [{text for _, text in held_out}, {text for _, text in choices}, set(texts)]
+    assert all(sets) and len(set.union(*sets)) == sum(map(len, sets)) == 32
+    assert len(training.validation.dataset) == len(choices)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:500])
 
@@ -71,7 +81,7 @@ def test_what_is_broken_is_named_or_skipped(tmp_path, damage):
     with pytest.raises(CheckpointError, match=r"dad\.wav"):
         read_prompts(tmp_path, "raise")
     prompts, skipped = read_prompts(tmp_path, "skip")
-    assert len(prompts) == 15 and list(skipped) == ["dad"] and "dad.wav" in skipped["dad"]
+    assert len(prompts) == 31 and list(skipped) == ["dad"] and "dad.wav" in skipped["dad"]
 
 
 def test_a_text_that_is_no_archive_is_named(tmp_path):
@@ -119,7 +129,7 @@ def test_the_command_transcribes_at_any_rate(tmp_path):
     settings = write_prompts(data) | {"epochs": 60, "lr": 0.02}
     numbers = train_app(find_app("asr"), settings, data, run, False, Console(file=io.StringIO()))
     assert {"words.arpa", "transcripts.txt", "alignment.png"} <= {x.name for x in run.iterdir()}
-    assert 0 <= numbers["beam letters"] <= 1.5 and numbers["prompts"] == 2
+    assert 0 <= numbers["beam letters"] <= 1.5 and numbers["prompts"] == 5
     write_sound(tmp_path / "x.wav", spoken(" head ", 16000), 16000)
     words = ["transcribe", str(tmp_path / "x.wav"), "--model", str(run)]
     beam, greedy = (CliRunner().invoke(main, [*words, *more]) for more in ([], ["--greedy"]))
@@ -128,9 +138,10 @@ def test_the_command_transcribes_at_any_rate(tmp_path):
     write_sound(tmp_path / "short.wav", np.zeros(5))
     short = CliRunner().invoke(main, ["transcribe", str(tmp_path / "short.wav"), f"--model={run}"])
     assert short.exit_code == 0, short.output
-    (run / "words.arpa").unlink()
-    lost = CliRunner().invoke(main, words)
-    assert lost.exit_code == 1 and "words.arpa" in lost.output
+    for name in ("words.arpa", "weights.json"):
+        (run / name).unlink()
+        lost = CliRunner().invoke(main, words)
+        assert lost.exit_code == 1 and name in lost.output
     cut(tmp_path / "x.wav")
     broken = CliRunner().invoke(main, words)
     assert broken.exit_code == 1
