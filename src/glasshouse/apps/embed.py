@@ -81,7 +81,7 @@ class TextEmbedding(App):
         return Training(
             model, data, cross_entropy, optimizer,
             metrics={"accuracy": Accuracy()},
-            validation=validation, clip_norm=1.0,
+            validation=validation, clip_norm=1.0, autocast="bfloat16",
             schedule=optim.OneCycleLR(optimizer, recipe.lr, recipe.epochs * len(data)),
             assets=assets, held_out=test, monitor="loss",
         )  # fmt: skip
