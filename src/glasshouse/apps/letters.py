@@ -53,7 +53,7 @@ def likeliest_letters(scores: np.ndarray) -> np.ndarray:
     return path[(path != 0) & (path != np.append(0, path[:-1]))]
 
 
-def make_decoder(out: Path, weights: dict[str, float]) -> speech.BeamDecoder:
+def make_decoder(out: Path, weights: dict[str, Any]) -> speech.BeamDecoder:
     """The beam search with the language model of the run in a folder.
 
     Raises: CheckpointError where it has none.

@@ -49,12 +49,12 @@ def prepared(dtype="float32", **options):
 def test_inference_is_as_without_it(monkeypatch, dtype, groups, bias):
     monkeypatch.setattr(flags, "compile", "always")
     block, x = prepared(dtype, groups=groups, bias=bias)
-    result = gh.optimize(lambda x: block(x))
+    step = gh.optimize(lambda x: block(x))
     with gh.no_grad():
         expected = block(x).astype("float32").numpy()
         for _ in range(3):
-            found = result(x).astype("float32").numpy()
-            np.testing.assert_allclose(found, expected, CLOSE[dtype], CLOSE[dtype])
+            y = step(x).astype("float32").numpy()
+            np.testing.assert_allclose(y, expected, CLOSE[dtype], CLOSE[dtype])
 
 
 @pytest.mark.parametrize("special", [np.nan, -0.0, 1e-30, -1e30, 1e30])
@@ -68,10 +68,10 @@ def test_a_relu_keeps_nan_and_makes_no_negative_zero(monkeypatch, special):
     step = gh.optimize(lambda x: F.relu(conv(x)) * 2)
     with gh.no_grad():
         for _ in range(3):
-            found = step(gh.asarray(x)).numpy()
+            y = step(gh.asarray(x)).numpy()
     expected = np.where(x[0, 0] <= 0, 0, x[0, 0] * 2)
-    np.testing.assert_array_equal(found[0, 3], expected)
-    assert not np.signbit(found[~np.isnan(found)]).any()
+    np.testing.assert_array_equal(y[0, 3], expected)
+    assert not np.signbit(y[~np.isnan(y)]).any()
 
 
 def test_factors_of_changing_inputs_stay_outside(monkeypatch):

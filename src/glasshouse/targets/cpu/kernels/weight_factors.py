@@ -16,7 +16,7 @@ from glasshouse.targets.cpu.onednn import library as onednn
 STABLE = {"reshape", "expand", "permute", "cast", "add", "sub", "mul", "div", "sqrt", "neg"}
 
 
-class Chain(NamedTuple):
+class ConvolutionChain(NamedTuple):
     """A convolution, and what is done to its result alone: (operation, vector of the channels); the
     dtype after it."""
 
@@ -30,12 +30,14 @@ def factors_into_weights(graph: Graph) -> Graph:
     chains = chains_of(graph, current_target().stable_inputs)
     if not chains:
         return graph
-    made: dict[int, Node] = {}
+    new_nodes: dict[int, Node] = {}
 
     def rule(new: Graph, node: Node, inputs: tuple[Node, ...]) -> Node:
         chain = chains.get(node.number)
-        result = new.emit_call(node.call, inputs) if chain is None else scaled(new, chain, made)
-        made[node.number] = result
+        result = (
+            new.emit_call(node.call, inputs) if chain is None else scaled(new, chain, new_nodes)
+        )
+        new_nodes[node.number] = result
         return result
 
     folded = transform(graph, rule)
@@ -43,9 +45,9 @@ def factors_into_weights(graph: Graph) -> Graph:
     return folded
 
 
-def chains_of(graph: Graph, stable_inputs: frozenset[int]) -> dict[int, Chain]:
+def chains_of(graph: Graph, stable_inputs: frozenset[int]) -> dict[int, ConvolutionChain]:
     """Chains with a factor, by the number of their last node."""
-    chains: dict[int, Chain] = {}
+    chains: dict[int, ConvolutionChain] = {}
     if not stable_inputs:
         return chains
     users, stable = GraphUsers(graph), stable_nodes(graph, stable_inputs)
@@ -64,7 +66,7 @@ def chains_of(graph: Graph, stable_inputs: frozenset[int]) -> dict[int, Chain]:
                 last = user
             current = user
         if node.inputs[1].number in stable and any(op == "mul" for op, _ in terms):
-            chains[last.number] = Chain(node, terms, last.dtype)
+            chains[last.number] = ConvolutionChain(node, terms, last.dtype)
     return chains
 
 
@@ -98,15 +100,15 @@ def vector_of(user: Node, value: Node) -> Node | None:
     return small if fits and {*rest} == {1} and small.dtype.is_floating else None
 
 
-def scaled(graph: Graph, chain: Chain, made: dict[int, Node]) -> Node:
+def scaled(graph: Graph, chain: ConvolutionChain, new_nodes: dict[int, Node]) -> Node:
     """The result of a chain as a convolution with other weights, plus a term."""
     conv, before = chain.conv, graph.origin
-    x, w = (made[operand.number] for operand in conv.inputs)
+    x, w = (new_nodes[operand.number] for operand in conv.inputs)
     ones, channels = (1,) * (conv.spec.ndim - 2), conv.shape[1]
     factor = term = None
     for op, vector in chain.terms:
         graph.origin = vector.origin
-        flat = graph.emit("reshape", (made[vector.number],), {"shape": (channels,)})
+        flat = graph.emit("reshape", (new_nodes[vector.number],), {"shape": (channels,)})
         v = wide(graph, flat)
         if op == "mul":
             factor = v if factor is None else graph.emit("mul", (factor, v))

@@ -185,8 +185,8 @@ class OnednnLibrary:
         return pointer
 
     def set_post_operations(self, attributes: c_void_p, operations: tuple[Any, ...]) -> None:
-        """What a primitive computes after its result: (an elementwise function's number, alpha and
-        beta), or (a binary one's number, the other operand's descriptor)."""
+        """Set the operations after a primitive: (an elementwise function's number, alpha and beta),
+        or (a binary one's number, the other operand's descriptor)."""
         chain = c_void_p()
         self.call("dnnl_post_ops_create", byref(chain))
         for number, *rest in operations:

@@ -1,4 +1,4 @@
-"""What a convolution's step computes after it, in inference: sums, relu and hardswish."""
+"""Sums, relu and hardswish after a convolution, in its step, in inference."""
 
 from typing import Any
 
