@@ -1,9 +1,8 @@
 """Products of matrices that take little time, as kernels of ours.
 
 A call of oneDNN takes about as long as 16,000 multiplications of float32: much of the time of a
-loop's body, which calls it in each step. It has no products in float64. NumPy's reference is fast
-at large ones, but costs a call from Python: most of the time of a program with vectors and small
-matrices, as NumPy's users write."""
+loop's body, which calls it in each step. It has no products in float64: those of small matrices
+stand here, larger ones in `double_products`, and NumPy's reference computes the largest."""
 
 from typing import Any
 
@@ -20,7 +19,7 @@ from glasshouse.targets.cpu.writing.handwritten import (
     vector_functions,
 )
 
-# Multiplications that oneDNN does in the time of a call, and NumPy in that of a call from Python.
+# Multiplications that oneDNN does in the time of a call, and tiles in that of their panels.
 MOST_WORK = {float32: 1 << 14, float64: 1 << 18}
 FOUR = 4  # rows by one vector at a time, and elements of their sums
 NARROW = 4  # columns: fewer fill no vector
