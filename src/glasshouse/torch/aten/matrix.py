@@ -20,6 +20,7 @@ from glasshouse.torch.aten.table import aten
 
 INT64 = as_dtype("int64")
 PART = 128  # queries of causal attention in a part, which shares its keys
+MOST_PARTS = 5  # longer texts go by blocks of rows, in a loop
 
 
 @aten("mm", "bmm")
@@ -202,7 +203,7 @@ def flash_attention(
         out, sums = attend(q, k, v, attn_mask, is_causal, scale)
         return out, reshape(sums, sums.shape[:-1])
 
-    parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
+    parts = visible_parts(q, k) if is_causal and attn_mask is None else []
 
     def of_group(mask, q, k, v):
         def of_rows(carry, start, q, *row_masks):
@@ -261,7 +262,7 @@ def flash_attention_backward(
         rows = (g, q, sums, inner)
         grad_q, grad_k, grad_v = pull_back(*rows, keys, values, attn_mask, is_causal, scale)
     else:
-        parts = visible_parts(q, k, blocks.rows) if is_causal and attn_mask is None else []
+        parts = visible_parts(q, k) if is_causal and attn_mask is None else []
 
         def of_group(mask, k, v, *rows):
             if parts:
@@ -285,12 +286,12 @@ def flash_attention_backward(
     return grad_q, grad_k, grad_v
 
 
-def visible_parts(q: Value, k: Value, rows: int) -> list[tuple[int, int]]:
+def visible_parts(q: Value, k: Value) -> list[tuple[int, int]]:
     """The (start, stop) of parts of the queries, each of which sees keys up to its last query: up
-    to half of the scores are not computed. Empty unless a block has all queries, and as many
-    keys."""
+    to half of the scores are not computed. Empty unless there are as many keys, and two parts or
+    more, but not too many."""
     count = q.shape[-2]
-    if rows != count or k.shape[-2] != count or count < 2 * PART:
+    if k.shape[-2] != count or not 2 <= count // PART <= MOST_PARTS:
         return []
     bounds = [*range(0, count - PART + 1, PART), count]
     return list(pairwise(bounds))
