@@ -15,8 +15,8 @@ from glasshouse.apps import find_app, load_app
 from glasshouse.apps.run import NOTES
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.command import Command
-from glasshouse.nn.generation.rows import checked_stops
 from glasshouse.text import Grammar, TextStream, Tokenizer, chat_prompt, load_model
+from glasshouse.text.engine import end_tokens
 
 READ_BYTES = 256 << 20  # to measure the rate of reading memory: more than most caches hold
 
@@ -56,12 +56,6 @@ def prompt_tokens(tokenizer: Any, prompt: str, is_chat: bool) -> list[int]:
     tokens = tokenizer.encode(prompt, special=not is_chat).tokens[0].tolist()
     first = getattr(tokenizer, "bos_id", None)
     return tokens or ([] if first is None else [first])
-
-
-def end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a text."""
-    ends = getattr(tokenizer, "eos_id", None)
-    return [stop[0] for stop in checked_stops(model.end_token if ends is None else ends)]
 
 
 def read_rate() -> float:

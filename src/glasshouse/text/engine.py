@@ -28,6 +28,12 @@ REMEMBERED = 4  # prompts whose keys and values are kept for later ones that beg
 FEWEST_SHARED = 32  # tokens that are worth it
 
 
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a text: the tokenizer's first, then the model's."""
+    ends = (getattr(tokenizer, "eos_id", None), model.end_token)
+    return list(dict.fromkeys(stop[0] for end in ends for stop in checked_stops(end)))
+
+
 class QueueFull(Explained, RuntimeError):
     """A server has as many requests as may wait."""
 
@@ -93,11 +99,7 @@ class Engine:
         self.context: int = min(model.context or capacity, capacity - 1)
         model.eval()
         evaluate(*model.parameters(), *model.buffers())  # once, before several threads read them
-        stops = [
-            *checked_stops(model.end_token),
-            *checked_stops(getattr(tokenizer, "eos_id", None)),
-        ]
-        self.ends: set[int] = {stop[0] for stop in stops}
+        self.ends: list[int] = end_tokens(model, tokenizer)
         self.writer: Writer = Writer(model, slots, capacity, self.context)
         self.reader: Writer = Writer(model, 1, capacity, self.context)
         self.rows: list[TextRequest | None] = [None] * slots
