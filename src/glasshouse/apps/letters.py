@@ -76,9 +76,10 @@ def read_weights(out: Path) -> dict[str, float]:
 def tune_weights(out: Path, scored: list[tuple[np.ndarray, str]]) -> dict[str, float]:
     """The weights of a beam search with the fewest wrong letters in the texts of some scores,
     which are kept in the run's folder."""
+    language = speech.load_language_model(out / LANGUAGE)
 
-    def wrong(weights: dict[str, float]) -> float:
-        meter, decoder = CharErrorRate(), make_decoder(out, weights)
+    def wrong(weights: dict[str, Any]) -> float:
+        meter, decoder = CharErrorRate(), speech.BeamDecoder(TOKENS, language, **weights)
         for scores, text in scored:
             meter.update(read_scores(scores, decoder), text)
         return meter.value()

@@ -1,4 +1,4 @@
-"""How fast eleven models train here, and in PyTorch where it is installed.
+"""How fast the models of `cases` train here, and in PyTorch where it is installed.
 
 Each framework and mode has its own process, since two OpenMP runtimes in one would disturb
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no

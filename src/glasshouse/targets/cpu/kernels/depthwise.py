@@ -127,7 +127,8 @@ def is_faster(node: Node) -> bool:
 
 def constants_of(conv: Convolution) -> str:
     """The sizes as `gh_depthwise` has them, and `plane`: the channels, rounded up to vectors."""
-    (_, channels, height, width), (_, _, *out), (_, _, *kernel) = conv[1:4]
+    _, channels, height, width = conv.data
+    out, kernel = conv.results[2:], conv.weights[2:]
     sizes = {
         "height": height,
         "width": width,
@@ -160,7 +161,8 @@ def scratch_of(lowering: Any, conv: Convolution, parts: int) -> Any:
 def plan_weights(lowering: Any, node: Node) -> tuple[Any, ...]:
     """Each part sums some rows of an image; then the parts are added in order."""
     conv = convolution_of(node)
-    (images, *_), (_, _, out_height, _), (*_, columns) = conv[1:4]
+    images, _, out_height, _ = conv.results
+    columns = conv.weights[3]
     pieces = min(out_height, -(-PARTS // images))
     vectors = max(1, min(4, REGISTERS // columns))
     reads = [channels_last_view(lowering, x) for x in node.inputs]
